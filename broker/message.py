@@ -1,0 +1,52 @@
+"""The message as it travels through the broker: routing facts beside untouched wire bytes.
+
+A message's content (header frame and body frames) is kept exactly as the publisher sent it, frame
+headers included. A consumer whose channel number equals the publisher's gets those bytes as they
+are; for another channel number only the two channel bytes of each frame change. Properties are
+decoded only when something asks (`broker.amqp.content`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One published message. Also its own record in Raft entries and on disk (msgpack array).
+
+    Fields are only ever appended, with defaults, so that old records stay readable.
+
+    Attributes:
+        exchange: Exchange it was published to; "" is the default exchange.
+        routing_key: Routing key it was published with.
+        content: The content header frame followed by the body frames, complete with frame headers
+            and end octets, on channel `channel`.
+        channel: The channel number inside `content`'s frame headers.
+        header_size: Size in bytes of the header frame's payload: `content[7:7 + header_size]`.
+        body_size: Size in bytes of the body, all frames together.
+        persistent: True for delivery_mode 2.
+    """
+
+    exchange: str
+    routing_key: str
+    content: bytes
+    channel: int
+    header_size: int
+    body_size: int
+    persistent: bool
+
+
+class Delivery(NamedTuple):
+    """One message on its way from a queue to a consumer.
+
+    Attributes:
+        number: The message's sequence number in its queue (msn); settles name it.
+        delivery_count: How often it was handed out before; above zero means redelivered.
+        message: The message.
+    """
+
+    number: int
+    delivery_count: int
+    message: Message

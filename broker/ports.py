@@ -1,0 +1,214 @@
+"""What the broker's floors promise each other. No code, only promises.
+
+A queue is reached through a `QueueHandle`, wherever it lives: in this process (classic), on
+another node (remote) or behind a Raft group (quorum). Calls never block and never await; answers
+come through the ports given with the call, in the order the queue decided them, possibly before
+the call returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from broker.errors import Refusal
+from broker.message import Delivery, Message
+
+
+class Clock(Protocol):
+    """Where shells read time. Cores are given times instead."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, for stamps users see; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never jump; for every timeout."""
+        ...
+
+
+class PublisherPort(Protocol):
+    """A channel's ear for verdicts on what it published."""
+
+    def confirmed(self, seqnos: Sequence[int]) -> None:
+        """The queue has these safely (protocol.md: never before it is true)."""
+        ...
+
+    def rejected(self, seqnos: Sequence[int]) -> None:
+        """The queue refused these or cannot tell: basic.nack."""
+        ...
+
+
+class ConsumerPort(Protocol):
+    """A channel's ear for deliveries."""
+
+    def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
+        """Messages for one consumer, in order, never more than its prefetch outstanding."""
+        ...
+
+    def consumer_lost(self, consumer_tag: str) -> None:
+        """The queue is gone or its node is: the client gets basic.cancel."""
+        ...
+
+
+class ConsumerSpec(NamedTuple):
+    """What a queue needs to know of a consumer.
+
+    Attributes:
+        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel.
+        tag: Consumer tag, unique within the holder.
+        no_ack: Messages count as settled when delivered.
+        exclusive: Refuse if another consumer is there, and be refused to others.
+        prefetch: Most unsettled messages at a time; 0 is without limit.
+        priority: `x-priority`; higher is served first.
+        arguments: The client's arguments as they came.
+    """
+
+    holder: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    arguments: dict[str, object]
+
+
+class GetResult(NamedTuple):
+    """Answer to basic.get: the message, or None when there was none, and how many remain ready."""
+
+    delivery: Delivery | None
+    remaining: int
+
+
+class QueueStat(NamedTuple):
+    """What a queue says of itself, for declare-ok and for listings.
+
+    Attributes:
+        ready: Messages waiting.
+        unacked: Messages handed out and not settled.
+        consumers: Consumers attached.
+        ready_bytes: Body bytes waiting.
+        unacked_bytes: Body bytes handed out.
+        state: "running", "down", "minority" or "syncing".
+    """
+
+    ready: int
+    unacked: int
+    consumers: int
+    ready_bytes: int
+    unacked_bytes: int
+    state: str
+
+
+Done = Callable[[object], None]
+"""Called once, with the value promised by the method or with a `Refusal`."""
+
+
+class QueueHandle(Protocol):
+    """A queue as a channel sees it, wherever it lives.
+
+    Every `done` is called exactly once, also when the queue dies (then with a `Refusal`).
+    """
+
+    def publish(
+        self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
+    ) -> None:
+        """Enqueue messages in order. The handle keeps them until the queue has answered (P12).
+
+        Args:
+            messages: In publish order.
+            seqnos: The publisher's confirm numbers, one a message; None without confirms.
+            publisher: Hears exactly one verdict for each of `seqnos`.
+        """
+        ...
+
+    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+        """Attach a consumer. `done(None)` comes before its first delivery."""
+        ...
+
+    def cancel(self, holder: str, tag: str, done: Done) -> None:
+        """Detach a consumer, then `done(None)`; what it holds stays with `holder`."""
+        ...
+
+    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Remove acknowledged messages. Numbers the holder does not hold are ignored."""
+        ...
+
+    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Put unsettled messages back at their places (P16; quorum: behaviour.md 1.16)."""
+        ...
+
+    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Reject without requeue: remove, and dead-letter where configured."""
+        ...
+
+    def release(self, holder: str) -> None:
+        """The channel is gone: cancel its consumers here and requeue all it holds."""
+        ...
+
+    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+        """Pause or resume deliveries to a consumer whose socket is full or has drained."""
+        ...
+
+    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+        """Change a consumer's credit limit (channel-wide qos changed); 0 is without limit."""
+        ...
+
+    def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
+        """Take one message. `done(GetResult)`; an unsettled one is held under tag ""."""
+        ...
+
+    def purge(self, done: Done) -> None:
+        """Remove all ready messages. `done(count)`."""
+        ...
+
+    def stat(self, done: Done) -> None:
+        """`done(QueueStat)`, exact at the moment the queue's home answers."""
+        ...
+
+
+class Journal(Protocol):
+    """The node's durable store: ordered writes, one sync for everyone who waits.
+
+    Writes take effect in the order of the calls, atomically per event-loop tick. Nothing is
+    durable before `when_synced` says so. A failed sync stops the node; no callback runs then.
+    The same promises stand in raft/ports.py, so that Raft need not know the broker.
+    """
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Write a record. Families: see docs/on-disk.md."""
+        ...
+
+    def delete(self, family: str, key: bytes) -> None:
+        """Remove a record. One that was put but not yet handed to the disk is never written."""
+        ...
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Remove all keys in [start, end)."""
+        ...
+
+    def when_synced(self, done: Callable[[], None]) -> None:
+        """Call `done` on the event loop when everything written before this call is durable."""
+        ...
+
+    def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Records in [start, end) in key order, as of the last finished batch (for recovery)."""
+        ...
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """One record, pending writes included."""
+        ...
+
+
+__all__ = [
+    "Clock",
+    "ConsumerPort",
+    "ConsumerSpec",
+    "Done",
+    "GetResult",
+    "Journal",
+    "PublisherPort",
+    "QueueHandle",
+    "QueueStat",
+    "Refusal",
+]

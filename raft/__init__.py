@@ -1,0 +1,1 @@
+"""Raft, many groups to a node. Knows nothing of queues."""

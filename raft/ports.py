@@ -1,0 +1,91 @@
+"""What Raft's host needs from whoever embeds it. No code, only promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+
+class Journal(Protocol):
+    """A durable store with ordered writes and one sync for everyone who waits.
+
+    Writes take effect in the order of the calls, atomically per event-loop tick. Nothing is
+    durable before `when_synced` says so. A failed sync stops the process; no callback runs then.
+    """
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Write a record. Families used here: "raft_log", "raft_state", "snapshots"."""
+        ...
+
+    def delete(self, family: str, key: bytes) -> None:
+        """Remove a record."""
+        ...
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Remove all keys in [start, end)."""
+        ...
+
+    def when_synced(self, done: Callable[[], None]) -> None:
+        """Call `done` on the event loop when everything written before this call is durable."""
+        ...
+
+    def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Records in [start, end) in key order, as of the last finished batch."""
+        ...
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """One record, pending writes included."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries bytes between nodes: unreliable across a broken link, in order within one stream."""
+
+    def send_control(self, node: str, payload: bytes) -> None:
+        """Votes, heartbeats, answers: never behind bulk data. Dropped if the link is down."""
+        ...
+
+    def send_data(self, node: str, payload: bytes) -> None:
+        """Appends and snapshot chunks. Dropped if the link is down; at most 4 MiB a payload."""
+        ...
+
+
+class Clock(Protocol):
+    """Time that never jumps."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds, monotonic."""
+        ...
+
+
+class Rng(Protocol):
+    """The one random source handed down; a seeded `random.Random` fits."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        ...
+
+
+class Machine(Protocol):
+    """A replicated state machine. Deterministic: state follows from the entries alone."""
+
+    def apply(self, index: int, data: bytes) -> object:
+        """Apply one committed entry; what it returns goes to the proposer on this node, if any.
+
+        Args:
+            index: The entry's log index; grows by at least one each call.
+            data: The proposer's bytes, never empty.
+        """
+        ...
+
+    def snapshot(self) -> Sequence[bytes]:
+        """The whole state after the last applied entry, versioned, in parts of at most 1 MiB."""
+        ...
+
+    def restore(self, index: int, parts: Sequence[bytes]) -> None:
+        """Replace the whole state by a snapshot taken at `index`."""
+        ...
+
+    def role_changed(self, *, leader: bool, term: int) -> None:
+        """This replica began (its first own entry is applied) or ceased to lead in `term`."""
+        ...
