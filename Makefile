@@ -1,0 +1,96 @@
+# Everything runs from .venv, made once by the first command that needs it.
+#   make run            a three-node cluster on this machine (Ctrl-C stops it; DETACH=1 returns when it serves)
+#   make test           linters, types, layers and the whole test suite
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 2>/dev/null))
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+RUN    := $(VENV)/.stamp-run
+DEV    := $(VENV)/.stamp-dev
+
+NODES           ?= 3
+DIR             ?= .warrenmq
+AMQP_PORT       ?= 5672
+MANAGEMENT_PORT ?= 15672
+SEED            ?=
+SEEDS           ?= 200
+
+PYTHON_TREES := $(wildcard broker raft gm chaos pipeline warrenmq.py)
+
+.PHONY: help setup run stop check test sim sim-long ci-long proto bench chaos chaos-soak clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^## *//p' $(MAKEFILE_LIST)
+
+## make setup           the virtual environment with everything in it
+setup: $(DEV)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "WarrenMQ needs Python 3.11 or newer on the PATH" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "WarrenMQ needs Python 3.11 or newer, found: $$("$(PYTHON)" -V)" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+$(RUN): pyproject.toml | $(BIN)/python
+	$(PIP) install -q -e . --config-settings editable_mode=compat
+	@touch $@
+
+$(DEV): pyproject.toml $(RUN) | $(BIN)/python
+	$(PIP) install -q -e '.[dev,pipeline]' --config-settings editable_mode=compat
+	@touch $@
+
+## make run             start three nodes here and print their endpoints; DETACH=1 returns when they serve
+run: $(RUN)
+	@$(BIN)/warrenmq cluster start --nodes $(NODES) --dir $(DIR) --amqp-port $(AMQP_PORT) \
+		--management-port $(MANAGEMENT_PORT) $(if $(DETACH),,--foreground)
+
+## make stop            stop them
+stop: $(RUN)
+	@$(BIN)/warrenmq cluster stop --dir $(DIR)
+
+## make check           ruff, mypy --strict, import-linter, tests/tidy
+check: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PYTHON_TREES)
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/tidy
+
+## make test            check, then the whole test suite but what needs a Docker engine
+test: check
+	$(BIN)/pytest -m "not docker" --ignore tests/tidy
+
+## make sim             the deterministic simulator; SEED=n replays one seed
+sim: $(DEV)
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED))
+
+## make sim-long        SEEDS=n fresh seeds of it
+sim-long: $(DEV)
+	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+## make chaos           one short chaos run: a quorum queue whose leader is killed; SEED=n
+chaos: $(DEV)
+	$(BIN)/python -m chaos.run --queue quorum --fault kill-leader --seed $(or $(SEED),1)
+
+## make chaos-soak      chaos runs over SEEDS seeds, stopping at the first bad verdict
+chaos-soak: $(DEV)
+	@for seed in $$(seq 1 $(SEEDS)); do \
+		$(BIN)/python -m chaos.run --queue quorum --fault kill-leader --seed $$seed || exit 1; done
+
+## make ci-long         what CI adds to `make test`: containers, more seeds, a chaos run
+ci-long: $(DEV)
+	$(BIN)/pytest -m docker tests/docker
+	$(if $(wildcard tests/sim/__main__.py),$(MAKE) --no-print-directory sim-long)
+	$(if $(wildcard chaos/run.py),$(MAKE) --no-print-directory chaos)
+
+## make bench           measure the workloads and write docs/benchmarks/latest.md
+bench: $(RUN)
+	$(BIN)/python -m broker.cli.perf.bench
+
+## make proto           generate the protobuf and gRPC modules from proto/
+proto: $(DEV)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. \
+		--mypy_out=. --mypy_grpc_out=. $$(find proto -name '*.proto')
+
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
