@@ -32,11 +32,11 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV)
 
 $(RUN): pyproject.toml | $(BIN)/python
-	$(PIP) install -q -e . --config-settings editable_mode=compat
+	$(PIP) install -q -e .
 	@touch $@
 
 $(DEV): pyproject.toml $(RUN) | $(BIN)/python
-	$(PIP) install -q -e '.[dev,pipeline]' --config-settings editable_mode=compat
+	$(PIP) install -q -e '.[dev,pipeline]'
 	@touch $@
 
 ## make run             start three nodes here and print their endpoints; DETACH=1 returns when they serve

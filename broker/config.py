@@ -1,0 +1,227 @@
+"""Every setting of a node, typed, with its unit in its name and RabbitMQ's default.
+
+Pure: nothing here reads a file, the environment or a clock; `broker.config_file` does and hands
+the result down. What bounds a queue, buffer, retry or wait of the shells is here too, so that no
+module hides a limit. An empty host in a `Listener` means every interface.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+KIBIBYTE = 1024
+MEBIBYTE = 1024 * KIBIBYTE
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """Where a server socket listens.
+
+    Attributes:
+        host: Address or host name; "" is every interface.
+        port: TCP port; 0 lets the system choose (tests).
+    """
+
+    host: str
+    port: int
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Another node and where this node dials it.
+
+    Attributes:
+        node: Node name as users see it, "rabbit@node2".
+        host: Host name or address of its inter-node listener.
+        port: TCP port of its inter-node listener.
+    """
+
+    node: str
+    host: str
+    port: int
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where log records go.
+
+    Attributes:
+        level: "debug", "info", "warning", "error" or "none".
+        console: True writes to standard output.
+        file: Path of the log file, None for none.
+        format: "plain" lines or "json" objects.
+        rotation_size_bytes: The file is rotated when it would grow beyond; 0 never rotates.
+        rotation_count: Old files kept.
+    """
+
+    level: str = "info"
+    console: bool = True
+    file: str | None = None
+    format: str = "plain"
+    rotation_size_bytes: int = 10 * MEBIBYTE
+    rotation_count: int = 5
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of one node. RabbitMQ's key stands beside each that has one.
+
+    Attributes:
+        node_name: Name users see, always with an @. `node.name`, RABBITMQ_NODENAME.
+        data_dir: Everything this node writes. `data_dir`, RABBITMQ_MNESIA_DIR.
+        pid_file: Written once the node runs, None for none. RABBITMQ_PID_FILE.
+        amqp_listeners: `listeners.tcp.*`; empty for `none`.
+        management_listener: `management.tcp.*`; None switches it off (`management.tcp.port = none`).
+        management_path_prefix: `management.path_prefix`, "" or "/prefix".
+        metrics_listener: `prometheus.tcp.*`; None switches it off.
+        cluster_listener: `cluster.listen`; default: the first AMQP port + 20000, as RabbitMQ's
+            distribution port. See `inter_node_listener`.
+        cluster_secret: `cluster.secret`, `cluster.secret_file`, RABBITMQ_ERLANG_COOKIE. Nodes of
+            one cluster share it. "" only where there are no peers.
+        cluster_peers: `cluster.peers.NODE` and `cluster_formation.classic_config.nodes.N`; nodes
+            that form the cluster at first start. May contain this node itself.
+        cluster_name: `cluster_name`, None for the first node's name.
+        cluster_partition_handling: Always "pause_minority": the others act as it, with a warning.
+        cluster_heartbeat_ms: Between two heartbeats of a pair of nodes.
+        cluster_suspect_after_ms: Silence after which a node is suspected (protocol.md P7).
+        cluster_lease_ms: How long a group 0 lease lasts (protocol.md P4).
+        cluster_disconnect_after_ms: Without the lease for this long, clients are closed (320).
+        metadata_timeout_ms: A change of group 0 not committed by then fails with 541 (P3).
+        publisher_hold_ms: How long an unanswered publish is kept for its queue (P12).
+        publisher_hold_bytes: How much of them is kept per queue (P12).
+        shutdown_timeout_ms: SIGTERM must end the node by then.
+        heartbeat_s: `heartbeat`; 0 switches heartbeats off.
+        frame_max_bytes: `frame_max`, negotiated down by the client.
+        initial_frame_max_bytes: `initial_frame_max`: the limit before connection.tune-ok.
+        channel_max: `channel_max`; 0 is 65535.
+        connection_max: `connection_max`, None for unlimited.
+        max_message_size_bytes: `max_message_size`: the largest body.
+        handshake_timeout_ms: `handshake_timeout`.
+        channel_operation_timeout_ms: `channel_operation_timeout`.
+        consumer_timeout_ms: `consumer_timeout`: how long a delivery may stay unacknowledged;
+            None never closes.
+        tcp_backlog: `tcp_listen_options.backlog`.
+        tcp_nodelay: `tcp_listen_options.nodelay`.
+        tcp_keepalive: `tcp_listen_options.keepalive`.
+        tcp_send_buffer_bytes: `tcp_listen_options.sndbuf`, None for the system's.
+        tcp_receive_buffer_bytes: `tcp_listen_options.recbuf`, None for the system's.
+        auth_mechanisms: `auth_mechanisms.N`, in the order offered.
+        loopback_users: `loopback_users.NAME`: who may connect from this machine only.
+        default_user: `default_user`, made at the first start of a cluster.
+        default_password: `default_pass`.
+        default_vhost: `default_vhost`.
+        default_user_tags: `default_user_tags.TAG = true`.
+        default_permissions: `default_permissions.configure|write|read`, in this order.
+        password_hashing: `password_hashing_module`: rabbit_password_hashing_sha256, _sha512, _md5.
+        default_queue_type: `default_queue_type`.
+        queue_leader_locator: `queue_leader_locator` or `queue_master_locator`.
+        quorum_initial_group_size: Replicas of a new quorum queue.
+        quorum_global_qos: `compat.quorum_global_qos`: accept basic.qos(global) on quorum queues.
+        vm_memory_high_watermark: `vm_memory_high_watermark.relative`: share of the memory.
+        vm_memory_high_watermark_bytes: `.absolute`; wins over the share when not None.
+        vm_memory_high_watermark_paging_ratio: Share of the watermark at which bodies page out.
+        total_memory_available_bytes: `total_memory_available_override_value`; None measures.
+        disk_free_limit_bytes: `disk_free_limit.absolute`.
+        disk_free_limit_relative: `disk_free_limit.relative`: times the memory; wins if not None.
+        embed_messages_below_bytes: `queue_index_embed_msgs_below`.
+        collect_statistics_interval_ms: `collect_statistics_interval`.
+        load_definitions: `load_definitions`: a JSON file imported at start, None for none.
+        target_cluster_size_hint: `cluster_formation.target_cluster_size_hint`, None if not said.
+        compat_product: `compat.product`: `product` in connection.start. Celery looks at it.
+        compat_version: `compat.version`: `version` in connection.start.
+        log: Where log records go.
+        environment: What was read, "key = value" by key, secrets left out (`ctl environment`).
+    """
+
+    node_name: str = "rabbit@localhost"
+    data_dir: str = "data"
+    pid_file: str | None = None
+
+    amqp_listeners: tuple[Listener, ...] = (Listener("", 5672),)
+    management_listener: Listener | None = Listener("", 15672)
+    management_path_prefix: str = ""
+    metrics_listener: Listener | None = Listener("", 15692)
+
+    cluster_listener: Listener | None = None
+    cluster_secret: str = ""
+    cluster_peers: tuple[Peer, ...] = ()
+    cluster_name: str | None = None
+    cluster_partition_handling: str = "pause_minority"
+    cluster_heartbeat_ms: int = 200
+    cluster_suspect_after_ms: int = 2_000
+    cluster_lease_ms: int = 3_000
+    cluster_disconnect_after_ms: int = 10_000
+    metadata_timeout_ms: int = 5_000
+    publisher_hold_ms: int = 60_000
+    publisher_hold_bytes: int = 16 * MEBIBYTE
+    shutdown_timeout_ms: int = 10_000
+    target_cluster_size_hint: int | None = None
+
+    heartbeat_s: int = 60
+    frame_max_bytes: int = 131_072
+    initial_frame_max_bytes: int = 8_192
+    channel_max: int = 2_047
+    connection_max: int | None = None
+    max_message_size_bytes: int = 134_217_728
+    handshake_timeout_ms: int = 10_000
+    channel_operation_timeout_ms: int = 15_000
+    consumer_timeout_ms: int | None = 1_800_000
+    tcp_backlog: int = 128
+    tcp_nodelay: bool = True
+    tcp_keepalive: bool = False
+    tcp_send_buffer_bytes: int | None = None
+    tcp_receive_buffer_bytes: int | None = None
+
+    auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    loopback_users: frozenset[str] = frozenset({"guest"})
+    default_user: str = "guest"
+    default_password: str = "guest"  # noqa: S105 - RabbitMQ's, from this machine only
+    default_vhost: str = "/"
+    default_user_tags: tuple[str, ...] = ("administrator",)
+    default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
+    password_hashing: str = "rabbit_password_hashing_sha256"  # noqa: S105 - an algorithm's name
+
+    default_queue_type: str = "classic"
+    queue_leader_locator: str = "client-local"
+    quorum_initial_group_size: int = 3
+    quorum_global_qos: bool = False
+
+    vm_memory_high_watermark: float = 0.4
+    vm_memory_high_watermark_bytes: int | None = None
+    vm_memory_high_watermark_paging_ratio: float = 0.5
+    total_memory_available_bytes: int | None = None
+    disk_free_limit_bytes: int = 50_000_000
+    disk_free_limit_relative: float | None = None
+    embed_messages_below_bytes: int = 4_096
+    collect_statistics_interval_ms: int = 5_000
+    load_definitions: str | None = None
+
+    compat_product: str = "RabbitMQ"
+    compat_version: str = "3.13.7"
+    log: LogSettings = LogSettings()
+    environment: tuple[str, ...] = ()
+
+    def inter_node_listener(self) -> Listener:
+        """Where other nodes reach this one: `cluster.listen`, or the first AMQP port + 20000."""
+        if self.cluster_listener is not None:
+            return self.cluster_listener
+        if not self.amqp_listeners:
+            return Listener("", 25672)
+        first = self.amqp_listeners[0]
+        return Listener(first.host, first.port + 20_000 if first.port else 0)
+
+    def peer_address(self, node: str) -> tuple[str, int] | None:
+        """The address configured for a node, None when there is none.
+
+        Args:
+            node: Node name, "rabbit@node2".
+        """
+        for peer in self.cluster_peers:
+            if peer.node == node:
+                return peer.host, peer.port
+        return None
+
+
+def full_node_name(name: str) -> str:
+    """Complete a node's name: `node1` means `rabbit@node1`.
+
+    Args:
+        name: What the user wrote.
+    """
+    return name if "@" in name else f"rabbit@{name}"
