@@ -1,0 +1,364 @@
+"""Commands to group 0, one record each, and the request that carries one (P3).
+
+On the wire and in the log a request is the msgpack array
+`[version, boot, number, lowest, [tag, field, ...]]`. Tags are never used again for something else;
+fields are only appended, with defaults.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.metadata.records import DestinationKind
+
+REQUEST_VERSION = 1
+
+
+class Command(msgspec.Struct, array_like=True, frozen=True, tag_field="_tag"):
+    """Base of all commands."""
+
+
+class Bootstrap(Command, frozen=True, tag=1):
+    """Found the cluster: its members, the first vhost with its exchanges, the first user.
+
+    Attributes:
+        cluster_id: Drawn by the founder; never changes.
+        cluster_name: What users see.
+        nodes: (name, address) of each founding member.
+        vhost: The first virtual host.
+        user: The first user, an administrator with all permissions; "" for none.
+        password_hash: See `access.hash_password`.
+        hashing_algorithm: Of `password_hash`.
+    """
+
+    cluster_id: str
+    cluster_name: str
+    nodes: tuple[tuple[str, str], ...]
+    vhost: str = "/"
+    user: str = "guest"
+    password_hash: str = ""
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    tags: tuple[str, ...] = ("administrator",)
+
+
+class AddVhost(Command, frozen=True, tag=2):
+    """Add a virtual host or change its metadata. Result: True if it is new.
+
+    `user` gets all permissions in a new vhost, as the HTTP API does; "" grants nothing.
+    """
+
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str | None = None
+    user: str = ""
+
+
+class DeleteVhost(Command, frozen=True, tag=3):
+    """Delete a virtual host with all that is in it. Result: True if it existed."""
+
+    name: str
+
+
+class AddUser(Command, frozen=True, tag=4):
+    """Add a user, or replace password and tags of an existing one. Result: True if new."""
+
+    name: str
+    password_hash: str
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    tags: tuple[str, ...] = ()
+    may_exist: bool = True
+
+
+class ChangePassword(Command, frozen=True, tag=5):
+    """Change a user's password."""
+
+    name: str
+    password_hash: str
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+
+
+class SetUserTags(Command, frozen=True, tag=6):
+    """Replace a user's tags."""
+
+    name: str
+    tags: tuple[str, ...]
+
+
+class SetUserLimits(Command, frozen=True, tag=7):
+    """Replace a user's limits ("max-connections", "max-channels")."""
+
+    name: str
+    limits: dict[str, int]
+
+
+class DeleteUser(Command, frozen=True, tag=8):
+    """Delete a user and its permissions. Result: True if it existed."""
+
+    name: str
+
+
+class SetPermissions(Command, frozen=True, tag=9):
+    """Set a user's permissions in a vhost. Result: True if there were none before."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class ClearPermissions(Command, frozen=True, tag=10):
+    """Remove a user's permissions in a vhost. Result: True if there were any."""
+
+    user: str
+    vhost: str
+
+
+class SetTopicPermissions(Command, frozen=True, tag=11):
+    """Set a user's permissions on one topic exchange's routing keys. Result: True if new."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+class ClearTopicPermissions(Command, frozen=True, tag=12):
+    """Remove topic permissions; exchange None: all of the vhost. Result: True if any."""
+
+    user: str
+    vhost: str
+    exchange: str | None = None
+
+
+class DeclareExchange(Command, frozen=True, tag=13):
+    """Declare an exchange (never passively). Result: True if created, False if it was there."""
+
+    vhost: str
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, object]
+
+
+class DeleteExchange(Command, frozen=True, tag=14):
+    """Delete an exchange. Result: True if it existed."""
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+
+
+class DeclareQueue(Command, frozen=True, tag=15):
+    """Declare a queue (never passively; the name is never empty). Result: `Declared`.
+
+    Attributes:
+        exclusive_owner: "NODE/BOOT/CONNECTION_ID" makes it exclusive. For a queue that is not
+            exclusive, `connection` names the declaring connection instead (405 check).
+        home: Node to serve it, or first leader of a quorum queue.
+        members: Nodes with a replica; () is (home,).
+        connection: Declaring connection, "NODE/BOOT/CONNECTION_ID", or "" (HTTP API).
+    """
+
+    vhost: str
+    name: str
+    durable: bool
+    auto_delete: bool
+    exclusive_owner: str | None
+    arguments: dict[str, object]
+    home: str
+    members: tuple[str, ...] = ()
+    connection: str = ""
+
+
+class DeleteQueue(Command, frozen=True, tag=16):
+    """Delete the incarnation `uid`; its home has checked if-unused and if-empty (P5).
+
+    Result: True if it existed, False (and nothing happens) if it is gone.
+    """
+
+    uid: int
+
+
+class Bind(Command, frozen=True, tag=17):
+    """Bind a destination to an exchange. Result: True if new.
+
+    Attributes:
+        uid: For a queue: the incarnation meant, 0 for whatever bears the name.
+        connection: "NODE/BOOT/CONNECTION_ID" of the asking connection for the 405 check, or "".
+    """
+
+    vhost: str
+    source: str
+    kind: DestinationKind
+    destination: str
+    routing_key: str
+    arguments: dict[str, object]
+    uid: int = 0
+    connection: str = ""
+
+
+class Unbind(Command, frozen=True, tag=18):
+    """Remove a binding. Result: True if it existed. Missing ends are no error."""
+
+    vhost: str
+    source: str
+    kind: DestinationKind
+    destination: str
+    routing_key: str
+    arguments: dict[str, object]
+    uid: int = 0
+    connection: str = ""
+
+
+class CloseConnection(Command, frozen=True, tag=19):
+    """A connection has ended: delete its exclusive queues. Result: how many.
+
+    Attributes:
+        owner: "NODE/BOOT/CONNECTION_ID".
+    """
+
+    owner: str
+
+
+class BootNode(Command, frozen=True, tag=20):
+    """A member starts with a new boot id, which ends all its earlier ones (P1)."""
+
+    node: str
+    boot: str
+    address: str
+
+
+class EndBoot(Command, frozen=True, tag=21):
+    """A node is dead: its boot ends, with all that lived by it (P2). Stale boots are no-ops."""
+
+    node: str
+    boot: str
+
+
+class JoinNode(Command, frozen=True, tag=22):
+    """Add a member; it boots later. Result: True if it is new."""
+
+    node: str
+    address: str
+
+
+class ForgetNode(Command, frozen=True, tag=23):
+    """Remove a member for good. Result: True if it was one."""
+
+    node: str
+
+
+class NoteLeader(Command, frozen=True, tag=24):
+    """Who leads which quorum queues now, lazily and in batches (P31): (uid, node) pairs."""
+
+    leaders: tuple[tuple[int, str], ...]
+
+
+class SetParameter(Command, frozen=True, tag=25):
+    """Set a runtime parameter; vhost "" and component "" for a global one."""
+
+    vhost: str
+    component: str
+    name: str
+    value: object
+
+
+class ClearParameter(Command, frozen=True, tag=26):
+    """Remove a runtime parameter. Result: True if it existed."""
+
+    vhost: str
+    component: str
+    name: str
+
+
+class SetClusterName(Command, frozen=True, tag=27):
+    """Rename the cluster."""
+
+    name: str
+
+
+class MoveMembers(Command, frozen=True, tag=28):
+    """A queue has other replicas now. `home` "" leaves the home as it is."""
+
+    uid: int
+    members: tuple[str, ...]
+    home: str = ""
+
+
+AnyCommand = (
+    Bootstrap
+    | AddVhost
+    | DeleteVhost
+    | AddUser
+    | ChangePassword
+    | SetUserTags
+    | SetUserLimits
+    | DeleteUser
+    | SetPermissions
+    | ClearPermissions
+    | SetTopicPermissions
+    | ClearTopicPermissions
+    | DeclareExchange
+    | DeleteExchange
+    | DeclareQueue
+    | DeleteQueue
+    | Bind
+    | Unbind
+    | CloseConnection
+    | BootNode
+    | EndBoot
+    | JoinNode
+    | ForgetNode
+    | NoteLeader
+    | SetParameter
+    | ClearParameter
+    | SetClusterName
+    | MoveMembers
+)
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """A command and who asks, so that a repetition gets the remembered answer.
+
+    Attributes:
+        version: Of this format, `REQUEST_VERSION`.
+        boot: Boot id of the asking node.
+        number: Counts that boot's requests from 1.
+        lowest: The lowest number whose answer the asker still waits for; answers below it are
+            forgotten. At most `number`.
+        command: What to do.
+    """
+
+    version: int
+    boot: str
+    number: int
+    lowest: int
+    command: AnyCommand
+
+
+def _plain(value: object) -> object:
+    """Lower what msgpack has no type for: group 0 keeps plain values only."""
+    return int(value) if isinstance(value, int) else str(value)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_decoder = msgspec.msgpack.Decoder(Request)
+
+
+def encode_request(boot: str, number: int, lowest: int, command: AnyCommand) -> bytes:
+    """Encode a request for `MetadataMachine.apply`."""
+    return _encoder.encode(Request(REQUEST_VERSION, boot, number, lowest, command))
+
+
+def decode_request(data: bytes) -> Request:
+    """Decode a request.
+
+    Raises:
+        msgspec.DecodeError: `data` is no request; in the log that is a bug or damage.
+    """
+    return _decoder.decode(data)
