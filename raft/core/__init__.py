@@ -1,0 +1,1 @@
+"""Raft without IO."""

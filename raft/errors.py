@@ -1,0 +1,39 @@
+"""What can go wrong with a Raft group, as the host tells it to whoever embeds it."""
+
+from __future__ import annotations
+
+
+class RaftError(Exception):
+    """Any of the errors below."""
+
+
+class NotLeader(RaftError):
+    """This replica does not lead its group, so it can't take the proposal.
+
+    Attributes:
+        hint: The node that leads, as far as this one knows, or None.
+    """
+
+    def __init__(self, hint: str | None = None) -> None:
+        super().__init__(f"not the leader, which is {hint or 'unknown'}")
+        self.hint = hint
+
+
+class ProposalDropped(RaftError):
+    """The proposal was not taken, or its outcome will never be known here."""
+
+
+class ChangeRefused(RaftError):
+    """The membership change can't be made now; the text says why."""
+
+
+class LogCorrupt(RaftError):
+    """What the journal holds contradicts itself; this replica must not vote, lead or serve."""
+
+
+class GroupClosed(RaftError):
+    """The group was closed on this node."""
+
+
+class InvariantViolated(RaftError):
+    """A bug: the group stops here and keeps the evidence."""
