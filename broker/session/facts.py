@@ -1,0 +1,82 @@
+"""What a session is given when its connection opens, and what it asks of its surroundings."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class ConnectionFacts(NamedTuple):
+    """What the handshake settled. Fixed for the life of the connection.
+
+    Attributes:
+        node: This node's name.
+        boot: This start's boot id, 16 hex digits.
+        connection_id: Number of the connection, unique within the boot.
+        vhost: The virtual host that is open.
+        user: The authenticated user.
+        frame_max: Largest frame in bytes, header and end octet included; 0 is without limit.
+        channel_max: Largest number of channels; 0 is without limit.
+        consumer_cancel_notify: The client understands basic.cancel from the server.
+        is_impersonator: The user may set any user_id (tag `impersonator`).
+        reply_secret: Key of the HMAC in direct reply-to addresses; the same on every node.
+    """
+
+    node: str
+    boot: str
+    connection_id: int
+    vhost: str
+    user: str
+    frame_max: int
+    channel_max: int
+    consumer_cancel_notify: bool
+    is_impersonator: bool
+    reply_secret: bytes
+
+    @property
+    def owner(self) -> str:
+        """The connection as owner of exclusive queues: `node/boot/connection_id`."""
+        return f"{self.node}/{self.boot}/{self.connection_id}"
+
+
+class Limits(NamedTuple):
+    """Bounds of one session.
+
+    Attributes:
+        max_message_size: Largest body in bytes; only for the error's text, the codec enforces it.
+        consumers_per_channel: Most consumers on a channel; 0 is without limit.
+        consumer_timeout_ms: Longest time an unacknowledged delivery may be out; 0 is for ever.
+        default_prefetch: Per-consumer prefetch before any basic.qos; 0 is without limit.
+        cc_keys: Most routing keys in CC and BCC together.
+        held_commands: Commands a waiting channel holds back before the socket is not read.
+        held_bytes: Bytes of content they may hold before the socket is not read.
+        transaction_bytes: Content bytes an open transaction may hold; more is a 406.
+        routes: Entries of the route cache.
+    """
+
+    max_message_size: int = 134_217_728
+    consumers_per_channel: int = 0
+    consumer_timeout_ms: int = 1_800_000
+    default_prefetch: int = 0
+    cc_keys: int = 1024
+    held_commands: int = 1000
+    held_bytes: int = 1_048_576
+    transaction_bytes: int = 268_435_456
+    routes: int = 4096
+
+
+class Names(Protocol):
+    """Where unguessable names come from (the shell's randomness)."""
+
+    def __call__(self) -> str:
+        """22 URL-safe base64 characters, 16 random bytes."""
+        ...
+
+
+class Placement(Protocol):
+    """Where a new queue should live. Called once a declare of a queue that does not exist."""
+
+    def __call__(
+        self, vhost: str, name: str, queue_type: str, arguments: dict[str, object]
+    ) -> tuple[str, tuple[str, ...]]:
+        """The home (quorum: the first leader) and the nodes with a replica."""
+        ...
