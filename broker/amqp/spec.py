@@ -12,49 +12,21 @@ from __future__ import annotations
 import msgspec
 
 from broker.amqp.spec_connection import (
-    ConnectionBlocked as ConnectionBlocked,
-)
-from broker.amqp.spec_connection import (
-    ConnectionClose as ConnectionClose,
-)
-from broker.amqp.spec_connection import (
-    ConnectionCloseOk as ConnectionCloseOk,
-)
-from broker.amqp.spec_connection import (
-    ConnectionOpen as ConnectionOpen,
-)
-from broker.amqp.spec_connection import (
-    ConnectionOpenOk as ConnectionOpenOk,
-)
-from broker.amqp.spec_connection import (
-    ConnectionSecure as ConnectionSecure,
-)
-from broker.amqp.spec_connection import (
-    ConnectionSecureOk as ConnectionSecureOk,
-)
-from broker.amqp.spec_connection import (
-    ConnectionStart as ConnectionStart,
-)
-from broker.amqp.spec_connection import (
-    ConnectionStartOk as ConnectionStartOk,
-)
-from broker.amqp.spec_connection import (
-    ConnectionTune as ConnectionTune,
-)
-from broker.amqp.spec_connection import (
-    ConnectionTuneOk as ConnectionTuneOk,
-)
-from broker.amqp.spec_connection import (
-    ConnectionUnblocked as ConnectionUnblocked,
-)
-from broker.amqp.spec_connection import (
-    ConnectionUpdateSecret as ConnectionUpdateSecret,
-)
-from broker.amqp.spec_connection import (
-    ConnectionUpdateSecretOk as ConnectionUpdateSecretOk,
-)
-from broker.amqp.spec_connection import (
-    Method as Method,
+    ConnectionBlocked,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    Method,
 )
 
 
@@ -538,3 +510,74 @@ METHODS: dict[tuple[int, int], type[Method]] = {
     (kind.class_id, kind.method_id): kind for kind in Method.__subclasses__()
 }
 """Method classes by (class id, method id)."""
+
+__all__ = [
+    "METHODS",
+    "AccessRequest",
+    "AccessRequestOk",
+    "BasicAck",
+    "BasicCancel",
+    "BasicCancelOk",
+    "BasicConsume",
+    "BasicConsumeOk",
+    "BasicDeliver",
+    "BasicGet",
+    "BasicGetEmpty",
+    "BasicGetOk",
+    "BasicNack",
+    "BasicPublish",
+    "BasicQos",
+    "BasicQosOk",
+    "BasicRecover",
+    "BasicRecoverAsync",
+    "BasicRecoverOk",
+    "BasicReject",
+    "BasicReturn",
+    "ChannelClose",
+    "ChannelCloseOk",
+    "ChannelFlow",
+    "ChannelFlowOk",
+    "ChannelOpen",
+    "ChannelOpenOk",
+    "ConfirmSelect",
+    "ConfirmSelectOk",
+    "ConnectionBlocked",
+    "ConnectionClose",
+    "ConnectionCloseOk",
+    "ConnectionOpen",
+    "ConnectionOpenOk",
+    "ConnectionSecure",
+    "ConnectionSecureOk",
+    "ConnectionStart",
+    "ConnectionStartOk",
+    "ConnectionTune",
+    "ConnectionTuneOk",
+    "ConnectionUnblocked",
+    "ConnectionUpdateSecret",
+    "ConnectionUpdateSecretOk",
+    "ExchangeBind",
+    "ExchangeBindOk",
+    "ExchangeDeclare",
+    "ExchangeDeclareOk",
+    "ExchangeDelete",
+    "ExchangeDeleteOk",
+    "ExchangeUnbind",
+    "ExchangeUnbindOk",
+    "Method",
+    "QueueBind",
+    "QueueBindOk",
+    "QueueDeclare",
+    "QueueDeclareOk",
+    "QueueDelete",
+    "QueueDeleteOk",
+    "QueuePurge",
+    "QueuePurgeOk",
+    "QueueUnbind",
+    "QueueUnbindOk",
+    "TxCommit",
+    "TxCommitOk",
+    "TxRollback",
+    "TxRollbackOk",
+    "TxSelect",
+    "TxSelectOk",
+]
