@@ -157,11 +157,11 @@ class DeclareQueue(Command, frozen=True, tag=15):
     """Declare a queue (never passively; the name is never empty). Result: `Declared`.
 
     Attributes:
-        exclusive_owner: "NODE/BOOT/CONNECTION_ID" makes it exclusive. For a queue that is not
-            exclusive, `connection` names the declaring connection instead (405 check).
+        exclusive_owner: "NODE/BOOT/CONNECTION_ID" of the declaring connection if it asked for an
+            exclusive queue, else None.
         home: Node to serve it, or first leader of a quorum queue.
         members: Nodes with a replica; () is (home,).
-        connection: Declaring connection, "NODE/BOOT/CONNECTION_ID", or "" (HTTP API).
+        server_named: The session drew the name ("amq.gen-..."); any other "amq." name is a 403.
     """
 
     vhost: str
@@ -172,7 +172,7 @@ class DeclareQueue(Command, frozen=True, tag=15):
     arguments: dict[str, object]
     home: str
     members: tuple[str, ...] = ()
-    connection: str = ""
+    server_named: bool = False
 
 
 class DeleteQueue(Command, frozen=True, tag=16):
