@@ -1,0 +1,236 @@
+"""What can be asked of a queue: one record per command, as it stands in Raft entries and on wires.
+
+Every record is a msgpack array that begins with its tag, so a list of mixed commands decodes in
+one pass. Fields are only ever appended, with defaults. A node's commands for a queue travel in an
+`Offer`: numbered, in order, so that they can be offered again to another leader (protocol.md P10).
+
+A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
+
+    [version, now_ms, [offer | end-boot, ...]]
+    offer  = [20, session, lowest, first, [command, ...]]
+    command = [tag, field, ...]
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from broker.message import Message
+
+VERSION: Final = 1
+"""Version of a batch. A machine refuses batches of a version it does not know."""
+
+
+class Enqueue(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
+    """Append messages, in order. Takes as many sequence numbers as it has messages (at least one).
+
+    Attributes:
+        messages: In publish order.
+        redelivered: They count as delivered once before (offered to a second master, P11).
+    """
+
+    messages: list[Message]
+    redelivered: bool = False
+
+
+class Checkout(msgspec.Struct, array_like=True, tag=2, frozen=True):
+    """Attach a consumer (`broker.ports.ConsumerSpec` says what the fields mean)."""
+
+    holder: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    arguments: dict[str, object]
+
+
+class Cancel(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
+    """Detach a consumer; what it holds stays with its holder."""
+
+    holder: str
+    tag: str
+
+
+class Settle(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
+    """Remove acknowledged messages."""
+
+    holder: str
+    tag: str
+    numbers: list[int]
+
+
+class Requeue(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
+    """Give messages back, to be delivered again."""
+
+    holder: str
+    tag: str
+    numbers: list[int]
+
+
+class Discard(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
+    """Reject messages without requeue."""
+
+    holder: str
+    tag: str
+    numbers: list[int]
+
+
+class Release(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
+    """A channel is gone: its consumers end and what it holds goes back."""
+
+    holder: str
+
+
+class SetActive(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
+    """Pause or resume deliveries to a consumer whose socket is full or has drained."""
+
+    holder: str
+    tag: str
+    active: bool
+
+
+class SetPrefetch(msgspec.Struct, array_like=True, tag=9, frozen=True, gc=False):
+    """Change how many unsettled messages a consumer may hold; 0 is without limit."""
+
+    holder: str
+    tag: str
+    prefetch: int
+
+
+class Get(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=False):
+    """Take one message (basic.get); unless `no_ack` it is held under the empty tag."""
+
+    holder: str
+    no_ack: bool
+
+
+class Purge(msgspec.Struct, array_like=True, tag=11, frozen=True, gc=False):
+    """Remove all ready messages."""
+
+
+class Skip(msgspec.Struct, array_like=True, tag=12, frozen=True, gc=False):
+    """Stands for `count` numbers whose commands were given up, so that later ones fit."""
+
+    count: int
+
+
+SessionCommand = (
+    Enqueue
+    | Checkout
+    | Cancel
+    | Settle
+    | Requeue
+    | Discard
+    | Release
+    | SetActive
+    | SetPrefetch
+    | Get
+    | Purge
+    | Skip
+)
+
+
+class Offer(msgspec.Struct, array_like=True, tag=20, frozen=True):
+    """Numbered commands of one publisher session (P10).
+
+    Attributes:
+        session: `session_name(...)` of the publishing node.
+        lowest: The session's lowest number without an answer; lower ones are never offered again.
+        first: Number of the first command. The others follow without a gap; an `Enqueue` takes
+            one number a message, a `Skip` takes `count`, every other command one.
+        commands: In the order the node issued them.
+    """
+
+    session: str
+    lowest: int
+    first: int
+    commands: list[SessionCommand]
+
+
+class EndBoot(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
+    """Group 0 ended this boot: its holders, consumers and sessions end here (P1, P10)."""
+
+    node: str
+    boot: str
+
+
+class Batch(msgspec.Struct, array_like=True, frozen=True):
+    """What one Raft entry of a quorum queue holds.
+
+    Attributes:
+        version: `VERSION` of the writer.
+        now_ms: The proposing leader's clock, milliseconds since the epoch: the only time there is.
+        commands: Applied in order, then consumers are served once.
+    """
+
+    version: int
+    now_ms: int
+    commands: list[Offer | EndBoot]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_batch_decoder = msgspec.msgpack.Decoder(Batch)
+_offer_decoder = msgspec.msgpack.Decoder(Offer)
+
+
+def encode_batch(commands: list[Offer | EndBoot], now_ms: int) -> bytes:
+    """Return the bytes of a Raft entry for these commands.
+
+    Args:
+        commands: In the order they are to be applied.
+        now_ms: The leader's clock, milliseconds since the epoch.
+    """
+    return _encoder.encode(Batch(VERSION, now_ms, commands))
+
+
+def decode_batch(data: bytes) -> Batch:
+    """Read what `encode_batch` wrote.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no batch.
+    """
+    return _batch_decoder.decode(data)
+
+
+def encode_offer(offer: Offer) -> bytes:
+    """Return an offer's bytes for the way to the queue's node."""
+    return _encoder.encode(offer)
+
+
+def decode_offer(data: bytes) -> Offer:
+    """Read what `encode_offer` wrote.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no offer.
+    """
+    return _offer_decoder.decode(data)
+
+
+def session_name(node: str, boot: str, uid: int, count: int) -> str:
+    """Name a publisher session (P10): one per node boot and queue; `count` grows when it is lost.
+
+    Args:
+        node: The publishing node.
+        boot: Its boot id.
+        uid: The queue's incarnation.
+        count: From 0; a session with a higher count replaces the lower one.
+    """
+    return f"{node}/{boot}/{uid}/{count}"
+
+
+def owner_of(name: str) -> tuple[str, str]:
+    """Return (node, boot) of a holder or session name."""
+    node, boot, _ = name.split("/", 2)
+    return node, boot
+
+
+def width(command: SessionCommand) -> int:
+    """Return how many sequence numbers a command takes."""
+    if type(command) is Enqueue:
+        return len(command.messages)
+    if type(command) is Skip:
+        return command.count
+    return 1

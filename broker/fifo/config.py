@@ -1,0 +1,84 @@
+"""How one queue's machine is to behave. Fixed for the machine's life; every replica has the same."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from broker.errors import quoted
+
+
+class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a `QueueMachine`.
+
+    Attributes:
+        name: The queue's name, for error texts.
+        vhost: Its virtual host, for error texts.
+        requeue: Where a requeued message goes: "original" (classic: its old place), "front"
+            (quorum with a delivery limit: before all others, in order of return) or "tail"
+            (quorum without one; what a dead channel held still goes to the front).
+        ledger: What is recorded: "none", "persistent" (a durable classic queue: enqueue and end
+            of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored).
+        delivery_limit: Most redeliveries of a message before it is dropped; None is no limit.
+        allow_exclusive: False where the exclusive flag of a consumer is ignored (quorum queues).
+        credit_max: Credit of a consumer with prefetch 0; None is without limit (quorum: 2,000).
+        burst_max: Most messages one `pump` hands out; 0 is without limit. Classic queues set it,
+            so that one pump of a long backlog does not hold up the node.
+    """
+
+    name: str
+    vhost: str = "/"
+    requeue: Literal["original", "front", "tail"] = "original"
+    ledger: Literal["none", "persistent", "all"] = "none"
+    delivery_limit: int | None = None
+    allow_exclusive: bool = True
+    credit_max: int | None = None
+    burst_max: int = 0
+
+    @property
+    def title(self) -> str:
+        """The queue as error texts name it."""
+        return quoted("queue", self.name, self.vhost)
+
+
+QUORUM_CREDIT = 2_000
+"""What prefetch 0 means on a quorum queue. Source: rabbit_quorum_queue.erl, consume/3."""
+
+
+def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueConfig:
+    """Return a quorum queue's settings (behaviour.md 1.16).
+
+    Args:
+        name: Queue name.
+        vhost: Virtual host.
+        delivery_limit: `x-delivery-limit`, None without one.
+    """
+    return QueueConfig(
+        name=name,
+        vhost=vhost,
+        requeue="tail" if delivery_limit is None else "front",
+        delivery_limit=delivery_limit,
+        allow_exclusive=False,
+        credit_max=QUORUM_CREDIT,
+    )
+
+
+CLASSIC_BURST = 2_000
+"""Messages one pump of a classic queue hands out: about 2 ms of work here."""
+
+
+def classic_config(name: str, vhost: str, *, durable: bool) -> QueueConfig:
+    """Return a classic queue's settings.
+
+    Args:
+        name: Queue name.
+        vhost: Virtual host.
+        durable: Persistent messages are to be recorded.
+    """
+    return QueueConfig(
+        name=name,
+        vhost=vhost,
+        ledger="persistent" if durable else "none",
+        burst_max=CLASSIC_BURST,
+    )

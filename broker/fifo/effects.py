@@ -1,0 +1,146 @@
+"""What a queue wants done after a batch: deliveries, answers, ledger. Shells run it, cores do not.
+
+The order a shell keeps: `ledger` first where it must be durable or broadcast before answers,
+then `replies` (a consume-ok precedes the consumer's first delivery), then `deliveries`, then
+`verdicts`. Take the effects after every `pump` or `apply_*`, so that a cancel's reply never
+overtakes deliveries of an earlier batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.ledger import LedgerRecord
+from broker.message import Delivery
+from broker.ports import GetResult
+
+
+class Verdict(NamedTuple):
+    """The queue's answer for numbers `first` to `last` of a session, both included.
+
+    Attributes:
+        session: Session name.
+        first: First number.
+        last: Last number.
+        ok: True when done (an enqueue: safe as far as the queue's type promises).
+    """
+
+    session: str
+    first: int
+    last: int
+    ok: bool
+
+
+class Reply(NamedTuple):
+    """The queue's answer with a value, to Checkout, Cancel, Get and Purge; they get no verdict.
+
+    Attributes:
+        session: Session name.
+        number: The command's sequence number.
+        value: None (done), int (purged), GetResult, or a Refusal.
+    """
+
+    session: str
+    number: int
+    value: object
+
+
+class OutOfSequence(NamedTuple):
+    """An offer was not applied: its first number lies beyond `expected`."""
+
+    session: str
+    expected: int
+
+
+class Effects:
+    """Everything one batch caused. Mutable while the machine runs, then the shell's.
+
+    Attributes:
+        deliveries: Messages for consumers by (holder, tag), in order.
+        replies: Answers with a value, in order.
+        verdicts: Answers without one, adjacent numbers merged.
+        session_lost: Sessions the queue does not know (P10).
+        out_of_sequence: Offers that were not applied for a gap before them.
+        lost_consumers: (holder, tag) of consumers the queue itself ended.
+        ledger: What happened, by message number, as far as the queue keeps a ledger.
+        dropped: Messages removed for their delivery count (later: to be dead-lettered).
+    """
+
+    __slots__ = (
+        "deliveries",
+        "dropped",
+        "ledger",
+        "lost_consumers",
+        "out_of_sequence",
+        "replies",
+        "session_lost",
+        "verdicts",
+    )
+
+    def __init__(self) -> None:
+        self.deliveries: dict[tuple[str, str], list[Delivery]] = {}
+        self.replies: list[Reply] = []
+        self.verdicts: list[Verdict] = []
+        self.session_lost: list[str] = []
+        self.out_of_sequence: list[OutOfSequence] = []
+        self.lost_consumers: list[tuple[str, str]] = []
+        self.ledger: list[LedgerRecord] = []
+        self.dropped: list[Delivery] = []
+
+    def add_verdict(self, session: str, first: int, last: int, *, ok: bool) -> None:
+        """Answer numbers `first` to `last` of a session; joined with the previous if adjacent."""
+        verdicts = self.verdicts
+        if verdicts:
+            before = verdicts[-1]
+            if before.last + 1 == first and before.ok is ok and before.session == session:
+                verdicts[-1] = Verdict(session, before.first, last, ok)
+                return
+        verdicts.append(Verdict(session, first, last, ok))
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.deliveries
+            or self.verdicts
+            or self.ledger
+            or self.replies
+            or self.session_lost
+            or self.out_of_sequence
+            or self.lost_consumers
+            or self.dropped
+        )
+
+
+def pack_value(value: object) -> list[object]:
+    """Return a reply's value as plain data, for wires and snapshots.
+
+    Args:
+        value: None, int, GetResult or Refusal.
+
+    Raises:
+        TypeError: Any other value: a bug in the machine.
+    """
+    if value is None:
+        return [0]
+    if isinstance(value, GetResult):
+        return [2, value.delivery, value.remaining]
+    if isinstance(value, Refusal):
+        return [3, int(value.code), value.text]
+    if isinstance(value, int):
+        return [1, value]
+    raise TypeError(f"no reply has a {type(value).__name__}")
+
+
+def unpack_value(packed: list[object]) -> object:
+    """Return the value `pack_value` was given; `packed` may have been through msgpack."""
+    match packed:
+        case [1, count]:
+            return count
+        case [2, delivery, remaining]:
+            found = None if delivery is None else msgspec.convert(delivery, Delivery)
+            return GetResult(found, msgspec.convert(remaining, int))
+        case [3, code, text]:
+            return Refusal(ReplyCode(msgspec.convert(code, int)), str(text))
+    return None

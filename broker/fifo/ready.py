@@ -1,0 +1,116 @@
+"""The ready messages of a queue, in the order in which they are handed out.
+
+Two lines: `fresh`, in arrival order, and `returned`, served before it. A returned message was
+taken from the head once, so everything still fresh arrived after it: serving `returned` first, by
+number, gives every message its old place (behaviour.md 1.9, requeue position). Where the queue
+returns to the front instead, `returned` is ordered by the time of the return.
+
+Invariants: 1. with `by_number`, no returned number exceeds a fresh one. 2. `size_bytes` is the sum
+of the body sizes of both lines.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+from broker.message import Delivery
+
+
+def body_bytes(items: list[Delivery]) -> int:
+    """Return the sum of the messages' body sizes in bytes."""
+    return sum([item[2].body_size for item in items])
+
+
+class ReadyLine:
+    """Ready messages. One `Delivery` a message, made once and handed out as it is.
+
+    Args:
+        by_number: Returned messages go by number (their old places), else in order of return.
+    """
+
+    __slots__ = ("_by_number", "_fresh", "_next_return", "_returned", "size_bytes")
+
+    def __init__(self, *, by_number: bool) -> None:
+        self._by_number = by_number
+        self._fresh: deque[Delivery] = deque()
+        self._returned: list[tuple[int, Delivery]] = []  # a heap
+        self._next_return = 1
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    def append(self, items: list[Delivery], size_bytes: int) -> None:
+        """Put messages at the tail.
+
+        Args:
+            items: In order.
+            size_bytes: Their `body_bytes`.
+        """
+        self._fresh += items
+        self.size_bytes += size_bytes
+
+    def give_back(self, items: list[Delivery]) -> None:
+        """Put returned messages before the fresh ones, at the places the queue's kind gives them.
+
+        Args:
+            items: With their new delivery counts, in the order of the return.
+        """
+        returned = self._returned
+        for item in items:
+            if self._by_number:
+                heappush(returned, (item.number, item))
+            else:
+                heappush(returned, (self._next_return, item))
+                self._next_return += 1
+        self.size_bytes += body_bytes(items)
+
+    def take(self, count: int) -> tuple[list[Delivery], int]:
+        """Remove up to `count` messages from the head.
+
+        Returns:
+            The messages in order, and the sum of their body sizes in bytes.
+        """
+        items: list[Delivery] = []
+        returned = self._returned
+        while returned and len(items) < count:
+            items.append(heappop(returned)[1])
+        fresh = self._fresh
+        count -= len(items)
+        if count >= len(fresh):
+            items += fresh
+            fresh.clear()
+        else:
+            pop = fresh.popleft
+            items += [pop() for _ in range(count)]
+        size_bytes = body_bytes(items)
+        self.size_bytes -= size_bytes
+        return items, size_bytes
+
+    def in_order(self) -> list[Delivery]:
+        """Return all ready messages in the order in which they would be handed out."""
+        return [item for _, item in sorted(self._returned)] + list(self._fresh)
+
+    def fresh(self) -> list[Delivery]:
+        """Return the messages that were never returned to the front, in order (snapshots)."""
+        return list(self._fresh)
+
+    def returned(self) -> list[tuple[int, Delivery]]:
+        """Return the returned messages with their sort keys, in order (snapshots)."""
+        return sorted(self._returned)
+
+    @property
+    def next_return(self) -> int:
+        """The key the next return will get where returns are served in their order (snapshots)."""
+        return self._next_return
+
+    def load(
+        self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
+    ) -> None:
+        """Take over what `fresh`, `returned` and `next_return` of another line said."""
+        self._fresh = deque(fresh)
+        self._returned = list(returned)
+        heapify(self._returned)
+        self._next_return = next_return
+        self.size_bytes = body_bytes(fresh) + body_bytes([item for _, item in returned])
