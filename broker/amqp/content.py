@@ -1,0 +1,307 @@
+"""Content headers: what the broker must know of a message's properties, and all of them on demand.
+
+A content header frame's payload:
+
+    0        2        4                    12      14
+    | class  | weight | body size (octets) | flags | values of the flagged properties, in order ...
+    | 60     | 0      | 64 bits            | 15..2 |
+
+`facts_of` takes the bytes from `flags` on and answers what publishing itself asks: persistent?
+expiration? priority? Publishers repeat themselves, so it remembers answers by those bytes. All 14
+properties and the headers table are decoded only by `decode_properties`.
+
+Invariants: 1. bytes that `facts_of` accepted decode without an error. 2. The memory of answers is
+bounded: FACTS_MAX answers for keys of FACTS_KEY_MAX bytes.
+
+Called by the assembler (facts), session and queues (properties), management (build_message).
+
+Source: amqp0-9-1 2.3.5.2 (header frame), amqp0-9-1.extended.xml class basic (property order).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from broker.amqp import fields
+from broker.errors import AmqpError, ReplyCode
+from broker.message import Message
+
+FACTS_MAX: Final = 4096
+FACTS_KEY_MAX: Final = 256
+FRAME_MAX_DEFAULT: Final = 131_072
+PERSISTENT: Final = 2
+HEADER_FIXED_SIZE: Final = 12
+"""Bytes of a content header before `flags`."""
+
+_FRAME: Final = struct.Struct(">BHI")
+_FIXED: Final = struct.Struct(">HHQ")
+_CLASS_BASIC: Final = 60
+_FLAGS_UNDEFINED: Final = 0b11
+_FRAME_OVERHEAD: Final = 8
+
+_ORDER: Final = (
+    ("content_type", 1 << 15, "shortstr"),
+    ("content_encoding", 1 << 14, "shortstr"),
+    ("headers", 1 << 13, "table"),
+    ("delivery_mode", 1 << 12, "octet"),
+    ("priority", 1 << 11, "octet"),
+    ("correlation_id", 1 << 10, "shortstr"),
+    ("reply_to", 1 << 9, "shortstr"),
+    ("expiration", 1 << 8, "shortstr"),
+    ("message_id", 1 << 7, "shortstr"),
+    ("timestamp", 1 << 6, "longlong"),
+    ("type", 1 << 5, "shortstr"),
+    ("user_id", 1 << 4, "shortstr"),
+    ("app_id", 1 << 3, "shortstr"),
+    ("cluster_id", 1 << 2, "shortstr"),
+)
+_WIDTHS: Final = {"octet": 1, "longlong": 8}
+
+
+class PropertyFacts(msgspec.Struct, frozen=True, gc=False):
+    """What publishing needs to know of a message's properties.
+
+    Attributes:
+        persistent: delivery_mode is 2.
+        expiration: As sent, not yet checked to be a number.
+        priority: 0 to 255.
+        user_id: As sent.
+        reply_to: As sent.
+        has_headers: There is a headers table, perhaps an empty one.
+        has_routing_headers: The table may hold CC or BCC; only decoding it tells for sure.
+    """
+
+    persistent: bool = False
+    expiration: str | None = None
+    priority: int | None = None
+    user_id: str | None = None
+    reply_to: str | None = None
+    has_headers: bool = False
+    has_routing_headers: bool = False
+
+
+class Properties(msgspec.Struct):
+    """All properties of a message; None stands for one that is not there."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: dict[str, object] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+
+_facts: dict[bytes, PropertyFacts] = {}
+
+
+def facts_of(raw: bytes) -> PropertyFacts:
+    """Read what publishing needs from a content header.
+
+    Args:
+        raw: The header's payload from the property flags on (its byte 12).
+
+    Raises:
+        AmqpError: 501 for undefined flags, or values that are cut short or go on too long; 502
+            for a headers table of unknown types or beyond `fields`' bounds.
+    """
+    facts = _facts.get(raw)
+    if facts is None:
+        facts = _read_facts(raw)
+        if len(raw) <= FACTS_KEY_MAX:
+            if len(_facts) >= FACTS_MAX:
+                _facts.clear()
+            _facts[raw] = facts
+    return facts
+
+
+def _read_facts(raw: bytes) -> PropertyFacts:
+    found: dict[str, object] = {}
+    for name, domain, start, end in _spans(raw):
+        if domain == "table":
+            fields.check_table(raw, start, end)
+        elif name in ("delivery_mode", "priority"):
+            found[name] = raw[start]
+        elif name in ("expiration", "user_id", "reply_to"):
+            found[name] = raw[start + 1 : end].decode("utf-8", "surrogateescape")
+    has_headers = bool(raw[0] & 1 << 5)
+    return PropertyFacts(
+        persistent=found.pop("delivery_mode", None) == PERSISTENT,
+        has_headers=has_headers,
+        has_routing_headers=has_headers and (b"\x02CC" in raw or b"\x03BCC" in raw),
+        **found,  # type: ignore[arg-type]  # the names above are fields of their types
+    )
+
+
+def _spans(raw: bytes) -> list[tuple[str, str, int, int]]:
+    """Where each property lies: name, domain, start and end, sizes included."""
+    if len(raw) < 2:  # noqa: PLR2004 - the flags
+        raise _broken("it ends within the property flags")
+    flags = raw[0] << 8 | raw[1]
+    if flags & _FLAGS_UNDEFINED:
+        raise _broken(f"undefined property flags {flags & _FLAGS_UNDEFINED}")
+    spans = []
+    pos, size = 2, len(raw)
+    for name, bit, domain in _ORDER:
+        if not flags & bit:
+            continue
+        start = pos
+        if domain == "shortstr":
+            pos += 1 + raw[pos] if pos < size else 1
+        elif domain == "table":
+            pos += 4 + int.from_bytes(raw[pos : pos + 4], "big")
+        else:
+            pos += _WIDTHS[domain]
+        if pos > size:
+            raise _broken(f"it ends within {name}")
+        spans.append((name, domain, start, pos))
+    if pos != size:
+        raise _broken(f"{size - pos} octets follow the last property")
+    return spans
+
+
+def _broken(why: str) -> AmqpError:
+    return AmqpError(
+        ReplyCode.FRAME_ERROR, f"cannot decode content header: {why}", _CLASS_BASIC, 40
+    )
+
+
+def raw_properties(message: Message) -> bytes:
+    """The bytes `facts_of` takes, cut from a message's content."""
+    return message.content[_FRAME.size + HEADER_FIXED_SIZE : _FRAME.size + message.header_size]
+
+
+def decode_properties(message: Message) -> Properties:
+    """All properties of a message, headers included.
+
+    Raises:
+        AmqpError: Never for a message that came through the assembler or `build_message`.
+    """
+    raw = raw_properties(message)
+    found: dict[str, object] = {}
+    for name, domain, start, end in _spans(raw):
+        if domain == "table":
+            found[name] = fields.decode_table(raw, start, end)[0]
+        elif domain == "shortstr":
+            found[name] = raw[start + 1 : end].decode("utf-8", "surrogateescape")
+        else:
+            found[name] = int.from_bytes(raw[start:end], "big")
+    return Properties(**found)  # type: ignore[arg-type]  # _ORDER's names are its fields
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """Property flags and values, as `facts_of` takes them.
+
+    Raises:
+        ValueError: As `fields.encode_table`.
+        TypeError: As `fields.encode_table`.
+        OverflowError: For a number outside its domain.
+    """
+    flags = 0
+    parts = [b""]
+    for name, bit, domain in _ORDER:
+        value = getattr(properties, name)
+        if value is None:
+            continue
+        flags |= bit
+        if domain == "shortstr":
+            parts.append(fields.encode_shortstr(value))
+        elif domain == "table":
+            parts.append(fields.encode_table(value))
+        else:
+            parts.append(int(value).to_bytes(_WIDTHS[domain], "big"))
+    parts[0] = flags.to_bytes(2, "big")
+    return b"".join(parts)
+
+
+def _header_frame(channel: int, body_size: int, raw: bytes) -> bytes:
+    return (
+        _FRAME.pack(2, channel, HEADER_FIXED_SIZE + len(raw))
+        + _FIXED.pack(_CLASS_BASIC, 0, body_size)
+        + raw
+        + b"\xce"
+    )
+
+
+def with_properties(message: Message, properties: Properties) -> Message:
+    """The same message with other properties; its body frames are kept as they are.
+
+    Raises:
+        ValueError: As `encode_properties`.
+        TypeError: As `encode_properties`.
+        OverflowError: As `encode_properties`.
+    """
+    raw = encode_properties(properties)
+    bodies = message.content[_FRAME_OVERHEAD + message.header_size :]
+    return Message(
+        message.exchange,
+        message.routing_key,
+        _header_frame(message.channel, message.body_size, raw) + bodies,
+        message.channel,
+        HEADER_FIXED_SIZE + len(raw),
+        message.body_size,
+        properties.delivery_mode == PERSISTENT,
+    )
+
+
+def build_message(
+    exchange: str,
+    routing_key: str,
+    properties: Properties,
+    body: bytes,
+    *,
+    channel: int = 1,
+    frame_max: int = FRAME_MAX_DEFAULT,
+) -> Message:
+    """Make a message that no client sent (management's publish, dead letters, tests).
+
+    Args:
+        exchange: Exchange it goes to.
+        routing_key: Routing key it goes with.
+        properties: Its properties.
+        body: Its body; cut into as many frames as it takes.
+        channel: Channel number in the frames.
+        frame_max: Largest frame in bytes, frame header and end octet included.
+
+    Raises:
+        ValueError: As `encode_properties`.
+        TypeError: As `encode_properties`.
+        OverflowError: As `encode_properties`.
+    """
+    raw = encode_properties(properties)
+    parts = [_header_frame(channel, len(body), raw)]
+    room = frame_max - _FRAME_OVERHEAD
+    for start in range(0, len(body), room):
+        piece = body[start : start + room]
+        parts += (_FRAME.pack(3, channel, len(piece)), piece, b"\xce")
+    return Message(
+        exchange,
+        routing_key,
+        b"".join(parts),
+        channel,
+        HEADER_FIXED_SIZE + len(raw),
+        len(body),
+        properties.delivery_mode == PERSISTENT,
+    )
+
+
+def body_of(message: Message) -> bytes:
+    """The body of a message without its frames."""
+    content = message.content
+    pos = _FRAME_OVERHEAD + message.header_size
+    parts = []
+    while pos < len(content):
+        size = _FRAME.unpack_from(content, pos)[2]
+        parts.append(content[pos + _FRAME.size : pos + _FRAME.size + size])
+        pos += size + _FRAME_OVERHEAD
+    return b"".join(parts)
