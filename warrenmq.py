@@ -6,11 +6,12 @@ the command line's start) costs nothing.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.cli.cluster.local import Cluster as Cluster
-    from broker.node import Broker as Broker
+    from broker.cli.cluster.local import Cluster
+    from broker.node import Broker
 
 __all__ = ["Broker", "Cluster", "__version__"]
 __version__ = "0.1.0"
@@ -26,6 +27,4 @@ def __getattr__(name: str) -> object:
     """
     if name not in _HOMES:
         raise AttributeError(f"module 'warrenmq' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_HOMES[name]), name)

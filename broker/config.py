@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: Everything this node writes. `data_dir`, RABBITMQ_MNESIA_DIR.
         pid_file: Written once the node runs, None for none. RABBITMQ_PID_FILE.
         amqp_listeners: `listeners.tcp.*`; empty for `none`.
-        management_listener: `management.tcp.*`; None switches it off (`management.tcp.port = none`).
+        management_listener: `management.tcp.*`; `management.tcp.port = none`: None.
         management_path_prefix: `management.path_prefix`, "" or "/prefix".
         metrics_listener: `prometheus.tcp.*`; None switches it off.
         cluster_listener: `cluster.listen`; default: the first AMQP port + 20000, as RabbitMQ's

@@ -1,0 +1,433 @@
+"""What each configuration key means: from `key = value` entries to `Settings`. Pure.
+
+Entries come in order of precedence, the last one for a key wins (`broker.config_file` orders file,
+environment and --set). Every complaint names where its entry came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker import config_rabbitmq
+from broker.config import Listener, Peer, Settings, full_node_name
+
+DEFAULT_PEER_PORT = 25_672
+_LISTENER_KEY_PARTS = 3
+_PORT_MAX = 65_535
+
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 1024,
+    "kib": 1024,
+    "kb": 1000,
+    "ki": 1024,
+    "m": 1024**2,
+    "mib": 1024**2,
+    "mb": 1000**2,
+    "mi": 1024**2,
+    "g": 1024**3,
+    "gib": 1024**3,
+    "gb": 1000**3,
+    "gi": 1024**3,
+    "t": 1024**4,
+    "tib": 1024**4,
+    "tb": 1000**4,
+    "ti": 1024**4,
+}
+
+
+class ConfigError(Exception):
+    """A configuration that can't be used; the text names the file and line and what to do."""
+
+
+class Entry(NamedTuple):
+    """One configured value.
+
+    Attributes:
+        key: Dotted key, "listeners.tcp.default".
+        value: The text as written, quotes removed.
+        source: Where it stands: "rabbitmq.conf:12", "RABBITMQ_NODE_PORT", "--set".
+    """
+
+    key: str
+    value: str
+    source: str
+
+
+class Outcome(NamedTuple):
+    """What a set of entries came to.
+
+    Attributes:
+        settings: The settings.
+        warnings: One sentence for each key that has no effect or another one than written.
+    """
+
+    settings: Settings
+    warnings: list[str]
+
+
+def size_bytes(text: str) -> int:
+    """Read a size: "50mb", "2GB" (decimal), "500MiB", "500M" (binary), plain bytes.
+
+    Args:
+        text: The value as written.
+
+    Raises:
+        ValueError: It is no size.
+
+    Source:
+        RabbitMQ's "Information units": KB/MB/GB are powers of ten, KiB/k powers of two.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError("a size such as 104857600, 50mb, 2GB or 500MiB")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("an integer") from None
+
+
+def _natural(text: str) -> int:
+    value = _integer(text)
+    if value < 0:
+        raise ValueError("an integer of at least 0")
+    return value
+
+
+def _unlimited(text: str) -> int | None:
+    return None if text in ("infinity", "unlimited", "undefined", "false", "-1") else _natural(text)
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("a number such as 0.4") from None
+    if value < 0:
+        raise ValueError("a number of at least 0")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text in ("true", "on", "yes"):
+        return True
+    if text in ("false", "off", "no"):
+        return False
+    raise ValueError("true or false")
+
+
+def _port(text: str) -> int:
+    value = _natural(text)
+    if value > _PORT_MAX:
+        raise ValueError("a port from 0 to 65535")
+    return value
+
+
+def listener(text: str) -> Listener:
+    """Read `5672`, `127.0.0.1:5672`, `[::1]:5672` or `:::5672`.
+
+    Args:
+        text: The value as written.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator:
+        return Listener("", _port(text))
+    return Listener(host.removeprefix("[").removesuffix("]"), _port(port))
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return text
+
+    return read
+
+
+def _prefix(text: str) -> str:
+    return "/" + text.strip("/") if text.strip("/") else ""
+
+
+def _hashing(text: str) -> str:
+    return _one_of(
+        "rabbit_password_hashing_sha256",
+        "rabbit_password_hashing_sha512",
+        "rabbit_password_hashing_md5",
+    )(text)
+
+
+_LEVEL = _one_of("debug", "info", "notice", "warning", "error", "critical", "none")
+_LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
+_QUEUE_TYPE = _one_of("classic", "quorum", "stream")
+
+# key -> (field of Settings, reader)
+SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "node.name": ("node_name", full_node_name),
+    "data_dir": ("data_dir", str),
+    "pid_file": ("pid_file", str),
+    "management.path_prefix": ("management_path_prefix", _prefix),
+    "cluster.listen": ("cluster_listener", listener),
+    "cluster.secret": ("cluster_secret", str),
+    "cluster.heartbeat": ("cluster_heartbeat_ms", _natural),
+    "cluster.suspect_after": ("cluster_suspect_after_ms", _natural),
+    "cluster.lease": ("cluster_lease_ms", _natural),
+    "cluster.disconnect_after": ("cluster_disconnect_after_ms", _natural),
+    "cluster_name": ("cluster_name", str),
+    "cluster_formation.target_cluster_size_hint": ("target_cluster_size_hint", _natural),
+    "heartbeat": ("heartbeat_s", _natural),
+    "frame_max": ("frame_max_bytes", _natural),
+    "initial_frame_max": ("initial_frame_max_bytes", _natural),
+    "channel_max": ("channel_max", _natural),
+    "connection_max": ("connection_max", _unlimited),
+    "max_message_size": ("max_message_size_bytes", size_bytes),
+    "handshake_timeout": ("handshake_timeout_ms", _natural),
+    "channel_operation_timeout": ("channel_operation_timeout_ms", _natural),
+    "consumer_timeout": ("consumer_timeout_ms", _unlimited),
+    "tcp_listen_options.backlog": ("tcp_backlog", _natural),
+    "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
+    "tcp_listen_options.keepalive": ("tcp_keepalive", _flag),
+    "tcp_listen_options.sndbuf": ("tcp_send_buffer_bytes", size_bytes),
+    "tcp_listen_options.recbuf": ("tcp_receive_buffer_bytes", size_bytes),
+    "default_user": ("default_user", str),
+    "default_pass": ("default_password", str),
+    "default_vhost": ("default_vhost", str),
+    "password_hashing_module": ("password_hashing", _hashing),
+    "default_queue_type": ("default_queue_type", _QUEUE_TYPE),
+    "queue_leader_locator": ("queue_leader_locator", _LOCATOR),
+    "queue_master_locator": ("queue_leader_locator", _LOCATOR),
+    "quorum_cluster_size": ("quorum_initial_group_size", _natural),
+    "compat.quorum_global_qos": ("quorum_global_qos", _flag),
+    "vm_memory_high_watermark.relative": ("vm_memory_high_watermark", _ratio),
+    "vm_memory_high_watermark.absolute": ("vm_memory_high_watermark_bytes", size_bytes),
+    "vm_memory_high_watermark_paging_ratio": ("vm_memory_high_watermark_paging_ratio", _ratio),
+    "total_memory_available_override_value": ("total_memory_available_bytes", size_bytes),
+    "disk_free_limit.absolute": ("disk_free_limit_bytes", size_bytes),
+    "disk_free_limit.relative": ("disk_free_limit_relative", _ratio),
+    "queue_index_embed_msgs_below": ("embed_messages_below_bytes", size_bytes),
+    "collect_statistics_interval": ("collect_statistics_interval_ms", _natural),
+    "load_definitions": ("load_definitions", str),
+    "management.load_definitions": ("load_definitions", str),
+    "definitions.local.path": ("load_definitions", str),
+    "compat.product": ("compat_product", str),
+    "compat.version": ("compat_version", str),
+}
+_LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "log.level": ("level", _LEVEL),
+    "log.default.level": ("level", _LEVEL),
+    "log.console.level": ("level", _LEVEL),
+    "log.file.level": ("level", _LEVEL),
+    "log.console": ("console", _flag),
+    "log.console.formatter": ("format", _one_of("plain", "plaintext", "json")),
+    "log.file.formatter": ("format", _one_of("plain", "plaintext", "json")),
+    "log.file.rotation.size": ("rotation_size_bytes", size_bytes),
+    "log.file.rotation.count": ("rotation_count", _natural),
+}
+# Keys this module reads that are not in SIMPLE or _LOG, for "nearest known key".
+_GROUPED = (
+    "cluster.peers.",
+    "cluster.secret_file",
+    "log.file",
+    "log.dir",
+    "loopback_users",
+    "listeners.tcp.default",
+    "management.tcp.port",
+    "management.tcp.ip",
+    "prometheus.tcp.port",
+    "prometheus.tcp.ip",
+    "cluster_partition_handling",
+    "cluster_formation.peer_discovery_backend",
+    "default_permissions.configure",
+    "default_permissions.read",
+    "default_permissions.write",
+)
+OUR_KEYS = (*SIMPLE, *_LOG, *_GROUPED)
+_SECRETS = frozenset({"cluster.secret", "default_pass"})
+_BACKENDS = ("classic_config", "rabbit_peer_discovery_classic_config")
+
+
+def read_settings(entries: Iterable[Entry], node_name: str = "rabbit@localhost") -> Outcome:
+    """Turn entries into settings.
+
+    Args:
+        entries: In order of precedence; of several for one key the last counts.
+        node_name: Name of the node where no entry names it.
+
+    Returns:
+        The settings and what to warn of.
+
+    Raises:
+        ConfigError: An unknown key, or a value that does not fit; names source and nearest key.
+    """
+    by_key: dict[str, Entry] = {}
+    for entry in entries:
+        by_key.pop(entry.key, None)  # the last one wins and stands where it was said
+        by_key[entry.key] = entry
+    reader = _Reader(by_key, node_name)
+    return Outcome(reader.settings(), reader.warnings)
+
+
+class _Reader:
+    """One pass over the entries: each key is taken by exactly one group."""
+
+    def __init__(self, entries: dict[str, Entry], node_name: str) -> None:
+        self.entries = entries
+        self.left = dict(entries)
+        self.warnings: list[str] = []
+        self.values: dict[str, Any] = {"node_name": node_name}
+
+    def settings(self) -> Settings:
+        for key in list(self.left):
+            if key in SIMPLE:
+                field, read = SIMPLE[key]
+                self.values[field] = self.take(key, read)
+        self._logging()
+        self._listeners()
+        self._users()
+        self._cluster()
+        self._complain()
+        shown = tuple(
+            f"{key} = {entry.value}"
+            for key, entry in sorted(self.entries.items())
+            if key not in _SECRETS
+        )
+        return Settings(**self.values, environment=shown)
+
+    def take(self, key: str, read: Callable[[str], Any]) -> Any:
+        """Read and remove one entry.
+
+        Raises:
+            ConfigError: The value does not fit.
+        """
+        entry = self.left.pop(key)
+        try:
+            return read(entry.value)
+        except ValueError as error:
+            shown = "" if key in _SECRETS else f", found {entry.value!r}"
+            raise ConfigError(f"{entry.source}: {key} must be {error}{shown}") from None
+
+    def family(self, prefix: str) -> list[str]:
+        """Keys that begin with `prefix`, `prefix.2` before `prefix.10`."""
+        keys = [key for key in self.left if key.startswith(prefix)]
+        return sorted(keys, key=lambda key: (_order(key.removeprefix(prefix)), key))
+
+    def warn(self, entry: Entry, text: str) -> None:
+        self.warnings.append(f"{entry.source}: {text}")
+
+    def _logging(self) -> None:
+        log: dict[str, Any] = {}
+        directory = self.take("log.dir", str) if "log.dir" in self.left else None
+        name = self.take("log.file", str) if "log.file" in self.left else None
+        if name is not None and name not in ("true", "false"):
+            is_path = "/" in name or directory is None
+            log["file"] = name if is_path else f"{directory}/{name}"
+        elif directory is not None and name != "false":
+            log["file"] = f"{directory}/warrenmq.log"
+        for key in list(self.left):
+            if key in _LOG:
+                field, read = _LOG[key]
+                value = self.take(key, read)
+                log[field] = {"plaintext": "plain", "notice": "info", "critical": "error"}.get(
+                    value, value
+                )
+        self.values["log"] = msgspec.structs.replace(Settings().log, **log)
+
+    def _listeners(self) -> None:
+        if "listeners.tcp" in self.left:
+            self.take("listeners.tcp", _one_of("none"))
+            self.values["amqp_listeners"] = ()
+        keys = self.family("listeners.tcp.")
+        if keys:
+            found = [self.take(key, listener) for key in keys]
+            self.values["amqp_listeners"] = tuple(dict.fromkeys(found))
+        for prefix, field in (
+            ("management.tcp", "management_listener"),
+            ("prometheus.tcp", "metrics_listener"),
+        ):
+            at: Listener | None = getattr(Settings(), field)
+            host = self.take(f"{prefix}.ip", str) if f"{prefix}.ip" in self.left else ""
+            if f"{prefix}.port" in self.left:
+                port = self.take(f"{prefix}.port", lambda t: None if t == "none" else _port(t))
+                at = None if port is None else Listener(host, port)
+            elif at is not None:
+                at = Listener(host, at.port)
+            self.values[field] = at
+
+    def _users(self) -> None:
+        loopback = set(Settings().loopback_users)
+        if "loopback_users" in self.left:
+            self.take("loopback_users", _one_of("none"))
+            loopback.clear()
+        for key in self.family("loopback_users."):
+            name = key.removeprefix("loopback_users.")
+            (loopback.add if self.take(key, _flag) else loopback.discard)(name)
+        self.values["loopback_users"] = frozenset(loopback)
+        tags = self.family("default_user_tags.")
+        if tags:
+            chosen = [k.removeprefix("default_user_tags.") for k in tags if self.take(k, _flag)]
+            self.values["default_user_tags"] = tuple(chosen)
+        permissions = dict(
+            zip(("configure", "write", "read"), Settings().default_permissions, strict=True)
+        )
+        for kind in permissions:
+            if f"default_permissions.{kind}" in self.left:
+                permissions[kind] = self.take(f"default_permissions.{kind}", str)
+        self.values["default_permissions"] = tuple(permissions.values())
+        mechanisms = self.family("auth_mechanisms.")
+        if mechanisms:
+            known = _one_of("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS")
+            self.values["auth_mechanisms"] = tuple(self.take(key, known) for key in mechanisms)
+
+    def _cluster(self) -> None:
+        handling = "cluster_partition_handling"
+        if handling in self.left:
+            entry = self.left[handling]
+            word = self.take(
+                handling, _one_of("ignore", "pause_minority", "autoheal", "pause_if_all_down")
+            )
+            if word != "pause_minority":
+                self.warn(entry, f"{handling} = {word} acts as pause_minority")
+        backend = "cluster_formation.peer_discovery_backend"
+        if backend in self.left:
+            entry = self.left.pop(backend)
+            if entry.value not in _BACKENDS:
+                self.warn(entry, f"{backend} = {entry.value} is not supported; list the nodes")
+        peers: dict[str, Peer] = {}
+        for key in self.family("cluster_formation.classic_config.nodes."):
+            name = self.take(key, full_node_name)
+            peers[name] = Peer(name, name.partition("@")[2], DEFAULT_PEER_PORT)
+        for key in self.family("cluster.peers."):
+            name = full_node_name(key.removeprefix("cluster.peers."))
+            at = self.take(key, _peer_address)
+            peers[name] = Peer(name, at.host, at.port)
+        self.values["cluster_peers"] = tuple(peers.values())
+
+    def _complain(self) -> None:
+        for key, entry in self.left.items():
+            if not config_rabbitmq.is_known(key):
+                near = config_rabbitmq.nearest(key, OUR_KEYS)
+                raise ConfigError(f"{entry.source}: unknown key {key}; did you mean {near}?")
+            self.warn(entry, f"{key} is RabbitMQ's, WarrenMQ does not support it: no effect")
+
+
+def _peer_address(text: str) -> Listener:
+    at = listener(text)
+    if not at.host or not at.port:
+        raise ValueError("HOST:PORT")
+    return at
+
+
+def _order(tail: str) -> int:
+    return int(tail) if tail.isdigit() else -1

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker import config_file, config_rabbitmq
+from broker.config import Listener, Peer, Settings, full_node_name
+from broker.config_keys import ConfigError, Outcome, read_settings, size_bytes
+
+
+def settings_of(text: str) -> Settings:
+    return outcome_of(text).settings
+
+
+def outcome_of(text: str) -> Outcome:
+    return read_settings(config_file.parse(text, "rabbitmq.conf"))
+
+
+def test_an_empty_file_gives_rabbitmqs_defaults():
+    settings = settings_of("# nothing\n\n")
+    assert settings.heartbeat_s == 60
+    assert settings.frame_max_bytes == 131072
+    assert settings.channel_max == 2047
+    assert settings.max_message_size_bytes == 134217728
+    assert settings.amqp_listeners == (Listener("", 5672),)
+    assert settings.loopback_users == {"guest"}
+    assert settings.inter_node_listener() == Listener("", 25672)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("heartbeat = 30", "heartbeat_s", 30),
+        ("listeners.tcp.default = 5673", "amqp_listeners", (Listener("", 5673),)),
+        (
+            "listeners.tcp.2 = [::1]:5673\nlisteners.tcp.1 = 127.0.0.1:5672",
+            "amqp_listeners",
+            (Listener("127.0.0.1", 5672), Listener("::1", 5673)),
+        ),
+        ("listeners.tcp = none", "amqp_listeners", ()),
+        ("loopback_users = none", "loopback_users", frozenset()),
+        ("loopback_users.guest = false", "loopback_users", frozenset()),
+        ("loopback_users.me = true", "loopback_users", frozenset({"guest", "me"})),
+        ("max_message_size = 16MiB  # small", "max_message_size_bytes", 16 * 1024 * 1024),
+        ("default_pass = 'a#b'", "default_password", "a#b"),
+        ("node.name = node1", "node_name", "rabbit@node1"),
+        ("consumer_timeout = undefined", "consumer_timeout_ms", None),
+        ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", 0.6),
+        ("disk_free_limit.absolute = 2GB", "disk_free_limit_bytes", 2_000_000_000),
+        (
+            "management.tcp.port = 1\nmanagement.tcp.ip = ::1",
+            "management_listener",
+            Listener("::1", 1),
+        ),
+        ("management.tcp.port = none", "management_listener", None),
+        ("default_user_tags.monitoring = true", "default_user_tags", ("monitoring",)),
+        ("default_permissions.write = x", "default_permissions", (".*", "x", ".*")),
+        (
+            "cluster.peers.node2 = 127.0.0.1:7",
+            "cluster_peers",
+            (Peer("rabbit@node2", "127.0.0.1", 7),),
+        ),
+    ],
+)
+def test_key_sets_field(text: str, field: str, value: object):
+    assert getattr(settings_of(text), field) == value
+
+
+def test_a_peer_address_overrides_the_one_of_the_node_name():
+    settings = settings_of(
+        "cluster_formation.classic_config.nodes.1 = rabbit@a.example\n"
+        "cluster_formation.classic_config.nodes.2 = rabbit@b.example\n"
+        "cluster.peers.rabbit@b.example = 127.0.0.1:9000\n"
+    )
+    assert settings.cluster_peers == (
+        Peer("rabbit@a.example", "a.example", 25672),
+        Peer("rabbit@b.example", "127.0.0.1", 9000),
+    )
+    assert settings.peer_address("rabbit@b.example") == ("127.0.0.1", 9000)
+    assert settings.peer_address("rabbit@c") is None
+
+
+def test_a_typo_names_file_line_and_nearest_key():
+    with pytest.raises(
+        ConfigError, match=r"rabbitmq\.conf:2: unknown key heartbeet; did you mean heartbeat\?"
+    ):
+        outcome_of("channel_max = 5\nheartbeet = 30")
+
+
+def test_a_typo_of_our_own_key_names_it():
+    with pytest.raises(ConfigError, match=r"did you mean cluster\.secret"):
+        outcome_of("cluster.secert = x")
+
+
+def test_rabbitmqs_key_that_we_lack_is_one_warning():
+    outcome = outcome_of("ssl_options.cacertfile = /x\nmqtt.default_user = x")
+    assert len(outcome.warnings) == 2
+    assert outcome.warnings[0].startswith("rabbitmq.conf:1: ssl_options.cacertfile")
+
+
+@pytest.mark.parametrize("word", ["ignore", "autoheal", "pause_if_all_down"])
+def test_other_partition_handlings_act_as_pause_minority_with_one_warning(word: str):
+    outcome = outcome_of(f"cluster_partition_handling = {word}")
+    assert outcome.settings.cluster_partition_handling == "pause_minority"
+    assert outcome.warnings == [
+        f"rabbitmq.conf:1: cluster_partition_handling = {word} acts as pause_minority"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "heartbeat",
+        "heartbeat =",
+        "= 3",
+        "two words = 3",
+        "heartbeat = often",
+        "listeners.tcp.1 = 70000",
+    ],
+)
+def test_a_bad_line_is_an_error_with_file_and_line(text: str):
+    with pytest.raises(ConfigError, match=r"^rabbitmq\.conf:1: "):
+        outcome_of(text)
+
+
+def test_a_bad_secret_is_not_repeated_and_secrets_are_not_listed():
+    settings = settings_of("cluster.secret = hush\ndefault_pass = hush\nheartbeat = 5")
+    assert settings.environment == ("heartbeat = 5",)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10", 10),
+        ("50mb", 50_000_000),
+        ("2GB", 2_000_000_000),
+        ("500MiB", 500 * 2**20),
+        ("1k", 1024),
+        ("3 kb", 3000),
+    ],
+)
+def test_sizes(text: str, size: int):
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "5xb", "1.5GB", "GB"])
+def test_no_sizes(text: str):
+    with pytest.raises(ValueError, match="a size"):
+        size_bytes(text)
+
+
+def test_confd_is_merged_in_name_order_then_environment_then_set(tmp_path: Path):
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text("heartbeat = 1\nchannel_max = 1\nframe_max = 5000\nlisteners.tcp.default = 1\n")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "20-b.conf").write_text("heartbeat = 3\n")
+    (tmp_path / "conf.d" / "10-a.conf").write_text("heartbeat = 2\nchannel_max = 2\n")
+    outcome = config_file.load(
+        str(conf), {"RABBITMQ_NODE_PORT": "7000", "RABBITMQ_DEFAULT_USER": "u"}, ["default_user=me"]
+    )
+    settings = outcome.settings
+    assert (settings.heartbeat_s, settings.channel_max, settings.frame_max_bytes) == (3, 2, 5000)
+    assert settings.amqp_listeners == (Listener("", 7000),)
+    assert settings.default_user == "me"
+
+
+def test_environment_of_the_official_image(tmp_path: Path):
+    secret = tmp_path / "password"
+    secret.write_text("from-file\n")
+    settings = config_file.load(
+        None,
+        {
+            "RABBITMQ_DEFAULT_USER": "app",
+            "RABBITMQ_DEFAULT_PASS_FILE": str(secret),
+            "RABBITMQ_DEFAULT_VHOST": "v",
+            "RABBITMQ_NODENAME": "rabbit@here",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": "5999",
+            "RABBITMQ_DIST_PORT": "6999",
+            "RABBITMQ_ERLANG_COOKIE": "c",
+            "RABBITMQ_VM_MEMORY_HIGH_WATERMARK": "60%",
+            "RABBITMQ_MNESIA_BASE": "/var/lib/rabbitmq/mnesia",
+            "RABBITMQ_LOGS": "-",
+        },
+    ).settings
+    assert (settings.default_user, settings.default_password, settings.default_vhost) == (
+        "app",
+        "from-file",
+        "v",
+    )
+    assert settings.amqp_listeners == (Listener("127.0.0.1", 5999),)
+    assert settings.inter_node_listener() == Listener("127.0.0.1", 6999)
+    assert settings.cluster_secret == "c"
+    assert settings.vm_memory_high_watermark == 0.6
+    assert settings.data_dir == "/var/lib/rabbitmq/mnesia/rabbit@here"
+
+
+@pytest.mark.parametrize(
+    ("value", "relative", "absolute"),
+    [("0.3", 0.3, None), ("1GB", 0.4, 10**9), ("1073741824", 0.4, 2**30)],
+)
+def test_watermark_variable(value: str, relative: float, absolute: int | None):
+    settings = config_file.load(None, {"RABBITMQ_VM_MEMORY_HIGH_WATERMARK": value}).settings
+    assert (settings.vm_memory_high_watermark, settings.vm_memory_high_watermark_bytes) == (
+        relative,
+        absolute,
+    )
+
+
+def test_secret_file_is_read(tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_text("hush\n")
+    assert (
+        config_file.load(None, {}, [f"cluster.secret_file={secret}"]).settings.cluster_secret
+        == "hush"
+    )
+    with pytest.raises(ConfigError, match="can't be read"):
+        config_file.load(None, {}, [f"cluster.secret_file={tmp_path}/none"])
+
+
+def test_a_missing_file_is_an_error():
+    with pytest.raises(ConfigError, match="can't be read"):
+        config_file.load("/does/not/exist.conf")
+
+
+def test_erlang_terms_are_refused_with_the_same_keys_in_conf_syntax(tmp_path: Path):
+    path = tmp_path / "rabbitmq.config"
+    path.write_text(
+        "%% old\n[{rabbit, [{tcp_listeners, [5673]}, {heartbeat, 30}, {loopback_users, []},\n"
+        '  {default_user, <<"me">>}, {vm_memory_high_watermark, 0.6},\n'
+        "  {cluster_nodes, {['rabbit@a', 'rabbit@b'], disc}},\n"
+        "  {tcp_listen_options, [{backlog, 128}]}]},\n"
+        " {rabbitmq_management, [{listener, [{port, 15673}]}]}].\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        config_file.load(str(path))
+    shown = str(caught.value).splitlines()[1:]
+    assert shown == [
+        "listeners.tcp.default = 5673",
+        "heartbeat = 30",
+        "loopback_users = none",
+        "default_user = me",
+        "vm_memory_high_watermark.relative = 0.6",
+        "cluster_formation.classic_config.nodes.1 = rabbit@a",
+        "cluster_formation.classic_config.nodes.2 = rabbit@b",
+        "tcp_listen_options.backlog = 128",
+        "management.tcp.port = 15673",
+    ]
+    assert (
+        config_file.load(None, {}, [line.replace(" = ", "=", 1) for line in shown]).warnings == []
+    )
+
+
+@pytest.mark.parametrize("text", ["[{rabbit, fun() -> ok end}].", "[" * 100, "[{rabbit"])
+def test_terms_that_are_not_plain_are_refused_without_a_translation(tmp_path: Path, text: str):
+    path = tmp_path / "rabbitmq.config"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="write it in"):
+        config_file.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "log.file.rotation.date",
+        "management.ssl.port",
+        "cluster_formation.k8s.host",
+        "raft.wal_max_size_bytes",
+        "auth_backends.1",
+        "ssl_options.versions.1",
+        "listeners.ssl.default",
+    ],
+)
+def test_rabbitmqs_keys_are_known(key: str):
+    assert config_rabbitmq.is_known(key)
+
+
+def test_node_names_are_completed():
+    assert full_node_name("node1") == "rabbit@node1"
+    assert full_node_name("hare@x") == "hare@x"
