@@ -190,9 +190,12 @@ def decode_batch(data: bytes) -> Batch:
     """Read what `encode_batch` wrote.
 
     Raises:
-        msgspec.DecodeError: The bytes are no batch.
+        msgspec.DecodeError: The bytes are no batch, or of a version not known here.
     """
-    return _batch_decoder.decode(data)
+    batch = _batch_decoder.decode(data)
+    if batch.version != VERSION:
+        raise msgspec.DecodeError(f"expected batch version {VERSION}, found {batch.version}")
+    return batch
 
 
 def encode_offer(offer: Offer) -> bytes:

@@ -1,4 +1,4 @@
-"""How one queue's machine is to behave. Fixed for the machine's life; every replica has the same."""
+"""How one queue's machine is to behave: fixed for its life, the same on every replica."""
 
 from __future__ import annotations
 

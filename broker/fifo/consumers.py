@@ -94,12 +94,13 @@ class Roster:
         credit_max: What prefetch 0 means; None is without limit.
     """
 
-    __slots__ = ("_by_holder", "_credit_max", "_priorities", "_rings", "count")
+    __slots__ = ("_by_holder", "_credit_max", "_members", "_priorities", "_rings", "count")
 
     def __init__(self, credit_max: int | None) -> None:
         self._credit_max = credit_max
         self._by_holder: dict[str, dict[str, Consumer]] = {}
         self._rings: dict[int, deque[Consumer]] = {}
+        self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
         self.count = 0
 
@@ -124,9 +125,11 @@ class Roster:
         """Attach a consumer at the end of its ring; its (holder, tag) must be free."""
         self._by_holder.setdefault(consumer.holder, {})[consumer.tag] = consumer
         self.count += 1
-        if consumer.priority not in self._rings:
-            self._rings[consumer.priority] = deque()
+        priority = consumer.priority
+        if priority not in self._rings:
+            self._rings[priority] = deque()
             self._priorities = sorted(self._rings, reverse=True)
+        self._members[priority] = self._members.get(priority, 0) + 1
         self.set_prefetch(consumer, consumer.prefetch)
 
     def remove(self, consumer: Consumer) -> None:
@@ -137,9 +140,12 @@ class Roster:
             del self._by_holder[consumer.holder]
         self.count -= 1
         self._leave(consumer)
-        if not any(other.priority == consumer.priority for other in self):
-            del self._rings[consumer.priority]
-            self._priorities.remove(consumer.priority)
+        priority = consumer.priority
+        self._members[priority] -= 1
+        if not self._members[priority]:
+            del self._members[priority]
+            del self._rings[priority]
+            self._priorities.remove(priority)
 
     def set_prefetch(self, consumer: Consumer, prefetch: int) -> None:
         """Give a consumer another limit; 0 is the queue's own."""

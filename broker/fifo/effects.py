@@ -66,12 +66,10 @@ class Effects:
         out_of_sequence: Offers that were not applied for a gap before them.
         lost_consumers: (holder, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
-        dropped: Messages removed for their delivery count (later: to be dead-lettered).
     """
 
     __slots__ = (
         "deliveries",
-        "dropped",
         "ledger",
         "lost_consumers",
         "out_of_sequence",
@@ -88,7 +86,6 @@ class Effects:
         self.out_of_sequence: list[OutOfSequence] = []
         self.lost_consumers: list[tuple[str, str]] = []
         self.ledger: list[LedgerRecord] = []
-        self.dropped: list[Delivery] = []
 
     def add_verdict(self, session: str, first: int, last: int, *, ok: bool) -> None:
         """Answer numbers `first` to `last` of a session; joined with the previous if adjacent."""
@@ -109,7 +106,6 @@ class Effects:
             or self.session_lost
             or self.out_of_sequence
             or self.lost_consumers
-            or self.dropped
         )
 
 

@@ -1,0 +1,224 @@
+"""A queue's state as bytes, in parts of at most 1 MiB (protocol.md P13).
+
+    parts joined = section, section, ...        section = size (4 bytes, big endian), msgpack
+    section 0    = head: [version, ...]         everything but messages
+    others       = [line, holder, tag, [[key, number, delivery_count, message], ...]]
+                   line 0 fresh, 1 returned (key is the sort key), 2 held; in their orders
+
+A part may end anywhere in a section. Messages are grouped into sections of about 256 KiB, so that
+neither writing nor reading needs one record of the queue's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from broker.fifo.consumers import Consumer
+from broker.fifo.sessions import SessionRecord
+from broker.message import Delivery, Message
+
+VERSION: Final = 1
+PART_BYTES: Final = 1 << 20
+SECTION_BYTES: Final = 1 << 18
+SECTION_ITEMS: Final = 1_000
+_SIZE_BYTES: Final = 4
+
+_FRESH, _RETURNED, _HELD = range(3)
+
+
+class SnapshotError(Exception):
+    """A snapshot is damaged or from a version this machine does not know."""
+
+
+class ConsumerRecord(msgspec.Struct, array_like=True):
+    """A consumer in a snapshot."""
+
+    holder: str
+    tag: str
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    arguments: dict[str, object]
+    is_active: bool
+
+
+class State(msgspec.Struct, kw_only=True):
+    """All that makes two machines equal."""
+
+    next_number: int
+    next_return: int
+    consumers: list[ConsumerRecord]
+    rings: list[tuple[int, list[tuple[str, str]]]]
+    sessions: list[SessionRecord]
+    ended: list[tuple[str, str]]
+    fresh: list[Delivery]
+    returned: list[tuple[int, Delivery]]
+    held: list[tuple[str, str, list[Delivery]]]
+
+
+class _Head(msgspec.Struct, array_like=True):
+    version: int
+    next_number: int
+    next_return: int
+    consumers: list[ConsumerRecord]
+    rings: list[tuple[int, list[tuple[str, str]]]]
+    sessions: list[SessionRecord]
+    ended: list[tuple[str, str]]
+
+
+class _Section(msgspec.Struct, array_like=True):
+    line: int
+    holder: str
+    tag: str
+    items: list[tuple[int, int, int, Message]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(_Head)
+_section_decoder = msgspec.msgpack.Decoder(_Section)
+
+
+def record_of(consumer: Consumer) -> ConsumerRecord:
+    """Return what a snapshot keeps of a consumer."""
+    return ConsumerRecord(
+        consumer.holder,
+        consumer.tag,
+        consumer.no_ack,
+        consumer.exclusive,
+        consumer.prefetch,
+        consumer.priority,
+        consumer.arguments,
+        consumer.is_active,
+    )
+
+
+def consumer_of(
+    record: ConsumerRecord, held: dict[str, dict[str, dict[int, Delivery]]]
+) -> Consumer:
+    """Return the consumer of a record, with its share of what is held."""
+    consumer = Consumer(
+        record.holder,
+        record.tag,
+        held.setdefault(record.holder, {}).setdefault(record.tag, {}),
+        no_ack=record.no_ack,
+        exclusive=record.exclusive,
+        prefetch=record.prefetch,
+        priority=record.priority,
+        arguments=record.arguments,
+    )
+    consumer.is_active = record.is_active
+    return consumer
+
+
+def encode_state(state: State) -> list[bytes]:
+    """Return a snapshot's parts, each at most `PART_BYTES`."""
+    parts: list[bytes] = []
+    buffer = bytearray()
+    for section in _sections(state):
+        buffer += len(section).to_bytes(_SIZE_BYTES, "big")
+        buffer += section
+        while len(buffer) >= PART_BYTES:
+            parts.append(bytes(buffer[:PART_BYTES]))
+            del buffer[:PART_BYTES]
+    if buffer:
+        parts.append(bytes(buffer))
+    return parts
+
+
+def decode_state(parts: list[bytes]) -> State:
+    """Read what `encode_state` wrote.
+
+    Raises:
+        SnapshotError: The parts are damaged or of an unknown version.
+    """
+    try:
+        return _decode(_cut_sections(parts))
+    except (msgspec.DecodeError, StopIteration) as error:
+        raise SnapshotError(f"expected a queue's snapshot, found: {error}") from error
+
+
+def _decode(sections: Iterator[bytes]) -> State:
+    first = next(sections)
+    head = _head_decoder.decode(first)
+    if head.version != VERSION:
+        raise SnapshotError(f"expected snapshot version {VERSION}, found {head.version}")
+    state = State(
+        next_number=head.next_number,
+        next_return=head.next_return,
+        consumers=head.consumers,
+        rings=head.rings,
+        sessions=head.sessions,
+        ended=head.ended,
+        fresh=[],
+        returned=[],
+        held=[],
+    )
+    for data in sections:
+        section = _section_decoder.decode(data)
+        items = [(key, Delivery(n, count, message)) for key, n, count, message in section.items]
+        if section.line == _FRESH:
+            state.fresh += [item for _, item in items]
+        elif section.line == _RETURNED:
+            state.returned += items
+        else:
+            state.held.append((section.holder, section.tag, [item for _, item in items]))
+    return state
+
+
+def _sections(state: State) -> Iterator[bytes]:
+    yield _encoder.encode(
+        _Head(
+            VERSION,
+            state.next_number,
+            state.next_return,
+            state.consumers,
+            state.rings,
+            state.sessions,
+            state.ended,
+        )
+    )
+    yield from _line_sections(_FRESH, "", "", [(0, item) for item in state.fresh])
+    yield from _line_sections(_RETURNED, "", "", state.returned)
+    for holder, tag, items in state.held:
+        if items:
+            yield from _line_sections(_HELD, holder, tag, [(0, item) for item in items])
+        else:  # an empty place counts too: it says in which order holders came
+            yield _encoder.encode(_Section(_HELD, holder, tag, []))
+
+
+def _line_sections(
+    line: int, holder: str, tag: str, items: list[tuple[int, Delivery]]
+) -> Iterator[bytes]:
+    group: list[tuple[int, int, int, Message]] = []
+    size = 0
+    for key, (number, count, message) in items:
+        group.append((key, number, count, message))
+        size += len(message.content)
+        if size >= SECTION_BYTES or len(group) >= SECTION_ITEMS:
+            yield _encoder.encode(_Section(line, holder, tag, group))
+            group, size = [], 0
+    if group:
+        yield _encoder.encode(_Section(line, holder, tag, group))
+
+
+def _cut_sections(parts: list[bytes]) -> Iterator[bytes]:
+    """Yield the sections of the joined parts without joining them all."""
+    buffer = bytearray()
+    start = 0
+    for part in parts:
+        buffer += part
+        while len(buffer) - start >= _SIZE_BYTES:
+            body = start + _SIZE_BYTES
+            end = body + int.from_bytes(buffer[start:body], "big")
+            if len(buffer) < end:
+                break
+            yield bytes(buffer[body:end])
+            start = end
+        del buffer[:start]
+        start = 0
+    if buffer:
+        raise SnapshotError(f"expected whole sections, found {len(buffer)} bytes too few or many")
