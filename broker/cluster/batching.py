@@ -1,0 +1,134 @@
+"""Payloads to batches and back: what one stream between two nodes carries. Pure.
+
+Sending: payloads queue up during a tick of the event loop and leave together, at most about 1 MiB
+in one batch. A longer payload is cut into parts of 1 MiB, each the end of its own batch, and
+nothing comes between the parts of one payload (P13). Receiving puts them together again.
+
+Invariants:
+    1. Payloads come out in the order they went in, each exactly once, none changed.
+    2. No batch holds more than BATCH_BYTES of payload, nor more than BATCH_PAYLOADS payloads.
+    3. What waits is bounded; a full queue says so and never drops by itself. Dropping from the
+       middle of a living stream would be a silent loss, so the owner breaks the stream instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+BATCH_BYTES = 1 << 20
+"""P13: whatever is over 1 MiB travels in parts. gRPC's limit of 8 MiB a message is far off."""
+
+BATCH_PAYLOADS = 4096
+"""Bounds the time one batch keeps the receiving event loop busy (about 1 us a payload)."""
+
+PAYLOAD_BYTES_MAX = (128 << 20) + (1 << 20)
+"""max_message_size of 128 MiB and room for what surrounds a message."""
+
+
+class Batch(NamedTuple):
+    """What one gRPC message carries; `has_more` when the last payload goes on in the next."""
+
+    kinds: list[int]
+    payloads: list[bytes]
+    has_more: bool
+
+
+class SendQueue:
+    """Payloads that wait for their stream.
+
+    Args:
+        bytes_max: Most bytes that may wait.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._bytes_max = bytes_max
+        self._offset = 0  # bytes of the first payload that have left already
+        self.size_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, kind: int, payload: bytes) -> bool:
+        """Queue a payload.
+
+        Returns:
+            False when there is no room; then nothing was queued and the stream must break.
+        """
+        size = len(payload)
+        if self.size_bytes + size > self._bytes_max or size > PAYLOAD_BYTES_MAX:
+            return False
+        self._waiting.append((kind, payload))
+        self.size_bytes += size
+        return True
+
+    def clear(self) -> int:
+        """Forget everything that waits. Returns how many payloads were dropped."""
+        dropped = len(self._waiting)
+        self._waiting.clear()
+        self._offset = 0
+        self.size_bytes = 0
+        return dropped
+
+    def take(self) -> Batch:
+        """The next batch; empty when nothing waits."""
+        kinds: list[int] = []
+        payloads: list[bytes] = []
+        room = BATCH_BYTES
+        waiting = self._waiting
+        while waiting and len(kinds) < BATCH_PAYLOADS:
+            kind, payload = waiting[0]
+            rest = len(payload) - self._offset
+            if rest > room:
+                if kinds:
+                    break
+                start = self._offset
+                self._offset += BATCH_BYTES
+                self.size_bytes -= BATCH_BYTES
+                return Batch([kind], [payload[start : self._offset]], has_more=True)
+            kinds.append(kind)
+            payloads.append(payload[self._offset :] if self._offset else payload)
+            waiting.popleft()
+            room -= rest
+            self.size_bytes -= rest
+            self._offset = 0
+        return Batch(kinds, payloads, has_more=False)
+
+
+class Reassembly:
+    """Puts payloads that came in parts together again."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size_bytes = 0
+
+    def feed(self, batch: Batch) -> list[tuple[int, bytes]] | None:
+        """Take a batch; return the payloads that are whole now, in order.
+
+        Returns:
+            None when the peer broke the rules (payload too long, more parts of nothing): the
+            stream must be broken.
+        """
+        kinds, payloads, has_more = batch
+        if len(kinds) != len(payloads) or (has_more and not kinds):
+            return None
+        whole = list(zip(kinds, payloads, strict=True))
+        if self._parts:
+            if not whole:
+                return None
+            self._parts.append(whole[0][1])
+            self._size_bytes += len(whole[0][1])
+            if self._size_bytes > PAYLOAD_BYTES_MAX:
+                return None
+            if has_more and len(whole) == 1:
+                return []
+            whole[0] = (whole[0][0], b"".join(self._parts))
+            self._parts = []
+        if has_more:
+            self._parts = [whole.pop()[1]]
+            self._size_bytes = len(self._parts[0])
+        return whole

@@ -1,0 +1,187 @@
+"""Streams that other nodes dialled to this one: let them in, then read them, always (P14).
+
+A stream that breaks a rule (too long a payload, something else than batches) is ended, not
+repaired: its sender sees the break, drops what waited and dials again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from broker.cluster import handshake
+from broker.cluster.batching import Batch, Reassembly
+from broker.cluster.handshake import Claim, Reason
+from broker.cluster.outbound import CONTROL, DATA, LinkLimits
+from broker.wire import node_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[wire.Packet, wire.Packet]
+
+
+class Hall(Protocol):
+    """What an accepted stream needs to know of, and tell, its node."""
+
+    secret: bytes
+    limits: LinkLimits
+
+    def claim(self) -> Claim:
+        """Who we are now, with a fresh nonce."""
+        ...
+
+    def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
+        """Whether a node that knows the secret may come in; None is yes."""
+        ...
+
+    def inbound_up(self, stream: Inbound) -> None:
+        """The stream is let in; what it replaces must be closed."""
+        ...
+
+    def inbound_down(self, stream: Inbound) -> None:
+        """The stream ended."""
+        ...
+
+    def received(self, stream: Inbound, items: list[tuple[int, bytes]]) -> None:
+        """Payloads came, in order."""
+        ...
+
+    def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
+        """The handshake failed."""
+        ...
+
+
+class Inbound:
+    """One accepted stream.
+
+    Attributes:
+        node: Who sends.
+        boot: The boot id it proved the secret with.
+        address: Where it says it can be dialled.
+        stream: CONTROL or DATA.
+    """
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self.node = hello.node
+        self.boot = hello.boot
+        self.cluster_id = hello.cluster_id
+        self.address = hello.address
+        self.stream = hello.stream
+        self.received_payloads = 0
+        # Cancelling the task of a gRPC handler does not end its RPC; leaving this scope does.
+        self.scope = asyncio.timeout(None)
+
+    def close(self) -> None:
+        """End the stream; the sender sees it break."""
+        if not self.scope.expired():
+            self.scope.reschedule(asyncio.get_running_loop().time())
+
+
+class Acceptor:
+    """Serves the Link RPC.
+
+    Args:
+        hall: The node that accepts.
+    """
+
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+
+    def rpc_handler(self) -> grpc.GenericRpcHandler[wire.Packet, wire.Packet]:
+        """What a gRPC server needs to serve links."""
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._link,
+            request_deserializer=wire.Packet.FromString,
+            response_serializer=wire.Packet.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
+
+    async def _link(self, _requests: object, context: Context) -> None:
+        async with asyncio.timeout(self._hall.limits.handshake_ms / 1000):
+            hello = await self._shake_hands(context)
+        if hello is None:
+            return
+        stream = Inbound(hello)
+        try:
+            async with stream.scope:
+                self._hall.inbound_up(stream)
+                await self._read(stream, context)
+        except TimeoutError:
+            log.debug("link.closed", extra={"node": stream.node, "stream": stream.stream})
+        except Exception:  # outermost frame of this stream
+            log.exception("link.failed", extra={"node": stream.node, "stream": stream.stream})
+        finally:
+            self._hall.inbound_down(stream)
+
+    async def _read(self, stream: Inbound, context: Context) -> None:
+        reassembly = Reassembly()
+        received = self._hall.received
+        while True:
+            packet = await context.read()
+            if not isinstance(packet, wire.Packet):
+                return
+            batch = packet.batch
+            items = reassembly.feed(Batch(list(batch.kinds), list(batch.payloads), batch.more))
+            if items is None or packet.WhichOneof("body") != "batch":
+                log.warning("link.malformed", extra={"node": stream.node})
+                return
+            stream.received_payloads += len(items)
+            received(stream, items)
+
+    async def _shake_hands(self, context: Context) -> wire.Hello | None:
+        packet = await context.read()
+        if not isinstance(packet, wire.Packet):
+            return None
+        hello = packet.hello
+        hall = self._hall
+        mine = hall.claim()
+        theirs = Claim(hello.version, hello.cluster_id, hello.node, hello.boot, hello.nonce)
+        reason = handshake.objection(mine, theirs)
+        if packet.WhichOneof("body") != "hello" or hello.stream not in (CONTROL, DATA):
+            reason = Reason.MALFORMED
+        elif hello.target != mine.node:
+            reason = Reason.WRONG_TARGET
+        if reason is not None:
+            await self._refuse(context, hello.node, reason)
+            return None
+        challenge = wire.Challenge(
+            version=mine.version,
+            cluster_id=mine.cluster_id,
+            node=mine.node,
+            boot=mine.boot,
+            nonce=mine.nonce,
+            proof=handshake.proof(hall.secret, "acceptor", hello.stream, theirs, mine),
+        )
+        await context.write(wire.Packet(challenge=challenge))
+        packet = await context.read()
+        if not isinstance(packet, wire.Packet):
+            return None
+        if packet.WhichOneof("body") == "refused":
+            hall.link_refused(hello.node, _reason_of(packet.refused), by_peer=True)
+            return None
+        expected = handshake.proof(hall.secret, "dialler", hello.stream, theirs, mine)
+        if not handshake.is_proof(packet.proof.proof, expected):
+            await self._refuse(context, hello.node, Reason.WRONG_SECRET)
+            return None
+        # Membership is told only to those who know the secret.
+        reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
+        if reason is not None:
+            await self._refuse(context, hello.node, reason)
+            return None
+        await context.write(wire.Packet(welcome=wire.Welcome()))
+        return hello
+
+    async def _refuse(self, context: Context, node: str, reason: Reason) -> None:
+        self._hall.link_refused(node[: handshake.NAME_LENGTH_MAX], reason, by_peer=False)
+        await context.write(wire.Packet(refused=wire.Refused(reason=reason)))
+
+
+def _reason_of(refused: wire.Refused) -> Reason:
+    try:
+        return Reason(refused.reason)
+    except ValueError:
+        return Reason.MALFORMED

@@ -1,0 +1,394 @@
+"""The links of one node: two streams to, and two from, every other node.
+
+Each node dials every other one twice, for control and for data, each on a channel (and so a TCP
+connection) of its own. It sends on what it dialled and receives on what it accepted, so that a cut
+of one direction stops one direction. All floors above share them: payloads of all Raft groups,
+forwarded queue operations and requests, each with a `kind` that says who handles it.
+
+What it promises: payloads of one stream arrive in order, none missing while the stream lives.
+What it does not: that they arrive. A break loses what was on its way; `on_event` tells both ends.
+
+Handlers run on the event loop, in the order of arrival. They must not block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from broker.cluster import handshake
+from broker.cluster.calls import CallFailed, Calls, Handler
+from broker.cluster.handshake import Claim, Reason
+from broker.cluster.inbound import Acceptor, Inbound
+from broker.cluster.outbound import CHANNEL_OPTIONS, CONTROL, DATA, LinkLimits, Outbound
+
+log = logging.getLogger(__name__)
+
+KIND_CALL, KIND_REPLY = 1, 2
+"""Kinds below 16 belong to broker.cluster."""
+
+ENDED_BOOTS_MAX = 64
+"""Ended boots remembered a node: each is a start of that node that the others saw end."""
+
+REFUSALS_MAX = 1024
+"""Refusals remembered so as to be logged once."""
+
+PayloadHandler = Callable[[str, str, bytes], None]
+"""Takes (node, boot, payload)."""
+
+
+class LinkEvent(NamedTuple):
+    """A stream came up or broke.
+
+    Attributes:
+        node: The node at the other end.
+        boot: Its boot id.
+        stream: CONTROL or DATA.
+        outgoing: True for a stream this node sends on.
+        is_up: False when it broke; then what was on its way may be lost.
+    """
+
+    node: str
+    boot: str
+    stream: int
+    outgoing: bool
+    is_up: bool
+
+
+class LinkStatus(NamedTuple):
+    """Counters of one outgoing stream."""
+
+    node: str
+    stream: int
+    is_up: bool
+    waiting_bytes: int
+    sent_payloads: int
+    sent_batches: int
+    dropped_payloads: int
+
+
+class Links:
+    """All links of this node.
+
+    Args:
+        node: This node's name.
+        boot: Its boot id.
+        cluster_id: The cluster it belongs to; empty while it belongs to none.
+        secret: The cluster's shared secret.
+        addresses: Where to dial each other node, "host:port". One link at a time may be pointed
+            at a proxy.
+        limits: Times and sizes.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        boot: str,
+        cluster_id: str,
+        secret: bytes,
+        addresses: dict[str, str],
+        limits: LinkLimits | None = None,
+    ) -> None:
+        self.node = node
+        self.boot = boot
+        self.cluster_id = cluster_id
+        self.secret = secret
+        self.limits = limits or LinkLimits()
+        self.address = ""
+        self._addresses = {peer: at for peer, at in addresses.items() if peer != node}
+        self._handlers: dict[int, PayloadHandler] = {}
+        self._outbound: dict[tuple[str, int], Outbound] = {}
+        self._dialling: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._inbound: dict[tuple[str, int], Inbound] = {}
+        self._ended: dict[str, list[str]] = {}
+        self._refusals: set[tuple[str, Reason, bool]] = set()
+        self._event_listeners: list[Callable[[LinkEvent], None]] = []
+        self._refused_listeners: list[Callable[[str], None]] = []
+        self._refusal_listeners: list[Callable[[str, Reason, bool], None]] = []
+        self._calls = Calls(self.limits.calls_max, self._send_call, self._send_reply)
+        self._server: grpc.aio.Server | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    # Starting and stopping
+
+    async def start(self, tasks: asyncio.TaskGroup, listen: str, advertised: str = "") -> int:
+        """Listen, and dial every known node.
+
+        Args:
+            tasks: The node's task group; owns every task of the links.
+            listen: "host:port"; port 0 draws a free one.
+            advertised: Where others reach us; the listening address by default.
+
+        Returns:
+            The port.
+
+        Raises:
+            OSError: The address is taken.
+        """
+        server = grpc.aio.server(
+            options=(
+                *CHANNEL_OPTIONS,
+                ("grpc.max_concurrent_streams", 256),
+                ("grpc.so_reuseport", 0),
+            )
+        )
+        server.add_generic_rpc_handlers((Acceptor(self).rpc_handler(),))
+        try:
+            port = server.add_insecure_port(listen)
+        except RuntimeError as why:
+            raise OSError(f"cannot listen on {listen}") from why
+        await server.start()
+        self._server = server
+        self._tasks = tasks
+        self.address = advertised or f"{listen.rpartition(':')[0]}:{port}"
+        for peer in self._addresses:
+            self._dial(peer)
+        return port
+
+    async def stop(self) -> None:
+        """Close every stream and the listener."""
+        self._calls.stop()
+        for task in self._dialling.values():
+            task.cancel()
+        self._dialling.clear()
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    def _dial(self, peer: str) -> None:
+        if self._tasks is None:
+            return
+        for stream in (CONTROL, DATA):
+            outbound = Outbound(peer, stream, self._addresses[peer], self)
+            self._outbound[peer, stream] = outbound
+            name = f"link-{peer}-{stream}"
+            self._dialling[peer, stream] = self._tasks.create_task(outbound.run(), name=name)
+
+    # Who is there
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The other nodes that are dialled."""
+        return tuple(self._addresses)
+
+    def address_of(self, node: str) -> str | None:
+        """Where `node` is dialled."""
+        return self._addresses.get(node)
+
+    def connect(self, node: str, address: str) -> None:
+        """Dial `node` at `address` from now on; the same address again changes nothing."""
+        if node == self.node or self._addresses.get(node) == address:
+            return
+        self._hang_up(node)
+        self._addresses[node] = address
+        self._dial(node)
+
+    def disconnect(self, node: str) -> None:
+        """Forget a node: no dialling, and it is refused as unknown."""
+        self._addresses.pop(node, None)
+        self._hang_up(node)
+
+    def _hang_up(self, node: str) -> None:
+        for stream in (CONTROL, DATA):
+            task = self._dialling.pop((node, stream), None)
+            if task is not None:
+                task.cancel()
+            self._outbound.pop((node, stream), None)
+            accepted = self._inbound.get((node, stream))
+            if accepted is not None:
+                accepted.close()
+
+    def reset(self, node: str) -> None:
+        """Break every stream with `node`; they are dialled again."""
+        for stream in (CONTROL, DATA):
+            if (outbound := self._outbound.get((node, stream))) is not None:
+                outbound.reset()
+            if (accepted := self._inbound.get((node, stream))) is not None:
+                accepted.close()
+
+    def identify(self, *, boot: str | None = None, cluster_id: str | None = None) -> None:
+        """Speak under a new boot id or cluster id; every stream is opened anew."""
+        self.boot = boot or self.boot
+        self.cluster_id = cluster_id if cluster_id is not None else self.cluster_id
+        for peer in {node for node, _ in (*self._outbound, *self._inbound)}:
+            self.reset(peer)
+
+    def end_boot(self, node: str, boot: str) -> None:
+        """Group 0 ended a boot: it is refused, and its streams are closed (P1)."""
+        ended = self._ended.setdefault(node, [])
+        if boot in ended:
+            return
+        ended.append(boot)
+        del ended[:-ENDED_BOOTS_MAX]
+        for stream in (CONTROL, DATA):
+            accepted = self._inbound.get((node, stream))
+            if accepted is not None and accepted.boot == boot:
+                accepted.close()
+
+    def is_up(self, node: str, stream: int = DATA) -> bool:
+        """True while `send` to this stream does not drop."""
+        outbound = self._outbound.get((node, stream))
+        return outbound is not None and outbound.is_up
+
+    def status(self) -> list[LinkStatus]:
+        """Counters of the outgoing streams."""
+        return [
+            LinkStatus(
+                out.node,
+                out.stream,
+                out.is_up,
+                out.waiting_bytes,
+                out.sent_payloads,
+                out.sent_batches,
+                out.dropped,
+            )
+            for out in self._outbound.values()
+        ]
+
+    # Sending and receiving
+
+    def send(self, node: str, stream: int, kind: int, payload: bytes) -> bool:
+        """Send a payload with the others of this loop tick.
+
+        Args:
+            node: To whom.
+            stream: CONTROL or DATA.
+            kind: Which of its handlers takes it.
+            payload: At most PAYLOAD_BYTES_MAX; over 1 MiB it travels in parts.
+
+        Returns:
+            False when it was dropped, because the stream is down or broke now.
+        """
+        outbound = self._outbound.get((node, stream))
+        return outbound is not None and outbound.send(kind, payload)
+
+    def on(self, kind: int, handler: PayloadHandler) -> None:
+        """Hand payloads of `kind` to `handler(node, boot, payload)`."""
+        self._handlers[kind] = handler
+
+    async def call(self, node: str, method: str, payload: bytes, timeout_s: float) -> bytes:
+        """Ask a node and wait for its answer.
+
+        Raises:
+            CallFailed: There is no answer; the request may have been served all the same.
+        """
+        if node == self.node:
+            raise CallFailed("a node does not call itself")
+        return await self._calls.call(node, self.boot, method, payload, timeout_s)
+
+    def serve(self, method: str, handler: Handler) -> None:
+        """Answer `method` by `await handler(node, boot, payload)`."""
+        self._calls.serve(method, handler)
+
+    def on_event(self, listener: Callable[[LinkEvent], None]) -> None:
+        """Hear of streams that come up or break."""
+        self._event_listeners.append(listener)
+
+    def on_connection_refused(self, listener: Callable[[str], None]) -> None:
+        """Hear of nodes at whose address nobody listens."""
+        self._refused_listeners.append(listener)
+
+    def on_refusal(self, listener: Callable[[str, Reason, bool], None]) -> None:
+        """Hear of failed handshakes: (node, reason, by_peer)."""
+        self._refusal_listeners.append(listener)
+
+    def _send_call(self, node: str, payload: bytes) -> bool:
+        return self.send(node, DATA, KIND_CALL, payload)
+
+    def _send_reply(self, node: str, payload: bytes) -> bool:
+        return self.send(node, DATA, KIND_REPLY, payload)
+
+    # What the streams tell (Door and Hall)
+
+    def claim(self) -> Claim:
+        """Who we are now, with a fresh nonce."""
+        nonce = secrets.token_bytes(handshake.NONCE_BYTES)
+        return Claim(handshake.PROTOCOL_VERSION, self.cluster_id, self.node, self.boot, nonce)
+
+    def advertised(self) -> str:
+        """Where others reach this node."""
+        return self.address
+
+    def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
+        """Whether a node that knows the secret may come in."""
+        if boot in self._ended.get(node, ()):
+            return Reason.STALE_BOOT
+        if node == self.node or (cluster_id and node not in self._addresses):
+            return Reason.UNKNOWN_NODE
+        return None
+
+    def outbound_up(self, stream: Outbound, boot: str) -> None:
+        """A dialled stream carries from now on."""
+        self._forget_refusals(stream.node)
+        self._emit(LinkEvent(stream.node, boot, stream.stream, outgoing=True, is_up=True))
+
+    def outbound_down(self, stream: Outbound, boot: str) -> None:
+        """A dialled stream broke."""
+        if stream.stream == DATA:
+            self._calls.link_down(stream.node)
+        self._emit(LinkEvent(stream.node, boot, stream.stream, outgoing=True, is_up=False))
+
+    def inbound_up(self, stream: Inbound) -> None:
+        """A stream is let in; it replaces an older one, and everything of an older boot."""
+        for kind in (CONTROL, DATA):
+            older = self._inbound.get((stream.node, kind))
+            if older is not None and (kind == stream.stream or older.boot != stream.boot):
+                del self._inbound[stream.node, kind]
+                older.close()
+        self._inbound[stream.node, stream.stream] = stream
+        if stream.node not in self._addresses and stream.address:
+            self.connect(stream.node, stream.address)  # a guest that wants to form or to join
+        self._forget_refusals(stream.node)
+        event = LinkEvent(stream.node, stream.boot, stream.stream, outgoing=False, is_up=True)
+        self._emit(event)
+
+    def inbound_down(self, stream: Inbound) -> None:
+        """An accepted stream ended."""
+        if self._inbound.get((stream.node, stream.stream)) is stream:
+            del self._inbound[stream.node, stream.stream]
+        if stream.stream == DATA:
+            self._calls.link_down(stream.node)
+        event = LinkEvent(stream.node, stream.boot, stream.stream, outgoing=False, is_up=False)
+        self._emit(event)
+
+    def received(self, stream: Inbound, items: list[tuple[int, bytes]]) -> None:
+        """Payloads came. Those of a stream that was replaced or ended are dropped."""
+        if self._inbound.get((stream.node, stream.stream)) is not stream:
+            return
+        node, boot = stream.node, stream.boot
+        for kind, payload in items:
+            handler = self._handlers.get(kind)
+            if handler is not None:
+                handler(node, boot, payload)
+            elif kind == KIND_REPLY:
+                self._calls.received_reply(node, self.boot, payload)
+            elif kind == KIND_CALL and self._tasks is not None:
+                self._calls.received_call(node, boot, payload, self._tasks)
+
+    def connection_refused(self, node: str) -> None:
+        """Nobody listens at a peer's address."""
+        for listener in self._refused_listeners:
+            listener(node)
+
+    def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
+        """A handshake failed: logged once until it works or fails otherwise."""
+        if (node, reason, by_peer) not in self._refusals and len(self._refusals) < REFUSALS_MAX:
+            self._refusals.add((node, reason, by_peer))
+            log.warning(
+                "link.refused", extra={"node": node, "reason": reason.value, "by_peer": by_peer}
+            )
+        for listener in self._refusal_listeners:
+            listener(node, reason, by_peer)
+
+    def _forget_refusals(self, node: str) -> None:
+        self._refusals = {refusal for refusal in self._refusals if refusal[0] != node}
+
+    def _emit(self, event: LinkEvent) -> None:
+        for listener in self._event_listeners:
+            listener(event)

@@ -1,0 +1,308 @@
+"""One stream that this node dialled to another node: it dials, proves itself, and sends.
+
+A stream is either up, and then everything `send` took leaves in order, or it is down, and then
+`send` drops. It goes down when the peer does, when its queue is full, or when one write made no
+progress for `stall_ms`; whatever waited then is dropped and counted, and the stream is dialled
+again with back-off. Both ends see the break (P14).
+
+Before each dial a plain TCP connect asks whether anybody listens: gRPC hides a refused connection
+behind its own retries, and a refused connection proves that the peer's process is gone (P7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Protocol
+
+import grpc
+import grpc.aio
+
+from broker.cluster import handshake
+from broker.cluster.batching import SendQueue
+from broker.cluster.handshake import Claim, Reason
+from broker.wire import node_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+LINK_METHOD = "/broker.wire.Node/Link"
+MESSAGE_BYTES_MAX = 8 << 20
+CONTROL, DATA = 0, 1
+STREAM_NAMES = ("control", "data")
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Without this, two channels to one address share a TCP connection, and control would wait
+    # behind data (P14).
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.default_compression_algorithm", 0),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class LinkLimits(NamedTuple):
+    """How long and how much.
+
+    Attributes:
+        control_bytes: Most bytes that wait on a control stream.
+        data_bytes: Most bytes that wait on a data stream; over one whole 128 MiB message.
+        stall_ms: A write without progress for so long breaks the stream.
+        handshake_ms: A dial has so long to be welcomed.
+        backoff_min_ms: First wait after a failed dial; doubles.
+        backoff_max_ms: Longest wait.
+        calls_max: Most requests of one peer served at a time, and most of ours unanswered.
+    """
+
+    control_bytes: int = 16 << 20
+    data_bytes: int = 192 << 20
+    stall_ms: int = 10_000
+    handshake_ms: int = 3_000
+    backoff_min_ms: int = 50
+    backoff_max_ms: int = 1_000
+    calls_max: int = 4096
+
+
+class Door(Protocol):
+    """What a stream needs to know of, and tell, the node it belongs to."""
+
+    secret: bytes
+    limits: LinkLimits
+
+    def claim(self) -> Claim:
+        """Who we are now, with a fresh nonce."""
+        ...
+
+    def advertised(self) -> str:
+        """Where others reach this node, "host:port"."""
+        ...
+
+    def outbound_up(self, stream: Outbound, boot: str) -> None:
+        """The stream carries from now on; the peer's process is `boot`."""
+        ...
+
+    def outbound_down(self, stream: Outbound, boot: str) -> None:
+        """The stream that was up is broken."""
+        ...
+
+    def connection_refused(self, node: str) -> None:
+        """Nobody listens at the peer's address."""
+        ...
+
+    def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
+        """The handshake failed, by the peer's verdict or by ours."""
+        ...
+
+
+class _Refused(Exception):
+    def __init__(self, reason: Reason, *, by_peer: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.by_peer = by_peer
+
+
+class _Broken(Exception):
+    """The stream ended; dial again."""
+
+
+_Call = grpc.aio.StreamStreamCall[wire.Packet, wire.Packet]
+
+# InvalidStateError: grpc.aio's word for a write to a call that has just ended.
+_BREAKS = (
+    _Broken,
+    OSError,
+    TimeoutError,
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,
+)
+
+
+class Outbound:
+    """A stream towards one node.
+
+    Args:
+        node: The peer.
+        stream: CONTROL or DATA.
+        address: Where to dial, "host:port".
+        door: The node this stream belongs to.
+    """
+
+    def __init__(self, node: str, stream: int, address: str, door: Door) -> None:
+        self.node = node
+        self.stream = stream
+        self.address = address
+        self.dropped = 0
+        self.sent_payloads = 0
+        self.sent_batches = 0
+        self.is_up = False
+        self._door = door
+        limits = door.limits
+        self._queue = SendQueue(limits.data_bytes if stream == DATA else limits.control_bytes)
+        self._wake = asyncio.Event()
+        self._life: asyncio.Timeout | None = None
+
+    def send(self, kind: int, payload: bytes) -> bool:
+        """Queue a payload; it leaves with the others of this loop tick.
+
+        Returns:
+            False when it was dropped: the stream is down, or full and therefore broken now.
+        """
+        if not self.is_up:
+            self.dropped += 1
+            return False
+        if not self._queue.put(kind, payload):
+            log.warning(
+                "link.full",
+                extra={"node": self.node, "stream": self.stream, "bytes": self._queue.size_bytes},
+            )
+            self.dropped += 1
+            self.reset()
+            return False
+        self._wake.set()
+        return True
+
+    def reset(self) -> None:
+        """Break the stream and dial again."""
+        self.is_up = False
+        # Also ends a write that waits for a peer that does not read.
+        if self._life is not None and not self._life.expired():
+            self._life.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait to be written."""
+        return self._queue.size_bytes
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled."""
+        limits = self._door.limits
+        backoff_ms = limits.backoff_min_ms
+        while True:
+            was_welcome = await self._dial_and_send()
+            backoff_ms = limits.backoff_min_ms if was_welcome else backoff_ms
+            await asyncio.sleep(backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, limits.backoff_max_ms)
+
+    async def _dial_and_send(self) -> bool:
+        """One life of the stream. Returns whether it was up."""
+        was_up = False
+        try:
+            async with asyncio.timeout(None) as self._life:
+                await self._probe()
+                async with self._dialled() as call:
+                    async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
+                        boot = await self._shake_hands(call)
+                    was_up = True
+                    await self._be_up(call, boot)
+        except _Refused as refused:
+            self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
+        except ConnectionRefusedError:
+            self._door.connection_refused(self.node)
+        except _BREAKS as why:
+            log.debug("link.broken", extra={"node": self.node, "why": repr(why)[:200]})
+        finally:
+            self._life = None
+        return was_up
+
+    @asynccontextmanager
+    async def _dialled(self) -> AsyncIterator[_Call]:
+        channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        try:
+            yield channel.stream_stream(
+                LINK_METHOD,
+                request_serializer=wire.Packet.SerializeToString,
+                response_deserializer=wire.Packet.FromString,
+            )()  # type: ignore[call-arg]  # the stubs lack the default None
+        finally:
+            await channel.close(None)
+
+    async def _be_up(self, call: _Call, boot: str) -> None:
+        call.add_done_callback(lambda _call: self._wake.set())
+        self.is_up = True
+        try:
+            self._door.outbound_up(self, boot)
+            await self._write(call)
+        finally:
+            self.is_up = False
+            self.dropped += self._queue.clear()
+            self._door.outbound_down(self, boot)
+
+    async def _probe(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
+            _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+
+    async def _shake_hands(self, call: _Call) -> str:
+        door = self._door
+        mine = door.claim()
+        hello = wire.Hello(
+            version=mine.version,
+            cluster_id=mine.cluster_id,
+            node=mine.node,
+            boot=mine.boot,
+            target=self.node,
+            stream=self.stream,
+            address=door.advertised(),
+            nonce=mine.nonce,
+        )
+        await call.write(wire.Packet(hello=hello))
+        challenge = (await self._read(call, "challenge")).challenge
+        theirs = Claim(
+            challenge.version,
+            challenge.cluster_id,
+            challenge.node,
+            challenge.boot,
+            challenge.nonce,
+        )
+        reason = handshake.objection(mine, theirs)
+        if reason is None and theirs.node != self.node:
+            reason = Reason.WRONG_TARGET
+        expected = handshake.proof(door.secret, "acceptor", self.stream, mine, theirs)
+        if not handshake.is_proof(challenge.proof, expected):
+            reason = Reason.WRONG_SECRET
+        if reason is not None:
+            await call.write(wire.Packet(refused=wire.Refused(reason=reason)))
+            raise _Refused(reason, by_peer=False)
+        answer = handshake.proof(door.secret, "dialler", self.stream, mine, theirs)
+        await call.write(wire.Packet(proof=wire.Proof(proof=answer)))
+        await self._read(call, "welcome")
+        return theirs.boot
+
+    async def _read(self, call: _Call, expected: str) -> wire.Packet:
+        packet = await call.read()
+        if not isinstance(packet, wire.Packet):
+            raise _Broken(f"expected {expected}, found the end")
+        found = packet.WhichOneof("body")
+        if found == "refused":
+            try:
+                reason = Reason(packet.refused.reason)
+            except ValueError:
+                reason = Reason.MALFORMED
+            raise _Refused(reason, by_peer=True)
+        if found != expected:
+            raise _Broken(f"expected {expected}, found {found}")
+        return packet
+
+    async def _write(self, call: _Call) -> None:
+        stall_s = self._door.limits.stall_ms / 1000
+        queue = self._queue
+        while True:
+            if not queue:
+                self._wake.clear()
+                if not call.done():
+                    await self._wake.wait()
+            if call.done():
+                raise _Broken("the peer ended it")
+            kinds, payloads, has_more = queue.take()
+            if kinds:
+                batch = wire.Batch(kinds=kinds, payloads=payloads, more=has_more)
+                async with asyncio.timeout(stall_s):
+                    await call.write(wire.Packet(batch=batch))
+                self.sent_batches += 1
+                self.sent_payloads += len(kinds)

@@ -1,0 +1,1 @@
+"""What travels between nodes: generated from proto/broker/wire by `make proto`."""

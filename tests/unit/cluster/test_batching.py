@@ -1,0 +1,71 @@
+"""Batches and parts: what goes in comes out, in order, in bounded pieces."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.cluster import batching
+from broker.cluster.batching import Batch, Reassembly, SendQueue
+
+SIZES = st.sampled_from([0, 1, 100, 1 << 19, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
+
+
+def drain(queue: SendQueue) -> list[Batch]:
+    batches = []
+    while queue:
+        batches.append(queue.take())
+    return batches
+
+
+@given(st.lists(SIZES, max_size=12))
+def test_payloads_come_out_in_order_and_whole(sizes: list[int]) -> None:
+    queue = SendQueue(1 << 30)
+    sent = [(i, bytes([i]) * size) for i, size in enumerate(sizes)]
+    for kind, payload in sent:
+        assert queue.put(kind, payload)
+    reassembly = Reassembly()
+    received = []
+    for batch in drain(queue):
+        assert sum(map(len, batch.payloads)) <= batching.BATCH_BYTES
+        items = reassembly.feed(batch)
+        assert items is not None
+        received += items
+    assert received == sent
+    assert queue.size_bytes == 0
+
+
+def test_small_payloads_of_a_tick_share_a_batch() -> None:
+    queue = SendQueue(1 << 20)
+    for i in range(100):
+        queue.put(i, b"x")
+    assert [len(batch.kinds) for batch in drain(queue)] == [100]
+
+
+def test_full_queue_refuses_and_keeps_what_it_has() -> None:
+    queue = SendQueue(10)
+    assert queue.put(1, b"12345678")
+    assert not queue.put(2, b"123")
+    assert queue.take() == Batch([1], [b"12345678"], False)
+
+
+def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
+    queue = SendQueue(1 << 30)
+    queue.put(1, bytes(3 << 20))
+    queue.take()
+    assert queue.clear() == 1
+    queue.put(2, b"next")
+    assert queue.take() == Batch([2], [b"next"], False)
+
+
+def test_parts_that_never_end_are_malformed() -> None:
+    reassembly = Reassembly()
+    part = bytes(1 << 20)
+    results = [reassembly.feed(Batch([1], [part], True)) for _ in range(130)]
+    assert results[0] == []
+    assert results[-1] is None
+
+
+def test_kinds_without_payloads_are_malformed() -> None:
+    assert Reassembly().feed(Batch([1, 2], [b"x"], False)) is None
+    assert Reassembly().feed(Batch([], [], True)) is None
