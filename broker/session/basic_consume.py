@@ -1,0 +1,281 @@
+"""basic.qos, consume, cancel and get, and what the channel does with deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.amqp import spec
+from broker.amqp.frames import content_frames, method_frame
+from broker.errors import AmqpError, ReplyCode, quoted
+from broker.message import Delivery, Message
+from broker.metadata.records import Queue
+from broker.ports import ConsumerSpec, GetResult
+from broker.session import reply_to
+from broker.session.channel import Channel
+from broker.session.delivery import Consumer, write_deliveries
+from broker.session.effects import Cancel, Consume, Get, Requeue, SetPrefetch
+from broker.session.prefetch import credit
+from broker.session.queue import named_queue
+from broker.session.unacked import Source
+
+
+def qos(channel: Channel, method: spec.BasicQos) -> None:
+    """basic.qos: per consumer for later consumers, or (global) for the whole channel.
+
+    `global=false` also takes the channel-wide limit away, as in RabbitMQ.
+
+    Raises:
+        AmqpError: 540 for a prefetch size.
+    """
+    if method.prefetch_size:
+        text = f"prefetch_size!=0 ({method.prefetch_size})"
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, text)
+    limit = method.prefetch_count if method.global_ else 0
+    if not method.global_:
+        channel.prefetch = method.prefetch_count
+    if limit != channel.window.limit:
+        channel.window.limit = limit
+        for consumer in channel.consumers.values():
+            if not consumer.no_ack:
+                allowed = credit(consumer.prefetch, limit)
+                channel.emit(SetPrefetch(consumer.queue_uid, channel.holder, consumer.tag, allowed))
+        unpark(channel)
+    channel.send(spec.BasicQosOk())
+
+
+def consume(channel: Channel, method: spec.BasicConsume) -> None:
+    """basic.consume. consume-ok is written when the queue has said yes, before any delivery.
+
+    Raises:
+        AmqpError: 530 tag in use or too many consumers, 403, 404, 405, 406 for arguments, 540 for
+            a quorum queue under channel-wide qos.
+
+    Source:
+        rabbit_channel.erl, handle_method basic.consume.
+    """
+    tag = method.consumer_tag
+    if tag and (tag in channel.consumers or tag == channel.reply_tag):
+        raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    if method.queue == reply_to.PSEUDO_QUEUE:
+        _consume_replies(channel, method)
+        return
+    most = channel.context.limits.consumers_per_channel
+    if most and len(channel.consumers) >= most:
+        text = f"reached maximum ({most}) of consumers per channel"
+        raise AmqpError(ReplyCode.NOT_ALLOWED, text)
+    name = named_queue(channel, method.queue)
+    channel.permissions.check("read", "queue", name)
+    queue = channel.context.queue(name)
+    priority = _check_arguments(queue, method.arguments)
+    if queue.type == "quorum" and channel.window.limit and not method.no_ack:
+        where = quoted("queue", name, queue.vhost)
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
+    tag = tag or f"amq.ctag-{channel.context.names()}"
+    prefetch = 0 if method.no_ack else channel.prefetch
+    consumer = Consumer(queue, tag, no_ack=method.no_ack, prefetch=prefetch)
+    channel.consumers[tag] = consumer
+    channel.touched[queue.uid] = None
+    allowed = 0 if method.no_ack else credit(prefetch, channel.window.limit)
+    asked = ConsumerSpec(
+        channel.holder,
+        tag,
+        method.no_ack,
+        method.exclusive,
+        allowed,
+        priority,
+        method.arguments,
+    )
+
+    def attached(result: object) -> None:
+        del result
+        consumer.is_attached = True
+        if not method.no_wait:
+            channel.send(spec.BasicConsumeOk(tag))
+
+    def refused(refusal: object) -> None:
+        channel.consumers.pop(tag, None)
+        _raise(refusal)
+
+    token = channel.ask(attached, refused)
+    channel.emit(Consume(token, channel.number, queue, asked))
+
+
+def _raise(refusal: object) -> None:
+    raise AmqpError(getattr(refusal, "code"), getattr(refusal, "text"))  # noqa: B009
+
+
+def _check_arguments(queue: Queue, arguments: dict[str, object]) -> int:
+    """Validate consumer arguments; returns the priority.
+
+    Raises:
+        AmqpError: 406.
+
+    Source:
+        rabbit_amqqueue.erl, consume_args.
+    """
+    where = quoted("queue", queue.name, queue.vhost)
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        text = f"invalid arg 'x-priority' for {where}: {{unacceptable_type,{_kind(priority)}}}"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    failover = arguments.get("x-cancel-on-ha-failover", False)
+    if not isinstance(failover, bool):
+        text = (
+            f"invalid arg 'x-cancel-on-ha-failover' for {where}: "
+            f"{{unacceptable_type,{_kind(failover)}}}"
+        )
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    if "x-stream-offset" in arguments:
+        text = f"invalid arg 'x-stream-offset' for {where} of queue type rabbit_{queue.type}_queue"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    return int(priority)
+
+
+def _kind(value: object) -> str:
+    """The name Erlang's AMQP codec has for a field value's type."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, dict):
+        return "table"
+    return "longstr" if isinstance(value, (str, bytes)) else "void"
+
+
+def _consume_replies(channel: Channel, method: spec.BasicConsume) -> None:
+    """Consume from the direct reply-to pseudo-queue.
+
+    Raises:
+        AmqpError: 406 without no_ack, or for a second such consumer.
+    """
+    if channel.reply_key:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer already set")
+    if not method.no_ack:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    channel.reply_key = channel.context.names()
+    channel.reply_tag = method.consumer_tag or f"amq.ctag-{channel.context.names()}"
+    if not method.no_wait:
+        channel.send(spec.BasicConsumeOk(channel.reply_tag))
+
+
+def cancel(channel: Channel, method: spec.BasicCancel) -> None:
+    """basic.cancel. cancel-ok comes after the last delivery; unknown tags are fine."""
+    tag = method.consumer_tag
+    if channel.reply_key and tag == channel.reply_tag:
+        channel.reply_key = channel.reply_tag = ""
+    consumer = channel.consumers.get(tag)
+    if consumer is None:
+        if not method.no_wait:
+            channel.send(spec.BasicCancelOk(tag))
+        return
+
+    def detached(result: object) -> None:
+        del result  # a Refusal too: a queue that is gone has no consumers
+        if channel.consumers.pop(tag, None) is not None:
+            requeue_parked(channel, consumer)
+        if not method.no_wait:
+            channel.send(spec.BasicCancelOk(tag))
+
+    token = channel.ask(detached, detached)
+    channel.emit(Cancel(token, consumer.queue_uid, channel.holder, tag))
+
+
+def get(channel: Channel, method: spec.BasicGet) -> None:
+    """basic.get.
+
+    Raises:
+        AmqpError: 403, 404, 405.
+    """
+    name = named_queue(channel, method.queue)
+    channel.permissions.check("read", "queue", name)
+    queue = channel.context.queue(name)
+    channel.touched[queue.uid] = None
+
+    def got(result: object) -> None:
+        assert isinstance(result, GetResult)
+        if result.delivery is None:
+            channel.send(spec.BasicGetEmpty())
+            return
+        number, delivery_count, message = result.delivery
+        tag = channel.next_tag
+        channel.next_tag += 1
+        if not method.no_ack:
+            source = channel.get_sources.setdefault(queue.uid, Source(queue.uid, ""))
+            channel.unacked.add(tag, source, [number], channel.context.now_ms)
+        answer = spec.BasicGetOk(
+            delivery_tag=tag,
+            redelivered=delivery_count > 0,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+            message_count=result.remaining,
+        )
+        write_content(channel, answer, message)
+
+    token = channel.ask(got)
+    channel.emit(Get(token, queue, channel.holder, method.no_ack))
+
+
+def write_content(channel: Channel, method: spec.Method, message: Message) -> None:
+    """Write a method that carries content."""
+    context = channel.context
+    context.out.append(method_frame(channel.number, method))
+    context.out.append(content_frames(message, channel.number, context.facts.frame_max))
+
+
+def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+    """Write deliveries for a consumer, as far as the channel-wide limit lets them."""
+    if consumer.no_ack:
+        _write(channel, consumer, deliveries)
+        return
+    window = channel.window
+    if window.limit or window.has_parked:
+        deliveries = window.admit(consumer, deliveries, channel.unacked.count)
+        if not deliveries:
+            return
+    numbers = [delivery[0] for delivery in deliveries]
+    channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
+    _write(channel, consumer, deliveries)
+
+
+def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+    first = channel.next_tag
+    channel.next_tag = first + len(deliveries)
+    context = channel.context
+    frame_max = context.facts.frame_max
+    write_deliveries(context.out, channel.number, consumer, first, deliveries, frame_max)
+
+
+def unpark(channel: Channel) -> None:
+    """Write parked deliveries that fit now."""
+    if not channel.window.has_parked:
+        return
+    for consumer, deliveries in channel.window.unpark(channel.unacked.count):
+        numbers = [delivery[0] for delivery in deliveries]
+        channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
+        _write(channel, consumer, deliveries)
+
+
+def requeue_parked(channel: Channel, consumer: Consumer) -> None:
+    """Give a consumer's parked deliveries back to its queue."""
+    numbers = channel.window.remove(consumer)
+    if numbers:
+        channel.emit(Requeue(consumer.queue_uid, channel.holder, consumer.tag, numbers))
+    unpark(channel)
+
+
+def deliver_reply(channel: Channel, message: Message) -> None:
+    """Write a direct reply to the channel's reply consumer."""
+    tag = channel.next_tag
+    channel.next_tag += 1
+    method = spec.BasicDeliver(
+        consumer_tag=channel.reply_tag,
+        delivery_tag=tag,
+        redelivered=False,
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+    )
+    write_content(channel, method, message)

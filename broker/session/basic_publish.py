@@ -1,0 +1,308 @@
+"""basic.publish: from a command to a batch for each queue.
+
+The fast path works on runs: publishes of one channel that follow each other with the same
+exchange, routing key and property facts (the assembler hands out the same objects for the same
+bytes, so "same" is `is`). The first of a run is checked and routed, the rest are appended to a
+list by the session's loop; at the run's end the list goes to each queue's batch. Everything
+unusual (transactions, headers that route, direct reply-to, unroutable) goes one by one.
+
+Source:
+    rabbit_channel.erl, handle_method basic.publish (order of the checks, texts).
+"""
+
+from __future__ import annotations
+
+from broker.amqp import spec
+from broker.amqp.assembler import Publish
+from broker.amqp.content import PropertyFacts, decode_properties, with_properties
+from broker.amqp.frames import content_frames, method_frame
+from broker.errors import AmqpError, ReplyCode, quoted
+from broker.message import Message
+from broker.metadata.records import Queue
+from broker.session import reply_to
+from broker.session.channel import Channel
+from broker.session.context import Context
+from broker.session.effects import PublishTo, ReplyTo
+from broker.session.exchange import check_topic
+from broker.session.expiration import check_expiration
+
+_ROUTING_HEADERS = ("CC", "BCC")
+
+
+class Route:
+    """What is known of an (exchange, routing key) while the catalogue stays as it is.
+
+    Attributes:
+        queues: Where it goes.
+        needs_headers: An exchange on the way looks at headers: route each message.
+        is_reply: The routing key is a direct reply-to address.
+    """
+
+    __slots__ = ("is_reply", "needs_headers", "queues")
+
+    def __init__(self, queues: tuple[Queue, ...], *, needs_headers: bool, is_reply: bool) -> None:
+        self.queues = queues
+        self.needs_headers = needs_headers
+        self.is_reply = is_reply
+
+
+class Publisher:
+    """The publishing half of a session. Owner: the session.
+
+    A run is open between `begin`, when that returned True, and `end`. While it is open the
+    session appends to `run`.
+    """
+
+    __slots__ = ("_channel", "_context", "_plain_facts", "_queues", "_routes", "_version", "run")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._version = -1
+        self._plain_facts: PropertyFacts | None = None
+        self._queues: tuple[Queue, ...] = ()
+        self._channel: Channel | None = None
+        self.run: list[Message] = []
+
+    def begin(self, channel: Channel, command: Publish) -> bool:
+        """Publish one message; True if it opened a run that the session may go on with.
+
+        Args:
+            channel: An open channel that waits for nothing.
+            command: The publish.
+
+        Raises:
+            AmqpError: What basic.publish is refused with.
+        """
+        if command.immediate:
+            raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
+        message = command.message
+        route = self._route(channel, message.exchange, message.routing_key)
+        facts = command.properties
+        is_plain = facts is self._plain_facts or self._check_facts(channel, facts)
+        if is_plain and route.queues and channel.is_plain and not route.needs_headers:
+            self._channel = channel
+            self._queues = route.queues
+            self.run = [message]
+            return True
+        self._publish_one(channel, command, route)
+        return False
+
+    def end(self) -> None:
+        """Close the run: give its messages to the batch of each queue."""
+        channel = self._channel
+        if channel is None:
+            return
+        self._channel = None
+        gather(channel, self.run, self._queues)
+
+    def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
+        """Check what the properties promise; True if they ask for nothing special.
+
+        Raises:
+            AmqpError: 406.
+        """
+        own = self._context.facts
+        if facts.user_id not in {None, own.user} and not own.is_impersonator:
+            text = (
+                f"user_id property set to '{facts.user_id}' but authenticated user was '{own.user}'"
+            )
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+        if facts.expiration is not None:
+            check_expiration(facts.expiration)
+        if facts.has_routing_headers:
+            return False
+        if facts.reply_to == reply_to.PSEUDO_QUEUE:
+            if not channel.reply_key:
+                text = "fast reply consumer does not exist"
+                raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+            return False
+        self._plain_facts = facts
+        return True
+
+    def _route(self, channel: Channel, exchange: str, routing_key: str) -> Route:
+        """Route by the cache, else by the catalogue after checking that the user may publish.
+
+        Raises:
+            AmqpError: 403, 404.
+        """
+        context = self._context
+        if self._version != context.catalogue.version:
+            self._routes.clear()
+            self._version = context.catalogue.version
+        key = (exchange, routing_key)
+        found = self._routes.get(key)
+        if found is None:
+            found = self._look_up(channel, exchange, routing_key)
+            if len(self._routes) >= context.limits.routes:
+                self._routes.clear()
+            self._routes[key] = found
+        return found
+
+    def _look_up(self, channel: Channel, exchange: str, routing_key: str) -> Route:
+        context = self._context
+        vhost = context.facts.vhost
+        channel.permissions.check("write", "exchange", exchange)
+        record = context.exchange(exchange)
+        if record.internal:
+            where = quoted("exchange", exchange, vhost)
+            text = f"cannot publish to internal {where}"
+            raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
+        if record.type == "topic":
+            check_topic(channel, "write", exchange, routing_key)
+        if not exchange and routing_key.startswith(reply_to.PREFIX):
+            return Route((), needs_headers=False, is_reply=True)
+        if context.catalogue.needs_headers(vhost, exchange):
+            return Route((), needs_headers=True, is_reply=False)
+        routed = context.catalogue.route(vhost, exchange, routing_key)
+        queues = routed.queues if routed is not None else ()
+        return Route(queues, needs_headers=False, is_reply=False)
+
+    def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
+        """Publish what the fast path can't: one message, all rules.
+
+        Raises:
+            AmqpError: 406.
+        """
+        message = original = command.message
+        facts = command.properties
+        queues = route.queues
+        keys: list[str] = []
+        if facts.has_routing_headers or facts.reply_to == reply_to.PSEUDO_QUEUE:
+            message, keys = self._rewrite(channel, message)
+        if route.needs_headers or keys:
+            queues = self._route_again(message, original, keys)
+        if channel.transaction is not None:
+            _hold(channel, message, queues, mandatory=command.mandatory)
+        elif queues:
+            gather(channel, [message], queues)
+        else:
+            if command.mandatory:
+                write_return(channel, original)
+            if channel.confirms is not None:
+                seqno = channel.confirms.issue(1)
+                channel.confirms.confirm((seqno,))
+        if not message.exchange:
+            for key in dict.fromkeys([message.routing_key, *keys]):
+                if key.startswith(reply_to.PREFIX):
+                    self._reply(key, message)
+
+    def _route_again(
+        self, message: Message, original: Message, keys: list[str]
+    ) -> tuple[Queue, ...]:
+        """Route one message by its headers and by CC and BCC."""
+        context = self._context
+        vhost = context.facts.vhost
+        headers: dict[str, object] | None = None
+        if context.catalogue.needs_headers(vhost, message.exchange):
+            headers = decode_properties(original).headers or {}
+        routed = context.catalogue.route(
+            vhost, message.exchange, message.routing_key, headers, keys
+        )
+        return routed.queues if routed is not None else ()
+
+    def _rewrite(self, channel: Channel, message: Message) -> tuple[Message, list[str]]:
+        """Read CC and BCC, take BCC out, and fill in the direct reply-to address.
+
+        Raises:
+            AmqpError: 406 for a CC or BCC that is no list, or too many keys.
+        """
+        properties = decode_properties(message)
+        headers = properties.headers or {}
+        keys: list[str] = []
+        for name in _ROUTING_HEADERS:
+            if name in headers:
+                keys += _routing_keys(name, headers[name])
+        if len(keys) > self._context.limits.cc_keys:
+            text = f"invalid message: more than {self._context.limits.cc_keys} CC and BCC keys"
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+        changed = False
+        if "BCC" in headers:
+            properties.headers = {key: value for key, value in headers.items() if key != "BCC"}
+            changed = True
+        if properties.reply_to == reply_to.PSEUDO_QUEUE:
+            properties.reply_to = self._reply_address(channel)
+            changed = True
+        return (with_properties(message, properties) if changed else message), keys
+
+    def _reply_address(self, channel: Channel) -> str:
+        facts = self._context.facts
+        address = reply_to.ReplyAddress(
+            facts.node, facts.boot, facts.connection_id, channel.number, channel.reply_key
+        )
+        return reply_to.encode_address(address, facts.reply_secret)
+
+    def _reply(self, routing_key: str, message: Message) -> None:
+        """Send a direct reply on its way; a forged or stale address is dropped silently."""
+        address = reply_to.decode_address(routing_key, self._context.facts.reply_secret)
+        if address is not None:
+            self._context.emit(ReplyTo(*address, message))
+
+
+def _routing_keys(name: str, value: object) -> list[str]:
+    """The keys in a CC or BCC header.
+
+    Raises:
+        AmqpError: 406 when it is no list; items that are no strings are passed over.
+
+    Source:
+        rabbit_basic.erl, header_routes.
+    """
+    if not isinstance(value, list):
+        kind = {bool: "bool", int: "long", dict: "table", type(None): "void"}.get(
+            type(value), "longstr"
+        )
+        text = f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    return [item for item in value if isinstance(item, str)]
+
+
+def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:
+    """Add messages to the batch of each queue, and number them on a confirm channel."""
+    publishes = channel.context.publishes
+    confirms = channel.confirms
+    seqnos: range | None = None
+    if confirms is not None:
+        count = len(messages)
+        first = confirms.issue(count, len(queues))
+        seqnos = range(first, first + count)
+    number = channel.number
+    for queue in queues:
+        key = (number, queue.uid)
+        batch = publishes.get(key)
+        if batch is None:
+            own = messages if len(queues) == 1 else messages.copy()
+            publishes[key] = PublishTo(number, queue, own, None if seqnos is None else [*seqnos])
+        else:
+            batch.messages += messages
+            if seqnos is not None and batch.seqnos is not None:
+                batch.seqnos += seqnos
+
+
+def _hold(
+    channel: Channel, message: Message, queues: tuple[Queue, ...], *, mandatory: bool
+) -> None:
+    """Keep a publish for commit.
+
+    Raises:
+        AmqpError: 406 when the transaction holds too much.
+    """
+    transaction = channel.transaction
+    assert transaction is not None
+    transaction.size += len(message.content)
+    most = channel.context.limits.transaction_bytes
+    if transaction.size > most:
+        text = f"transaction is larger than {most} bytes"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    if queues:
+        transaction.publishes.append((message, queues))
+    elif mandatory:
+        transaction.returns.append(message)
+
+
+def write_return(channel: Channel, message: Message) -> None:
+    """basic.return of an unroutable mandatory message, as it came."""
+    context = channel.context
+    method = spec.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", message.exchange, message.routing_key)
+    context.out.append(method_frame(channel.number, method))
+    context.out.append(content_frames(message, channel.number, context.facts.frame_max))

@@ -1,0 +1,225 @@
+"""One channel: its state, how it asks questions and how it ends; channel.open, close and flow.
+
+States. A channel is open until an error closes it or the client does. After the server's
+channel.close it is *closing*: everything but close and close-ok is ignored, and its number may be
+used again after close-ok. An open channel that waits for an answer holds its later commands back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeAlias
+
+from broker.amqp import spec
+from broker.amqp.assembler import Ack, Fault, MethodCommand, Publish
+from broker.errors import AmqpError, ReplyCode
+from broker.message import Message
+from broker.metadata.records import Queue
+from broker.session.confirms import Confirms
+from broker.session.context import Answer, Context, Permissions, Question
+from broker.session.delivery import Consumer
+from broker.session.effects import Discard, Effect, Release, Requeue, Settle
+from broker.session.prefetch import Window
+from broker.session.unacked import Entry, Source, Taken, Unacked
+
+Command: TypeAlias = Publish | Ack | MethodCommand | Fault
+Give: TypeAlias = type[Settle] | type[Requeue] | type[Discard]
+
+
+class Transaction:
+    """What an open transaction holds until commit.
+
+    Attributes:
+        publishes: Messages and where they were routed when they were published.
+        returns: Unroutable mandatory messages.
+        taken: Acknowledgements: what happens to them, and the entries, for rollback.
+        size: Content bytes held.
+    """
+
+    __slots__ = ("publishes", "returns", "size", "taken")
+
+    def __init__(self) -> None:
+        self.publishes: list[tuple[Message, tuple[Queue, ...]]] = []
+        self.returns: list[Message] = []
+        self.taken: list[tuple[Give, list[Entry]]] = []
+        self.size = 0
+
+
+class Commit:
+    """A commit that waits for its queues.
+
+    Attributes:
+        missing: Verdicts that have not come.
+        failed: True once a queue refused.
+    """
+
+    __slots__ = ("failed", "missing")
+
+    def __init__(self, missing: int) -> None:
+        self.missing = missing
+        self.failed = False
+
+
+class Channel:
+    """The state of one channel. Owner: the session.
+
+    Attributes:
+        is_plain: Open, not waiting, not transactional: the fast path may publish on it.
+        holder: Who holds unsettled messages, as queues know it.
+        last_queue: The queue declared last here, what an empty queue name means.
+        touched: Queues where this channel consumed or got, to release them at the end.
+        reply_key: Tells this channel's direct reply-to consumer; "" without one.
+    """
+
+    __slots__ = (
+        "class_id",
+        "commit",
+        "confirms",
+        "consumers",
+        "context",
+        "generation",
+        "get_sources",
+        "held",
+        "held_bytes",
+        "holder",
+        "is_closing",
+        "is_plain",
+        "is_waiting",
+        "last_queue",
+        "method_id",
+        "next_tag",
+        "number",
+        "permissions",
+        "prefetch",
+        "reply_key",
+        "reply_tag",
+        "touched",
+        "transaction",
+        "unacked",
+        "window",
+    )
+
+    def __init__(self, context: Context, number: int) -> None:
+        context.generations += 1
+        self.context = context
+        self.number = number
+        self.generation = context.generations
+        self.holder = f"{context.facts.owner}/{number}"
+        self.is_closing = False
+        self.is_waiting = False
+        self.is_plain = True
+        self.class_id = 0
+        self.method_id = 0
+        self.held: deque[Command] = deque()
+        self.held_bytes = 0
+        self.permissions = Permissions(context)
+        self.last_queue: str | None = None
+        self.consumers: dict[str, Consumer] = {}
+        self.get_sources: dict[int, Source] = {}
+        self.touched: dict[int, None] = {}
+        self.next_tag = 1
+        self.unacked = Unacked()
+        self.prefetch = context.limits.default_prefetch
+        self.window: Window[Consumer] = Window()
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self.commit: Commit | None = None
+        self.reply_key = ""
+        self.reply_tag = ""
+
+    def send(self, method: spec.Method) -> None:
+        """Write a method on this channel."""
+        self.context.send(self.number, method)
+
+    def emit(self, effect: Effect) -> None:
+        """Ask the shell for something that needs no answer."""
+        self.context.emit(effect)
+
+    def ask(self, answer: Answer, on_refusal: Answer | None = None) -> int:
+        """Hold later commands back until an answer comes; returns the token to ask with.
+
+        Args:
+            answer: Gets the result. May raise AmqpError, and may ask again.
+            on_refusal: Gets a Refusal; without it the channel closes with the Refusal's code.
+        """
+        context = self.context
+        context.last_token += 1
+        context.questions[context.last_token] = Question(
+            self.number, self.generation, answer, on_refusal, self.class_id, self.method_id
+        )
+        self.wait()
+        return context.last_token
+
+    def wait(self) -> None:
+        """Hold later commands back."""
+        self.is_waiting = True
+        self.is_plain = False
+
+    def resume(self) -> None:
+        """Stop holding commands back; the session then runs what was held."""
+        self.is_waiting = False
+        self.is_plain = self.transaction is None and not self.is_closing
+
+    def hold_back(self, command: Command) -> None:
+        """Keep a command until the channel waits no more."""
+        self.held.append(command)
+        if type(command) is Publish:
+            self.held_bytes += len(command.message.content)
+
+    def give(self, kind: Give, taken: Taken) -> None:
+        """Tell queues what became of deliveries: one effect per consumer."""
+        by_source: dict[Source, list[int]] = {}
+        for source, numbers in taken:
+            by_source.setdefault(source, []).extend(numbers)
+        for source, numbers in by_source.items():
+            self.emit(kind(source.queue_uid, self.holder, source.tag, numbers))
+
+    def end(self) -> None:
+        """Release everything; nothing more is written on this channel but close and close-ok."""
+        self.is_closing = True
+        self.is_waiting = False
+        self.is_plain = False
+        self.held.clear()
+        self.held_bytes = 0
+        self.consumers.clear()
+        self.unacked = Unacked()
+        self.window = Window()
+        self.transaction = None
+        self.commit = None
+        self.confirms = None
+        self.reply_key = ""
+        if self.touched:
+            self.emit(Release(self.number, self.holder, list(self.touched)))
+            self.touched = {}
+        else:
+            self.context.flush_batches()
+
+    def flush_confirms(self) -> None:
+        """Write the verdicts that have come."""
+        if self.confirms is None or not self.confirms.has_news:
+            return
+        for verdict in self.confirms.flush():
+            if verdict.ok:
+                self.send(spec.BasicAck(verdict.seqno, verdict.multiple))
+            else:
+                self.send(spec.BasicNack(verdict.seqno, verdict.multiple, requeue=False))
+
+
+def flow(channel: Channel, method: spec.ChannelFlow) -> None:
+    """channel.flow: RabbitMQ knows only `active`.
+
+    Raises:
+        AmqpError: 540 when the client asks for a pause.
+
+    Source:
+        rabbit_channel.erl, handle_method channel.flow.
+    """
+    if not method.active:
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "active=false")
+    channel.send(spec.ChannelFlowOk(active=True))
+
+
+def access_request(channel: Channel, method: spec.AccessRequest) -> None:
+    """access.request, which 0-8 clients send: always granted."""
+    del method
+    channel.send(spec.AccessRequestOk(ticket=1))

@@ -1,0 +1,147 @@
+"""The ledger of a confirm channel: every sequence number gets exactly one ack or nack.
+
+A publish to several queues waits for all of them; one refusal is enough for a nack. Verdicts are
+gathered and told at `flush()`: nacks singly, then one ack(multiple) for everything below the
+lowest number without a verdict, then single acks for what lies above it. Nacks go first because a
+multiple ack would otherwise cover numbers that were refused.
+
+Invariants:
+1. Numbers up to `_low` all have a verdict; above it, exactly those in `_answered`.
+2. A number is in `_waits` only while it has no verdict and waits for more than one queue.
+3. What has a verdict and was not told is in `_nacks`, in `_fresh`, or counted by `_fresh_low`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Verdict(NamedTuple):
+    """One basic.ack or basic.nack to send."""
+
+    seqno: int
+    multiple: bool
+    ok: bool
+
+
+class Confirms:
+    """Sequence numbers and verdicts of one channel. Owner: the channel."""
+
+    __slots__ = (
+        "_answered",
+        "_fresh",
+        "_fresh_low",
+        "_last_low",
+        "_low",
+        "_nacks",
+        "_waits",
+        "issued",
+    )
+
+    def __init__(self) -> None:
+        self.issued = 0
+        self._low = 0
+        self._answered: set[int] = set()
+        self._waits: dict[int, int] = {}
+        self._nacks: list[int] = []
+        self._fresh: list[int] = []  # acks above _low, not told
+        self._fresh_low = 0  # how many acks at or below _low are not told
+        self._last_low = 0  # the highest of those
+
+    @property
+    def unanswered(self) -> int:
+        """How many numbers wait for a verdict."""
+        return self.issued - self._low - len(self._answered)
+
+    @property
+    def has_news(self) -> bool:
+        """True if `flush` has something to tell."""
+        return bool(self._fresh_low or self._nacks or self._fresh)
+
+    def issue(self, count: int, queues: int = 1) -> int:
+        """Number `count` publishes that wait for `queues` verdicts each; returns the first."""
+        first = self.issued + 1
+        self.issued += count
+        if queues > 1:
+            for seqno in range(first, first + count):
+                self._waits[seqno] = queues
+        return first
+
+    def confirm(self, seqnos: Sequence[int]) -> None:
+        """One queue has these. Numbers that have their verdict already are ignored."""
+        if not seqnos:
+            return
+        if not self._waits and not self._answered:
+            # The common case: the next numbers in a row, each for one queue.
+            first = self._low + 1
+            last = self._low + len(seqnos)
+            if seqnos[0] == first and last <= self.issued and _is_row(seqnos, first, last):
+                self._low = self._last_low = last
+                self._fresh_low += len(seqnos)
+                return
+        for seqno in seqnos:
+            waits = self._waits.get(seqno)
+            if waits is not None:
+                if waits > 1:
+                    self._waits[seqno] = waits - 1
+                    continue
+                del self._waits[seqno]
+            if self._answer(seqno):
+                self._fresh.append(seqno)
+        self._advance()
+
+    def reject(self, seqnos: Sequence[int]) -> None:
+        """One queue refused these. Numbers that have their verdict already are ignored."""
+        for seqno in seqnos:
+            self._waits.pop(seqno, None)
+            if self._answer(seqno):
+                self._nacks.append(seqno)
+        self._advance()
+
+    def flush(self) -> list[Verdict]:
+        """Take what is to be told now, in the order it must be sent."""
+        verdicts = [Verdict(seqno, multiple=False, ok=False) for seqno in self._nacks]
+        self._nacks.clear()
+        if self._fresh_low == 1:
+            verdicts.append(Verdict(self._last_low, multiple=False, ok=True))
+        elif self._fresh_low:
+            verdicts.append(Verdict(self._last_low, multiple=True, ok=True))
+        self._fresh_low = 0
+        if self._fresh:
+            self._fresh.sort()
+            verdicts += [Verdict(seqno, multiple=False, ok=True) for seqno in self._fresh]
+            self._fresh.clear()
+        return verdicts
+
+    def _answer(self, seqno: int) -> bool:
+        """Note a verdict. False if there was one, or if the number was never given out."""
+        if not self._low < seqno <= self.issued or seqno in self._answered:
+            return False
+        self._answered.add(seqno)
+        return True
+
+    def _advance(self) -> None:
+        """Move `_low` over numbers that have verdicts, and the acks among them below it."""
+        low = self._low
+        answered = self._answered
+        while low + 1 in answered:
+            low += 1
+            answered.discard(low)
+        if low == self._low:
+            return
+        self._low = low
+        if self._fresh:
+            above = [seqno for seqno in self._fresh if seqno > low]
+            below = len(self._fresh) - len(above)
+            if below:
+                self._last_low = max(seqno for seqno in self._fresh if seqno <= low)
+                self._fresh_low += below
+                self._fresh = above
+
+
+def _is_row(seqnos: Sequence[int], first: int, last: int) -> bool:
+    """True if the numbers are first .. last, each once."""
+    if isinstance(seqnos, range):
+        return seqnos == range(first, last + 1)
+    return seqnos[-1] == last and list(seqnos) == list(range(first, last + 1))

@@ -1,0 +1,189 @@
+"""What all channels of one connection share: facts, output, effects, questions and batches.
+
+Batches. Publishes and settles of a chunk are gathered here, one record per channel and queue or
+per consumer, and become effects at `flush_batches()`: at the end of the chunk, and before any
+other effect, so that effects keep the order of the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.amqp.frames import method_frame
+from broker.amqp.spec import Method
+from broker.errors import AmqpError, ReplyCode, quoted
+from broker.metadata.access import Access, Action, refused
+from broker.metadata.catalogue import Catalogue
+from broker.session.effects import Effect, PublishTo, Settle
+from broker.session.facts import ConnectionFacts, Limits, Names, Placement
+from broker.session.unacked import Source
+
+if TYPE_CHECKING:
+    from broker.metadata.records import Exchange, Queue
+
+_PERMISSIONS_MAX = 12  # as RabbitMQ's ?MAX_PERMISSION_CACHE_SIZE
+
+Answer = Callable[[object], None]
+"""What to do with the answer to a question; may raise AmqpError, never gets a Refusal."""
+
+
+@dataclass(slots=True)
+class Question:
+    """A question that was sent out.
+
+    Attributes:
+        channel: The asking channel's number.
+        generation: Which channel of that number asked.
+        answer: What to do with the result.
+        on_refusal: What to do instead with a Refusal; None raises it at the channel.
+        class_id: Of the method that waits.
+        method_id: Of the method that waits.
+    """
+
+    channel: int
+    generation: int
+    answer: Answer
+    on_refusal: Answer | None
+    class_id: int
+    method_id: int
+
+
+@dataclass(slots=True)
+class Context:
+    """The shared state of a session.
+
+    Attributes:
+        out: Bytes for the socket, in order. The shell takes and clears it.
+        effects: What the shell shall do, in order.
+        now_ms: Time of the last call, monotonic milliseconds.
+        questions: Unanswered questions by token.
+        publishes: Publishes gathered, by (channel, queue uid).
+        settles: Settles gathered, by consumer.
+    """
+
+    facts: ConnectionFacts
+    catalogue: Catalogue
+    access: Access
+    limits: Limits
+    names: Names
+    placement: Placement
+    out: list[bytes] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    now_ms: int = 0
+    last_token: int = 0
+    generations: int = 0
+    questions: dict[int, Question] = field(default_factory=dict)
+    publishes: dict[tuple[int, int], PublishTo] = field(default_factory=dict)
+    settles: dict[Source, Settle] = field(default_factory=dict)
+
+    def send(self, channel: int, method: Method) -> None:
+        """Write a method without content."""
+        self.out.append(method_frame(channel, method))
+
+    def emit(self, effect: Effect) -> None:
+        """Ask the shell for something, after everything gathered before."""
+        if self.publishes or self.settles:
+            self.flush_batches()
+        self.effects.append(effect)
+
+    def flush_batches(self) -> None:
+        """Turn gathered publishes and settles into effects."""
+        if self.publishes:
+            self.effects += self.publishes.values()
+            self.publishes.clear()
+        if self.settles:
+            self.effects += self.settles.values()
+            self.settles.clear()
+
+    def exchange(self, name: str) -> Exchange:
+        """Look an exchange up.
+
+        Raises:
+            AmqpError: 404 when it does not exist.
+        """
+        found = self.catalogue.exchange(self.facts.vhost, name)
+        if found is None:
+            where = quoted("exchange", name, self.facts.vhost)
+            raise AmqpError(ReplyCode.NOT_FOUND, f"no {where}")
+        return found
+
+    def queue(self, name: str) -> Queue:
+        """Look a queue up that this connection may use.
+
+        Raises:
+            AmqpError: 404 when it does not exist or its home is down, 405 when another connection
+                owns it.
+        """
+        found = self.catalogue.queue(self.facts.vhost, name)
+        where = quoted("queue", name, self.facts.vhost)
+        if found is None:
+            raise AmqpError(ReplyCode.NOT_FOUND, f"no {where}")
+        self.check_exclusive(found)
+        if found.type == "classic" and found.durable:
+            home = self.catalogue.node(found.home)
+            if home is not None and not home.alive:
+                text = f"home node '{found.home}' of durable {where} is down or inaccessible"
+                raise AmqpError(ReplyCode.NOT_FOUND, text)
+        return found
+
+    def check_exclusive(self, queue: Queue) -> None:
+        """Refuse a queue that belongs to another connection.
+
+        Raises:
+            AmqpError: 405.
+        """
+        if queue.exclusive_owner is not None and queue.exclusive_owner != self.facts.owner:
+            where = quoted("queue", queue.name, queue.vhost)
+            raise AmqpError(
+                ReplyCode.RESOURCE_LOCKED,
+                f"cannot obtain exclusive access to locked {where}. It could be originally "
+                "declared on another connection or the exclusive property value does not match "
+                "that of the original declaration.",
+            )
+
+
+class Permissions:
+    """A channel's cache of permissions that were granted; empties when the catalogue moves."""
+
+    __slots__ = ("_context", "_granted", "_version")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._granted: dict[tuple[Action, str, str], None] = {}
+        self._version = -1
+
+    def check(self, action: Action, kind: str, name: str) -> None:
+        """Require a permission on a queue or an exchange.
+
+        Args:
+            action: "configure", "write" or "read".
+            kind: "queue" or "exchange".
+            name: The resource; the default exchange is "".
+
+        Raises:
+            AmqpError: 403.
+        """
+        if not self.has(action, kind, name):
+            facts = self._context.facts
+            shown = "amq.default" if kind == "exchange" and not name else name
+            refusal = refused(action, kind, shown, facts.vhost, facts.user)
+            raise AmqpError(refusal.code, refusal.text)
+
+    def has(self, action: Action, kind: str, name: str) -> bool:
+        """True if the permission is there."""
+        context = self._context
+        if self._version != context.catalogue.version:
+            self._granted.clear()
+            self._version = context.catalogue.version
+        key = (action, kind, name)
+        if key in self._granted:
+            return True
+        resource = "amq.default" if kind == "exchange" and not name else name
+        if not context.access.may(context.facts.user, context.facts.vhost, action, resource):
+            return False
+        if len(self._granted) >= _PERMISSIONS_MAX:
+            del self._granted[next(iter(self._granted))]
+        self._granted[key] = None
+        return True

@@ -1,0 +1,201 @@
+"""The exchange class: declare, delete, bind and unbind. Group 0 decides; here are the permissions.
+
+Source:
+    rabbit_channel.erl, handle_method exchange.* (order of the checks, texts).
+"""
+
+from __future__ import annotations
+
+from broker.amqp import spec
+from broker.errors import AmqpError, ReplyCode, quoted
+from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
+from broker.session.channel import Channel
+from broker.session.effects import Propose
+
+
+def stripped(name: str) -> str:
+    """A name without the line ends that RabbitMQ takes out of names."""
+    return name.replace("\n", "").replace("\r", "")
+
+
+def check_not_default(name: str) -> None:
+    """Refuse to touch the default exchange.
+
+    Raises:
+        AmqpError: 403.
+    """
+    if not name:
+        text = "operation not permitted on the default exchange"
+        raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
+
+
+def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
+    """exchange.declare.
+
+    Raises:
+        AmqpError: 403, 404 for a passive one, 406 from group 0.
+    """
+    name = stripped(method.exchange)
+    check_not_default(name)
+    if method.passive:
+        _check_any_permission(channel, name)
+        channel.context.exchange(name)
+        if not method.no_wait:
+            channel.send(spec.ExchangeDeclareOk())
+        return
+    channel.permissions.check("configure", "exchange", name)
+    alternate = method.arguments.get("alternate-exchange")
+    if isinstance(alternate, str):
+        channel.permissions.check("read", "exchange", name)
+        channel.permissions.check("write", "exchange", alternate)
+
+    def declared(result: object) -> None:
+        del result
+        if not method.no_wait:
+            channel.send(spec.ExchangeDeclareOk())
+
+    command = DeclareExchange(
+        vhost=channel.context.facts.vhost,
+        name=name,
+        type=method.type,
+        durable=method.durable,
+        auto_delete=method.auto_delete,
+        internal=method.internal,
+        arguments=method.arguments,
+    )
+    token = channel.ask(declared)
+    channel.emit(Propose(token, command))
+
+
+def _check_any_permission(channel: Channel, name: str) -> None:
+    """Passive declare tells whether a name exists only to those who may do something with it.
+
+    Raises:
+        AmqpError: 403.
+    """
+    permissions = channel.permissions
+    if not permissions.has("write", "exchange", name) and not permissions.has(
+        "read", "exchange", name
+    ):
+        permissions.check("configure", "exchange", name)
+
+
+def delete(channel: Channel, method: spec.ExchangeDelete) -> None:
+    """exchange.delete; a missing exchange is fine.
+
+    Raises:
+        AmqpError: 403, 406 in use (group 0).
+    """
+    name = stripped(method.exchange)
+    check_not_default(name)
+    vhost = channel.context.facts.vhost
+    if name.startswith("amq."):
+        text = f"deletion of system {quoted('exchange', name, vhost)} not allowed"
+        raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
+    channel.permissions.check("configure", "exchange", name)
+
+    def deleted(result: object) -> None:
+        del result
+        if not method.no_wait:
+            channel.send(spec.ExchangeDeleteOk())
+
+    token = channel.ask(deleted)
+    channel.emit(Propose(token, DeleteExchange(vhost, name, method.if_unused)))
+
+
+def bind(channel: Channel, method: spec.ExchangeBind) -> None:
+    """exchange.bind.
+
+    Raises:
+        AmqpError: 403, 404 and 406 from group 0.
+    """
+    destination, source = stripped(method.destination), stripped(method.source)
+    _check_binding(channel, destination, source, method.routing_key)
+
+    def bound(result: object) -> None:
+        del result
+        if not method.no_wait:
+            channel.send(spec.ExchangeBindOk())
+
+    command = Bind(
+        vhost=channel.context.facts.vhost,
+        source=source,
+        kind="exchange",
+        destination=destination,
+        routing_key=method.routing_key,
+        arguments=method.arguments,
+        connection=channel.context.facts.owner,
+    )
+    token = channel.ask(bound)
+    channel.emit(Propose(token, command))
+
+
+def unbind(channel: Channel, method: spec.ExchangeUnbind) -> None:
+    """exchange.unbind; a missing binding is fine.
+
+    Raises:
+        AmqpError: 403.
+    """
+    destination, source = stripped(method.destination), stripped(method.source)
+    _check_binding(channel, destination, source, method.routing_key)
+
+    def unbound(result: object) -> None:
+        del result
+        if not method.no_wait:
+            channel.send(spec.ExchangeUnbindOk())
+
+    command = Unbind(
+        vhost=channel.context.facts.vhost,
+        source=source,
+        kind="exchange",
+        destination=destination,
+        routing_key=method.routing_key,
+        arguments=method.arguments,
+        connection=channel.context.facts.owner,
+    )
+    token = channel.ask(unbound)
+    channel.emit(Propose(token, command))
+
+
+def _check_binding(channel: Channel, destination: str, source: str, routing_key: str) -> None:
+    channel.permissions.check("write", "exchange", destination)
+    check_not_default(destination)
+    check_source(channel, source, routing_key)
+
+
+def check_source(channel: Channel, source: str, routing_key: str) -> None:
+    """What a binding needs of its source: not the default exchange, read, topic read.
+
+    Raises:
+        AmqpError: 403.
+    """
+    check_not_default(source)
+    channel.permissions.check("read", "exchange", source)
+    context = channel.context
+    found = context.catalogue.exchange(context.facts.vhost, source)
+    if found is not None and found.type == "topic":
+        check_topic(channel, "read", source, routing_key)
+
+
+def check_topic(channel: Channel, action: str, exchange: str, routing_key: str) -> None:
+    """Check topic permissions.
+
+    Args:
+        channel: Whose.
+        action: "write" for a publish, "read" for a binding.
+        exchange: A topic exchange.
+        routing_key: Of the message or the binding.
+
+    Raises:
+        AmqpError: 403.
+
+    Source:
+        rabbit_access_control.erl, check_topic_access.
+    """
+    facts = channel.context.facts
+    asked = "write" if action == "write" else "read"
+    if channel.context.access.may_topic(facts.user, facts.vhost, exchange, asked, routing_key):
+        return
+    where = quoted("exchange", exchange, facts.vhost)
+    text = f"{action} access to topic '{routing_key}' in {where} refused for user '{facts.user}'"
+    raise AmqpError(ReplyCode.ACCESS_REFUSED, text)

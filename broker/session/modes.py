@@ -1,0 +1,129 @@
+"""confirm.select and the tx class: the two modes a channel can be switched to, never both.
+
+Transactions are the simple form: publishes are routed when they are published and enqueued at
+commit; acknowledgements leave the ledger at once and reach the queues at commit; rollback puts
+them back. commit-ok waits for a verdict of every queue on every message. Atomic per queue only.
+
+Source:
+    rabbit_channel.erl, handle_method confirm.select and tx.*.
+"""
+
+from __future__ import annotations
+
+from broker.amqp import spec
+from broker.errors import AmqpError, ReplyCode
+from broker.session.basic_consume import unpark
+from broker.session.basic_publish import write_return
+from broker.session.channel import Channel, Commit, Transaction
+from broker.session.confirms import Confirms
+from broker.session.effects import PublishTo
+
+
+def confirm_select(channel: Channel, method: spec.ConfirmSelect) -> None:
+    """confirm.select; a second time changes nothing.
+
+    Raises:
+        AmqpError: 406 on a transactional channel.
+    """
+    if channel.transaction is not None:
+        text = "cannot switch from tx to confirm mode"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    if channel.confirms is None:
+        channel.confirms = Confirms()
+    if not method.no_wait:
+        channel.send(spec.ConfirmSelectOk())
+
+
+def tx_select(channel: Channel, method: spec.TxSelect) -> None:
+    """tx.select; a second time changes nothing.
+
+    Raises:
+        AmqpError: 406 on a confirm channel.
+    """
+    del method
+    if channel.confirms is not None:
+        text = "cannot switch from confirm to tx mode"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+        channel.is_plain = False
+    channel.send(spec.TxSelectOk())
+
+
+def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
+    """tx.commit: enqueue, settle, then commit-ok when every queue has answered.
+
+    Raises:
+        AmqpError: 406 when the channel is not transactional, or later when a queue refused.
+    """
+    transaction = _transaction(channel)
+    del method
+    channel.transaction = Transaction()
+    for message in transaction.returns:
+        write_return(channel, message)
+    batches: dict[int, PublishTo] = {}
+    missing = 0
+    for number, (message, queues) in enumerate(transaction.publishes, 1):
+        missing += len(queues)
+        for queue in queues:
+            batch = batches.get(queue.uid)
+            if batch is None:
+                batches[queue.uid] = PublishTo(channel.number, queue, [message], [number])
+            else:
+                batch.messages.append(message)
+                assert batch.seqnos is not None
+                batch.seqnos.append(number)
+    for batch in batches.values():
+        channel.emit(batch)
+    for kind, entries in transaction.taken:
+        channel.give(kind, [(source, [number]) for _, source, number in entries])
+    if not missing:
+        channel.send(spec.TxCommitOk())
+        return
+    channel.commit = Commit(missing)
+    channel.wait()
+
+
+def commit_verdict(channel: Channel, count: int, *, ok: bool) -> bool:
+    """Note verdicts for a pending commit. True if the commit is over and commands may go on.
+
+    Raises:
+        AmqpError: 406 when the commit is over and a queue had refused.
+    """
+    commit = channel.commit
+    assert commit is not None
+    commit.missing -= count
+    commit.failed = commit.failed or not ok
+    if commit.missing > 0:
+        return False
+    channel.commit = None
+    channel.resume()
+    if commit.failed:
+        text = "partial tx completion"
+        raise AmqpError(
+            ReplyCode.PRECONDITION_FAILED, text, spec.TxCommit.class_id, spec.TxCommit.method_id
+        )
+    channel.send(spec.TxCommitOk())
+    return True
+
+
+def tx_rollback(channel: Channel, method: spec.TxRollback) -> None:
+    """tx.rollback: forget the publishes, put the acknowledged deliveries back.
+
+    Raises:
+        AmqpError: 406 when the channel is not transactional.
+    """
+    transaction = _transaction(channel)
+    del method
+    channel.transaction = Transaction()
+    entries = [entry for _, taken in transaction.taken for entry in taken]
+    if entries:
+        channel.unacked.restore(entries, channel.context.now_ms)
+    channel.send(spec.TxRollbackOk())
+    unpark(channel)
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "channel is not transactional")
+    return channel.transaction

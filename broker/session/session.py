@@ -1,0 +1,503 @@
+"""One AMQP connection after connection.open: takes commands, gives bytes and effects.
+
+The shell calls it from one task, passes what it returns to queues and group 0, and writes `out`.
+Calls may nest: an effect that is carried out at once may lead to `complete` or `deliver` before
+the shell has finished the list. That is safe because a channel that asked has nothing later in
+that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from broker.amqp import spec
+from broker.amqp.assembler import Ack, Fault, MethodCommand, Publish
+from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.message import Delivery, Message
+from broker.metadata.access import Access
+from broker.metadata.catalogue import Catalogue
+from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
+from broker.session import channel as channels
+from broker.session.channel import Channel, Command
+from broker.session.context import Context, Question
+from broker.session.effects import CloseConnection, Effect, SetActive
+from broker.session.facts import ConnectionFacts, Limits, Names, Placement
+
+_Handler = Callable[[Channel, Any], None]
+
+_HANDLERS: dict[type[spec.Method], _Handler] = {
+    spec.ChannelFlow: channels.flow,
+    spec.AccessRequest: channels.access_request,
+    spec.ExchangeDeclare: exchange.declare,
+    spec.ExchangeDelete: exchange.delete,
+    spec.ExchangeBind: exchange.bind,
+    spec.ExchangeUnbind: exchange.unbind,
+    spec.QueueDeclare: queue.declare,
+    spec.QueueBind: queue.bind,
+    spec.QueueUnbind: queue.unbind,
+    spec.QueuePurge: queue.purge,
+    spec.QueueDelete: queue.delete,
+    spec.BasicQos: basic_consume.qos,
+    spec.BasicConsume: basic_consume.consume,
+    spec.BasicCancel: basic_consume.cancel,
+    spec.BasicGet: basic_consume.get,
+    spec.BasicReject: basic_ack.reject,
+    spec.BasicNack: basic_ack.nack,
+    spec.BasicRecover: basic_ack.recover,
+    spec.BasicRecoverAsync: basic_ack.recover_async,
+    spec.ConfirmSelect: modes.confirm_select,
+    spec.TxSelect: modes.tx_select,
+    spec.TxCommit: modes.tx_commit,
+    spec.TxRollback: modes.tx_rollback,
+}
+_IGNORED = (spec.BasicCancelOk, spec.ChannelFlowOk)
+"""Answers of the client to what the server never waits for."""
+
+
+class Session:
+    """The channels of one connection.
+
+    Attributes:
+        out: Bytes for the socket, in order; the shell joins, writes and clears it.
+        owner: The connection as owner of exclusive queues, for `CloseConnection(owner)`.
+        is_closed: A hard error has come, or `close_channels` was called: input is ignored.
+    """
+
+    def __init__(
+        self,
+        facts: ConnectionFacts,
+        catalogue: Catalogue,
+        access: Access,
+        names: Names,
+        placement: Placement,
+        limits: Limits | None = None,
+    ) -> None:
+        self._context = Context(facts, catalogue, access, limits or Limits(), names, placement)
+        self.out = self._context.out
+        self.owner = facts.owner
+        self.is_closed = False
+        self._is_paused = False
+        self._channels: dict[int, Channel] = {}
+        self._publisher = basic_publish.Publisher(self._context)
+        self._news: dict[int, Channel] = {}  # channels with verdicts to tell at flush
+
+    @property
+    def channel_count(self) -> int:
+        """Open channels, those that wait for close-ok included."""
+        return len(self._channels)
+
+    @property
+    def is_congested(self) -> bool:
+        """True while waiting channels hold back more than the limits: stop reading the socket."""
+        limits = self._context.limits
+        commands = size = 0
+        for channel in self._channels.values():
+            commands += len(channel.held)
+            size += channel.held_bytes
+        return commands > limits.held_commands or size > limits.held_bytes
+
+    def handle(self, commands: Sequence[Command], now_ms: int) -> list[Effect]:
+        """Carry out what one socket read brought.
+
+        Args:
+            commands: The assembler's list; channel 0 is not in it.
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            Effects, to be run in order.
+        """
+        context = self._context
+        context.now_ms = now_ms
+        publisher = self._publisher
+        append = publisher.run.append
+        number = -1
+        routing_key = exchange_name = facts = None
+        for command in commands:
+            if type(command) is Publish:
+                message = command.message
+                if (
+                    message.routing_key is routing_key
+                    and message.exchange is exchange_name
+                    and command.properties is facts
+                    and command.channel == number
+                    and not command.immediate
+                ):
+                    append(message)
+                    continue
+                publisher.end()
+                if self._begin(command):
+                    append = publisher.run.append
+                    number = command.channel
+                    routing_key = message.routing_key
+                    exchange_name = message.exchange
+                    facts = command.properties
+                else:
+                    number = -1
+            elif type(command) is Ack:
+                if not self._ack(command):
+                    number = -1
+            else:
+                publisher.end()
+                number = -1
+                self._cold(command)
+        publisher.end()
+        return self._take()
+
+    def complete(self, token: int, result: object, now_ms: int) -> list[Effect]:
+        """Answer a question, and run what its channel held back.
+
+        Args:
+            token: Of the effect that asked. One that is not known (any more) is ignored.
+            result: What the effect promises, or a Refusal.
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            Effects, to be run at once, in order.
+        """
+        self._context.now_ms = now_ms
+        question = self._context.questions.pop(token, None)
+        if question is None:
+            return []
+        channel = self._channels.get(question.channel)
+        if channel is None or channel.generation != question.generation or channel.is_closing:
+            return self._take()
+        channel.class_id, channel.method_id = question.class_id, question.method_id
+        channel.resume()
+        self._guarded(channel, lambda: _answer(question, result))
+        self._run_held(channel)
+        if self._is_paused:
+            self._pause_new(channel)
+        return self._take()
+
+    def deliver(self, channel: int, tag: str, deliveries: Sequence[Delivery]) -> None:
+        """Write deliveries for a consumer. Unknown consumers' are dropped: release requeues them.
+
+        Args:
+            channel: Channel number.
+            tag: Consumer tag.
+            deliveries: In order.
+        """
+        found = self._channels.get(channel)
+        if found is not None:
+            consumer = found.consumers.get(tag)
+            if consumer is not None:
+                basic_consume.deliver(found, consumer, deliveries)
+
+    def confirmed(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
+        """A queue has these publishes safely. Told to the client at `flush`."""
+        return self._verdict(channel, seqnos, ok=True)
+
+    def rejected(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
+        """A queue refused these publishes, or nobody knows. Told to the client at `flush`."""
+        return self._verdict(channel, seqnos, ok=False)
+
+    def consumer_lost(self, channel: int, tag: str) -> list[Effect]:
+        """A consumer's queue is gone: the client gets basic.cancel if it understands it."""
+        found = self._channels.get(channel)
+        consumer = found.consumers.pop(tag, None) if found is not None else None
+        if found is None or consumer is None:
+            return []
+        found.window.remove(consumer)
+        basic_consume.unpark(found)
+        if self._context.facts.consumer_cancel_notify:
+            found.send(spec.BasicCancel(tag, no_wait=True))
+        return self._take()
+
+    def deliver_reply(self, channel: int, key: str, message: Message) -> None:
+        """Write a direct reply, if the consumer it was meant for is still there."""
+        found = self._channels.get(channel)
+        if found is not None and found.reply_key and found.reply_key == key:
+            basic_consume.deliver_reply(found, message)
+
+    def flush(self) -> None:
+        """Write gathered confirms. Call once a tick, before writing `out`."""
+        if not self._news:
+            return
+        for channel in self._news.values():
+            channel.flush_confirms()
+        self._news.clear()
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Check the consumer timeout; call about once a second."""
+        self._context.now_ms = now_ms
+        timeout = self._context.limits.consumer_timeout_ms
+        if not timeout:
+            return []
+        for channel in list(self._channels.values()):
+            oldest = channel.unacked.oldest_ms()
+            if oldest is not None and now_ms - oldest > timeout:
+                text = (
+                    f"delivery acknowledgement on channel {channel.number} timed out. Timeout "
+                    f"value used: {timeout} ms. This timeout value can be configured, see "
+                    "consumers doc guide to learn more"
+                )
+                self._fail(channel, AmqpError(ReplyCode.PRECONDITION_FAILED, text))
+        return self._take()
+
+    def set_active(self, *, active: bool) -> list[Effect]:
+        """Pause or resume all consumers, because the socket is full or has drained."""
+        self._is_paused = not active
+        for channel in self._channels.values():
+            for consumer in channel.consumers.values():
+                if consumer.is_attached:
+                    effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active)
+                    self._context.emit(effect)
+        return self._take()
+
+    def close_channels(self) -> list[Effect]:
+        """The connection ends: release what every channel holds. Nothing is written any more."""
+        self.is_closed = True
+        for channel in self._channels.values():
+            channel.end()
+        self._channels.clear()
+        self._news.clear()
+        self._context.questions.clear()
+        return self._take()
+
+    # What follows is not for the shell.
+
+    def _take(self) -> list[Effect]:
+        context = self._context
+        context.flush_batches()
+        effects = context.effects
+        context.effects = []
+        return effects
+
+    def _begin(self, command: Publish) -> bool:
+        """Publish the first of a run; True if the run may go on."""
+        channel = self._ready(command)
+        if channel is None:
+            return False
+        try:
+            if self._publisher.begin(channel, command):
+                return True
+        except AmqpError as error:
+            self._fail(channel, _blame(error, 60, 40))
+            return False
+        if channel.confirms is not None:
+            self._news[channel.number] = channel
+        return False
+
+    def _ack(self, command: Ack) -> bool:
+        """Run a basic.ack; False if it did not, then an open run of publishes must end."""
+        channel = self._ready(command)
+        if channel is None:
+            self._publisher.end()
+            return False
+        try:
+            basic_ack.ack(channel, command.delivery_tag, multiple=command.multiple)
+        except AmqpError as error:
+            self._publisher.end()
+            self._fail(channel, _blame(error, 60, 80))
+            return False
+        return True
+
+    def _ready(self, command: Publish | Ack) -> Channel | None:
+        """The channel of a command if it can run now; else the command is held or dropped."""
+        if self.is_closed:
+            return None
+        channel = self._channels.get(command.channel)
+        if channel is None:
+            self._publisher.end()
+            self._close_connection(
+                AmqpError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", *_ids(command))
+            )
+            return None
+        if channel.is_waiting:
+            self._hold(channel, command)
+            return None
+        return None if channel.is_closing else channel
+
+    def _hold(self, channel: Channel, command: Command) -> None:
+        if channel.commit is not None:
+            self._publisher.end()
+            text = "unexpected command while processing 'tx.commit'"
+            self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, *_ids(command)))
+            return
+        channel.hold_back(command)
+
+    def _cold(self, command: MethodCommand | Fault) -> None:
+        """Everything but publishes and acks."""
+        if self.is_closed:
+            return
+        if type(command) is Fault and not command.error.is_soft:
+            self._close_connection(command.error)
+            return
+        channel = self._channels.get(command.channel)
+        if channel is not None and channel.is_waiting:
+            self._hold(channel, command)
+        elif type(command) is Fault:
+            if channel is None:
+                error = AmqpError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
+                self._close_connection(error)
+            elif not channel.is_closing:
+                self._fail(channel, command.error)
+        elif type(command) is MethodCommand:
+            self._method(channel, command)
+
+    def _method(self, channel: Channel | None, command: MethodCommand) -> None:
+        method = command.method
+        kind = type(method)
+        if kind is spec.ChannelOpen:
+            self._open(channel, command.channel)
+        elif channel is None:
+            if kind is not spec.ChannelCloseOk and kind is not spec.ChannelClose:
+                text = "expected 'channel.open'"
+                error = AmqpError(ReplyCode.CHANNEL_ERROR, text, *_ids(command))
+                self._close_connection(error)
+            elif kind is spec.ChannelClose:
+                self._context.send(command.channel, spec.ChannelCloseOk())
+        elif kind is spec.ChannelClose:
+            self._close(channel)
+        elif channel.is_closing:
+            if kind is spec.ChannelCloseOk:
+                self._forget(channel)
+        elif kind is spec.BasicAck:
+            acked = cast("spec.BasicAck", method)
+            self._ack(Ack(channel.number, acked.delivery_tag, acked.multiple))
+        else:
+            self._run(channel, method)
+
+    def _run(self, channel: Channel, method: spec.Method) -> None:
+        handler = _HANDLERS.get(type(method))
+        if handler is None:
+            if not isinstance(method, _IGNORED):
+                name = type(method).__name__
+                text = f"unexpected method {name} on channel {channel.number}"
+                ids = (method.class_id, method.method_id)
+                self._close_connection(AmqpError(ReplyCode.COMMAND_INVALID, text, *ids))
+            return
+        channel.class_id, channel.method_id = method.class_id, method.method_id
+        run = handler
+        self._guarded(channel, lambda: run(channel, method))
+
+    def _guarded(self, channel: Channel, step: Callable[[], None]) -> None:
+        """Run a step of a channel's method; an AMQP error closes the channel or the connection."""
+        try:
+            step()
+        except AmqpError as error:
+            self._fail(channel, _blame(error, channel.class_id, channel.method_id))
+
+    def _run_held(self, channel: Channel) -> None:
+        """Run held commands until the channel waits again."""
+        while channel.held and not channel.is_waiting and not self.is_closed:
+            command = channel.held.popleft()
+            if type(command) is Publish:
+                channel.held_bytes -= len(command.message.content)
+                if self._begin(command):
+                    self._publisher.end()
+            elif type(command) is Ack:
+                self._ack(command)
+            else:
+                self._cold(cast("MethodCommand | Fault", command))
+
+    def _open(self, channel: Channel | None, number: int) -> None:
+        if channel is not None:
+            text = "second 'channel.open' seen"
+            self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, 20, 10))
+            return
+        most = self._context.facts.channel_max
+        if most and len(self._channels) >= most:
+            text = (
+                f"number of channels opened ({len(self._channels)}) has reached the negotiated "
+                f"channel_max ({most})"
+            )
+            self._close_connection(AmqpError(ReplyCode.NOT_ALLOWED, text, 20, 10))
+            return
+        opened = Channel(self._context, number)
+        self._channels[number] = opened
+        opened.send(spec.ChannelOpenOk())
+
+    def _close(self, channel: Channel) -> None:
+        """channel.close from the client, perhaps crossing ours."""
+        if not channel.is_closing:
+            channel.flush_confirms()
+            channel.end()
+            self._forget(channel)
+        channel.send(spec.ChannelCloseOk())
+
+    def _forget(self, channel: Channel) -> None:
+        del self._channels[channel.number]
+        self._news.pop(channel.number, None)
+
+    def _fail(self, channel: Channel, error: AmqpError) -> None:
+        """Close the channel or the connection because of an error."""
+        if not error.is_soft:
+            self._close_connection(error)
+            return
+        channel.flush_confirms()
+        channel.end()
+        self._news.pop(channel.number, None)
+        channel.send(
+            spec.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
+        )
+
+    def _close_connection(self, error: AmqpError) -> None:
+        for channel in self._channels.values():
+            channel.flush_confirms()
+            channel.end()
+        self._news.clear()
+        self._channels.clear()
+        self._context.questions.clear()
+        self.is_closed = True
+        self._context.emit(CloseConnection(error))
+
+    def _verdict(self, number: int, seqnos: Sequence[int], *, ok: bool) -> list[Effect]:
+        channel = self._channels.get(number)
+        if channel is None or channel.is_closing:
+            return []
+        if channel.commit is not None:
+            self._commit_verdict(channel, len(seqnos), ok=ok)
+            return self._take()
+        if channel.confirms is not None:
+            if ok:
+                channel.confirms.confirm(seqnos)
+            else:
+                channel.confirms.reject(seqnos)
+            self._news[number] = channel
+        return []
+
+    def _commit_verdict(self, channel: Channel, count: int, *, ok: bool) -> None:
+        try:
+            modes.commit_verdict(channel, count, ok=ok)
+        except AmqpError as error:
+            self._fail(channel, error)
+
+    def _pause_new(self, channel: Channel) -> None:
+        for consumer in channel.consumers.values():
+            if consumer.is_attached:
+                effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active=False)
+                self._context.emit(effect)
+
+
+def _answer(question: Question, result: object) -> None:
+    """Hand a result to the method that waits for it.
+
+    Raises:
+        AmqpError: The method's, or the Refusal's if the method has no use for it.
+    """
+    if isinstance(result, Refusal):
+        if question.on_refusal is None:
+            raise AmqpError(result.code, result.text)
+        question.on_refusal(result)
+    else:
+        question.answer(result)
+
+
+def _blame(error: AmqpError, class_id: int, method_id: int) -> AmqpError:
+    """Name the method at fault in an error that names none."""
+    if not error.class_id:
+        error.class_id, error.method_id = class_id, method_id
+    return error
+
+
+def _ids(command: Command) -> tuple[int, int]:
+    """Class and method id of a command."""
+    if type(command) is Publish:
+        return 60, 40
+    if type(command) is Ack:
+        return 60, 80
+    if type(command) is MethodCommand:
+        return command.method.class_id, command.method.method_id
+    return 0, 0

@@ -1,0 +1,225 @@
+"""The ledger of a channel's deliveries that were not acknowledged yet, in order of delivery tag.
+
+Deliveries come in batches of one consumer with consecutive tags, so the ledger keeps runs of tags
+instead of single ones: acknowledging a thousand messages with one `multiple` moves a few lists.
+
+Invariants:
+1. Runs are ordered by their first tag and do not overlap; no run is without an outstanding entry.
+2. A run's `numbers[tag - first]` is the message's number in its queue, 0 once it was taken.
+3. `count` is how many entries are outstanding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from broker.errors import AmqpError, ReplyCode
+
+_RUN_LENGTH_MAX = 1024
+_RUN_AGE_MAX_MS = 1000
+_DEAD_RUNS_MAX = 64
+
+
+class Source:
+    """Where deliveries come from: one consumer of the channel, or basic.get on one queue.
+
+    Attributes:
+        queue_uid: The queue's incarnation.
+        tag: Consumer tag; "" for basic.get.
+    """
+
+    __slots__ = ("queue_uid", "tag")
+
+    def __init__(self, queue_uid: int, tag: str) -> None:
+        self.queue_uid = queue_uid
+        self.tag = tag
+
+
+Taken = list[tuple[Source, list[int]]]
+"""Message numbers by source; a source may come more than once."""
+
+Entry = tuple[int, Source, int]
+"""One outstanding delivery: delivery tag, source, message number."""
+
+
+class _Run:
+    __slots__ = ("first", "head", "live", "numbers", "since_ms", "source")
+
+    def __init__(self, first: int, source: Source, numbers: list[int], since_ms: int) -> None:
+        self.first = first
+        self.source = source
+        self.numbers = numbers
+        self.since_ms = since_ms
+        self.head = 0  # everything before it was taken
+        self.live = len(numbers)
+
+
+class Unacked:
+    """What a channel has to acknowledge. Owner: the channel."""
+
+    __slots__ = ("_firsts", "_head", "_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._firsts: list[int] = []
+        self._head = 0  # runs before it are done; cut off now and then
+        self.count = 0
+
+    def add(self, first: int, source: Source, numbers: list[int], now_ms: int) -> None:
+        """Note a batch of deliveries.
+
+        Args:
+            first: Delivery tag of the first; the others follow it. Above every earlier tag.
+            source: Who got them.
+            numbers: The messages' numbers in their queue, each above 0. The ledger keeps the list.
+            now_ms: Time of the delivery, for the consumer timeout.
+        """
+        self.count += len(numbers)
+        if self._runs:
+            last = self._runs[-1]
+            length = len(last.numbers)
+            if (
+                last.source is source
+                and last.first + length == first
+                and length < _RUN_LENGTH_MAX
+                and last.live
+                and now_ms - last.since_ms < _RUN_AGE_MAX_MS
+            ):
+                last.numbers += numbers
+                last.live += len(numbers)
+                return
+        self._runs.append(_Run(first, source, numbers, now_ms))
+        self._firsts.append(first)
+
+    def take_one(self, tag: int) -> tuple[Source, int]:
+        """Remove one delivery.
+
+        Raises:
+            AmqpError: 406 when the tag is not outstanding.
+        """
+        index, offset = self._find(tag)
+        run = self._runs[index]
+        number = run.numbers[offset]
+        run.numbers[offset] = 0
+        run.live -= 1
+        self.count -= 1
+        if not run.live:
+            self._drop(index)
+        elif offset == run.head:
+            head = offset + 1
+            while not run.numbers[head]:
+                head += 1
+            run.head = head
+        return run.source, number
+
+    def take_through(self, tag: int) -> Taken:
+        """Remove every delivery up to and including `tag`; 0 means all there are.
+
+        Raises:
+            AmqpError: 406 when `tag` is neither 0 nor outstanding, even if lower ones are.
+
+        Source:
+            rabbit_channel.erl, collect_acks.
+        """
+        if tag == 0:
+            return self.take_all()
+        index, offset = self._find(tag)
+        taken: Taken = []
+        for position in range(self._head, index):
+            run = self._runs[position]
+            taken.append((run.source, _outstanding(run, len(run.numbers))))
+            self.count -= run.live
+            run.live = 0
+        run = self._runs[index]
+        numbers = _outstanding(run, offset + 1)
+        taken.append((run.source, numbers))
+        self.count -= len(numbers)
+        run.live -= len(numbers)
+        self._head = index
+        if run.live:
+            head = offset + 1
+            while not run.numbers[head]:
+                head += 1
+            run.head = head
+        else:
+            self._head = index + 1
+        self._tidy()
+        return taken
+
+    def take_all(self) -> Taken:
+        """Remove everything, oldest first."""
+        taken: Taken = [
+            (run.source, _outstanding(run, len(run.numbers))) for run in self._runs[self._head :]
+        ]
+        self._runs.clear()
+        self._firsts.clear()
+        self._head = 0
+        self.count = 0
+        return taken
+
+    def entries(self, through: int = 0) -> list[Entry]:
+        """Outstanding deliveries with tags up to `through` (0: all), in order. Takes nothing."""
+        found: list[Entry] = []
+        for run in self._runs[self._head :]:
+            for offset in range(run.head, len(run.numbers)):
+                tag = run.first + offset
+                if through and tag > through:
+                    return found
+                if run.numbers[offset]:
+                    found.append((tag, run.source, run.numbers[offset]))
+        return found
+
+    def restore(self, entries: list[Entry], now_ms: int) -> None:
+        """Put taken entries back at their places (tx.rollback)."""
+        everything = sorted(self.entries() + entries, key=lambda entry: entry[0])
+        self.take_all()
+        for tag, source, number in everything:
+            self.add(tag, source, [number], now_ms)
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest outstanding delivery went out (within a second), None without any."""
+        return self._runs[self._head].since_ms if self.count else None
+
+    def _find(self, tag: int) -> tuple[int, int]:
+        """Index of the run and offset in it of an outstanding tag."""
+        runs = self._runs
+        index = self._head
+        if index < len(runs):
+            run = runs[index]
+            offset = tag - run.first
+            if offset >= len(run.numbers):
+                index = bisect_right(self._firsts, tag, index) - 1
+                run = runs[index]
+                offset = tag - run.first
+            if run.head <= offset < len(run.numbers) and run.numbers[offset]:
+                return index, offset
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+
+    def _drop(self, index: int) -> None:
+        """Forget an empty run. In the middle at once, or a stuck consumer would pile them up."""
+        if index != self._head:
+            del self._runs[index]
+            del self._firsts[index]
+            return
+        self._head += 1
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Cut off done runs, amortised."""
+        head = self._head
+        if head == len(self._runs):
+            self._runs.clear()
+            self._firsts.clear()
+            self._head = 0
+        elif head > _DEAD_RUNS_MAX and head * 2 > len(self._runs):
+            del self._runs[:head]
+            del self._firsts[:head]
+            self._head = 0
+
+
+def _outstanding(run: _Run, end: int) -> list[int]:
+    """Numbers of a run from its head to `end` that were not taken."""
+    numbers = run.numbers[run.head : end]
+    if run.live == len(run.numbers) - run.head:
+        return numbers
+    return [number for number in numbers if number]
