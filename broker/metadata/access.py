@@ -1,8 +1,24 @@
-"""Who may log in and do what. Skeleton."""
+"""Who may log in, and what they may do then.
+
+Passwords are salted hashes as RabbitMQ stores them, so definitions move between the two. A
+permission is a regular expression searched for anywhere in the resource's name; who wants it
+anchored writes ^ and $. Expressions are compiled by RE2, whose time is linear in the name: one that
+takes for ever can't be written. One that RE2 doesn't take (a look-around, a back reference) allows
+nothing; `pattern_fault` tells the management API so beforehand.
+
+Source: rabbit_auth_backend_internal.erl user_login_authentication/2, check_resource_access/4,
+check_topic_access/4; rabbit_access_control.erl check_user_loopback/2.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import base64
+import binascii
+import hashlib
+import hmac
+from typing import Any, Literal
+
+import re2
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.catalogue import Catalogue
@@ -10,43 +26,201 @@ from broker.metadata.records import User
 
 Action = Literal["configure", "write", "read"]
 
+SALT_BYTES = 4
+PATTERN_CHARACTERS_MAX = 1024
+COMPILED_MAX = 1024
+"""Compiled expressions kept; each may take some kilobytes."""
+
+DECIDED_MAX = 8192
+"""Decisions kept until the catalogue changes."""
+
+DEFAULT_EXCHANGE = "amq.default"
+"""The name by which permissions know the exchange "" is called."""
+
+_DIGESTS = {
+    "rabbit_password_hashing_sha256": hashlib.sha256,
+    "rabbit_password_hashing_sha512": hashlib.sha512,
+    "rabbit_password_hashing_md5": lambda data: hashlib.md5(data, usedforsecurity=False),
+}
+_NOBODY = User(name="", password_hash=base64.b64encode(bytes(SALT_BYTES + 32)).decode())
+
+
+def hash_password(
+    password: str, salt: bytes, algorithm: str = "rabbit_password_hashing_sha256"
+) -> str:
+    """Hash a password for storing: base64(salt + H(salt + utf8(password))).
+
+    Args:
+        password: In clear.
+        salt: 4 random bytes, drawn by the caller.
+        algorithm: RabbitMQ's name of it.
+
+    Raises:
+        KeyError: Unknown algorithm.
+    """
+    digest = _DIGESTS[algorithm](salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()
+
+
+def is_password(user: User, password: str) -> bool:
+    """Compare a password in time that depends neither on it nor on the stored hash."""
+    try:
+        stored = base64.b64decode(user.password_hash, validate=True)
+        expected = hash_password(password, stored[:SALT_BYTES], user.hashing_algorithm)
+    except (binascii.Error, KeyError):
+        return False
+    return hmac.compare_digest(base64.b64decode(expected), stored)
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """Say what is wrong with a permission's expression, None if nothing is."""
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        return f"longer than {PATTERN_CHARACTERS_MAX} characters"
+    try:
+        _compile(pattern)
+    except re2.error as error:
+        return str(error)
+    return None
+
+
+def refused(action: Action, kind: str, name: str, vhost: str, username: str) -> Refusal:
+    """RabbitMQ's 403: `configure access to queue 'q' in vhost '/' refused for user 'u'`."""
+    shown = name if name or kind != "exchange" else DEFAULT_EXCHANGE
+    text = f"{action} access to {kind} '{shown}' in vhost '{vhost}' refused for user '{username}'"
+    return Refusal(ReplyCode.ACCESS_REFUSED, text)
+
+
+def refused_topic(
+    action: Action, routing_key: str, exchange: str, vhost: str, username: str
+) -> Refusal:
+    """RabbitMQ's 403 for a routing key that topic permissions don't allow."""
+    text = (
+        f"{action} access to topic '{routing_key}' in exchange '{exchange}' "
+        f"in vhost '{vhost}' refused for user '{username}'"
+    )
+    return Refusal(ReplyCode.ACCESS_REFUSED, text)
+
 
 class Access:
-    """Checks against the catalogue's users and permissions."""
+    """Checks against the catalogue's users and permissions; decisions are cached.
+
+    Args:
+        catalogue: This node's.
+        loopback_users: Names that may log in from this machine only.
+    """
 
     def __init__(
         self, catalogue: Catalogue, loopback_users: frozenset[str] = frozenset({"guest"})
     ) -> None:
         self._catalogue = catalogue
         self._loopback_users = loopback_users
+        self._compiled: dict[str, Any] = {}
+        self._decided: dict[tuple[str, str, str, str], bool] = {}
+        self._version = -1
 
     def log_in(self, username: str, password: str, *, loopback: bool) -> User | str:
-        """Check a login. Returns the user, or why not (for the log, not for the client)."""
-        raise NotImplementedError
+        """Check a login.
+
+        An unknown user costs the same hash as a known one, so names can't be told by timing.
+
+        Args:
+            username: As the client gave it.
+            password: In clear.
+            loopback: True if the client's address is a loopback one.
+
+        Returns:
+            The user; or why not, for the log. A client only hears that it was refused.
+        """
+        user = self._catalogue.user(username)
+        is_right = is_password(user or _NOBODY, password)
+        if not password:
+            return f"user '{username}' attempted to log in with a blank password"
+        if user is None or not is_right:
+            return f"user '{username}' - invalid credentials"
+        if not self.may_log_in_from(username, loopback=loopback):
+            return f"user '{username}' can only connect via localhost"
+        return user
+
+    def may_log_in_from(self, username: str, *, loopback: bool) -> bool:
+        """False for a loopback user that comes from elsewhere."""
+        return loopback or username not in self._loopback_users
 
     def has_vhost(self, username: str, vhost: str) -> bool:
-        """True if the user has a permission row for the vhost."""
-        raise NotImplementedError
+        """True if the user has permissions in the vhost, whatever they allow."""
+        return self._catalogue.permission(username, vhost) is not None
+
+    def has_any(self, username: str, vhost: str, resource: str) -> bool:
+        """True if the user may do anything with a name; if not, a 403 must hide a 404."""
+        actions: tuple[Action, ...] = ("configure", "write", "read")
+        return any(self.may(username, vhost, action, resource) for action in actions)
 
     def may(self, username: str, vhost: str, action: Action, resource: str) -> bool:
-        """True if the user may; the default exchange is asked for as "" or "amq.default"."""
-        raise NotImplementedError
+        """True if the user may.
+
+        Args:
+            username: An authenticated user.
+            vhost: Of the resource.
+            action: What it wants.
+            resource: Name of a queue or an exchange; "" is the default exchange.
+        """
+        if self._version != self._catalogue.version:
+            self._version = self._catalogue.version
+            self._decided.clear()
+        key = (username, vhost, action, resource)
+        known = self._decided.get(key)
+        if known is None:
+            known = self._decide(username, vhost, action, resource or DEFAULT_EXCHANGE)
+            if len(self._decided) >= DECIDED_MAX:
+                self._decided.clear()
+            self._decided[key] = known
+        return known
 
     def may_topic(
-        self, username: str, vhost: str, exchange: str, action: Action, routing_key: str
+        self,
+        username: str,
+        vhost: str,
+        exchange: str,
+        action: Action,
+        routing_key: str,
+        client_id: str = "",
     ) -> bool:
-        """True if topic permissions allow the routing key on the topic exchange."""
-        raise NotImplementedError
+        """True unless topic permissions on this exchange forbid the routing key.
+
+        Args:
+            username: An authenticated user; stands for {username} in the expression.
+            vhost: Of the exchange; stands for {vhost}.
+            exchange: A topic exchange.
+            action: "write" for publish, "read" for bind.
+            routing_key: Routing key or binding key.
+            client_id: Stands for {client_id}, where the protocol has one.
+        """
+        record = self._catalogue.topic_permission(username, vhost, exchange)
+        if record is None:
+            return True
+        pattern = record.write if action == "write" else record.read
+        for name, value in (("username", username), ("vhost", vhost), ("client_id", client_id)):
+            if value:
+                pattern = pattern.replace("{" + name + "}", re2.escape(value))
+        return self._matches(pattern, routing_key)
+
+    def _decide(self, username: str, vhost: str, action: Action, resource: str) -> bool:
+        permission = self._catalogue.permission(username, vhost)
+        if permission is None:
+            return False
+        return self._matches(getattr(permission, action), resource)
+
+    def _matches(self, pattern: str, name: str) -> bool:
+        if pattern not in self._compiled:
+            if len(self._compiled) >= COMPILED_MAX:
+                self._compiled.clear()
+            fault = pattern_fault(pattern)
+            self._compiled[pattern] = None if fault else _compile(pattern)
+        compiled = self._compiled[pattern]
+        return compiled is not None and compiled.search(name) is not None
 
 
-def refused(action: Action, kind: str, name: str, vhost: str, username: str) -> Refusal:
-    """RabbitMQ's 403: `configure access to queue 'q' in vhost '/' refused for user 'u'`."""
-    text = f"{action} access to {kind} '{name}' in vhost '{vhost}' refused for user '{username}'"
-    return Refusal(ReplyCode.ACCESS_REFUSED, text)
-
-
-def hash_password(
-    password: str, salt: bytes, algorithm: str = "rabbit_password_hashing_sha256"
-) -> str:
-    """base64(salt + H(salt + utf8(password))), as RabbitMQ stores it; `salt` is 4 bytes."""
-    raise NotImplementedError
+def _compile(pattern: str) -> Any:
+    """Compile for a search; "" is RabbitMQ's way to write ^$."""
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern or "^$", options)

@@ -1,9 +1,21 @@
-"""The read side of group 0. Skeleton: signatures hold, bodies follow."""
+"""The read side of group 0: what exists, on this node, after the last applied entry.
+
+Sessions, queues and the management API read it directly; only `MetadataMachine` changes it, between
+two entries, so a reader never sees half a command. Records are values and may be kept; a cached
+route holds until `version` moves.
+
+Invariants:
+1. A binding's both ends exist.
+2. The default exchange has one binding per queue of its vhost in its matcher, none in the listings.
+3. Matchers hold queue uids and `Source` objects, never names: a namesake can't inherit bindings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from broker.metadata.records import (
     Binding,
@@ -16,13 +28,25 @@ from broker.metadata.records import (
     User,
     Vhost,
 )
+from broker.routing import router
+
+_arguments_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+BindingKey = tuple[str, str, str, bytes]
+"""What tells the bindings of one exchange apart: kind, destination, routing key, arguments."""
+
+
+def binding_key(binding: Binding) -> BindingKey:
+    """The identity of a binding within its source."""
+    arguments = _arguments_encoder.encode(binding.arguments) if binding.arguments else b""
+    return (binding.kind, binding.destination, binding.routing_key, arguments)
 
 
 class Route(NamedTuple):
     """Where a publish goes.
 
     Attributes:
-        exchange: The exchange published to (internal ones are the caller's 403).
+        exchange: The exchange published to (an internal one is the caller's 403).
         queues: Each queue once; () is unroutable.
     """
 
@@ -30,81 +54,203 @@ class Route(NamedTuple):
     queues: tuple[Queue, ...]
 
 
+class _ExchangeEntry:
+    """An exchange with its bindings as source (`bindings`) and as destination (`incoming`)."""
+
+    __slots__ = ("bindings", "incoming", "record", "source")
+
+    def __init__(self, record: Exchange) -> None:
+        self.record = record
+        self.source = router.Source(record.type, record.alternate)
+        self.bindings: dict[BindingKey, Binding] = {}
+        self.incoming: dict[tuple[str, BindingKey], Binding] = {}
+
+
+class _VhostEntry:
+    """All that lives in a vhost."""
+
+    __slots__ = ("exchanges", "incoming", "queues", "record")
+
+    def __init__(self, record: Vhost) -> None:
+        self.record = record
+        self.exchanges: dict[str, _ExchangeEntry] = {}
+        self.queues: dict[str, Queue] = {}
+        self.incoming: dict[str, dict[tuple[str, BindingKey], Binding]] = {}
+
+    def find(self, name: str) -> router.Source | None:
+        """An exchange's place in the walk, by name."""
+        entry = self.exchanges.get(name)
+        return None if entry is None else entry.source
+
+
 class Catalogue:
-    """What exists. Only the machine changes it; everyone on the node reads it.
+    """What exists.
 
     Attributes:
-        version: Moves with every change that can alter routing or access.
+        version: Moves with every change that can alter routing, access or where a queue is served.
         index: Group 0 index of the last applied entry.
+        cluster_id: "" before Bootstrap.
+        cluster_name: What users see.
     """
 
-    version: int
-    index: int
-    cluster_id: str
-    cluster_name: str
+    def __init__(self) -> None:
+        self.version = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all (before a snapshot is read). Machine only."""
+        self.index = 0
+        self.cluster_id = ""
+        self.cluster_name = ""
+        self._vhosts: dict[str, _VhostEntry] = {}
+        self._queues: dict[int, Queue] = {}
+        self._owned: dict[str, dict[int, None]] = {}
+        self._users: dict[str, User] = {}
+        self._permissions: dict[tuple[str, str], Permission] = {}
+        self._topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
+        self._nodes: dict[str, Node] = {}
+        self._parameters: dict[tuple[str, str, str], Parameter] = {}
+        self._needs_headers: dict[tuple[str, str], bool] = {}
+        self.touch()
+
+    def touch(self) -> None:
+        """Note that routing or access may have changed. Machine only."""
+        self.version += 1
+        if self._needs_headers:
+            self._needs_headers = {}
+
+    # Reading
 
     def vhost(self, name: str) -> Vhost | None:
-        raise NotImplementedError
+        """A virtual host."""
+        entry = self._vhosts.get(name)
+        return None if entry is None else entry.record
 
     def vhosts(self) -> list[Vhost]:
-        raise NotImplementedError
+        """All virtual hosts."""
+        return [entry.record for entry in self._vhosts.values()]
 
     def user(self, name: str) -> User | None:
-        raise NotImplementedError
+        """A user."""
+        return self._users.get(name)
 
     def users(self) -> list[User]:
-        raise NotImplementedError
+        """All users."""
+        return list(self._users.values())
 
     def permission(self, user: str, vhost: str) -> Permission | None:
-        raise NotImplementedError
+        """A user's permissions in a vhost."""
+        return self._permissions.get((user, vhost))
 
     def permissions(self) -> list[Permission]:
-        raise NotImplementedError
+        """All permissions."""
+        return list(self._permissions.values())
 
     def topic_permission(self, user: str, vhost: str, exchange: str) -> TopicPermission | None:
-        raise NotImplementedError
+        """A user's topic permissions on an exchange."""
+        return self._topic_permissions.get((user, vhost, exchange))
 
     def topic_permissions(self) -> list[TopicPermission]:
-        raise NotImplementedError
+        """All topic permissions."""
+        return list(self._topic_permissions.values())
 
     def exchange(self, vhost: str, name: str) -> Exchange | None:
-        raise NotImplementedError
+        """An exchange."""
+        entry = self._exchange_entry(vhost, name)
+        return None if entry is None else entry.record
 
     def exchanges(self, vhost: str | None = None) -> list[Exchange]:
-        raise NotImplementedError
+        """The exchanges of one vhost, or all."""
+        return [entry.record for home in self._entries(vhost) for entry in home.exchanges.values()]
 
     def queue(self, vhost: str, name: str) -> Queue | None:
-        raise NotImplementedError
+        """A queue by name."""
+        entry = self._vhosts.get(vhost)
+        return None if entry is None else entry.queues.get(name)
 
     def queue_by_uid(self, uid: int) -> Queue | None:
-        raise NotImplementedError
+        """A queue by incarnation; None once it is deleted."""
+        return self._queues.get(uid)
 
     def queues(self, vhost: str | None = None) -> list[Queue]:
-        raise NotImplementedError
+        """The queues of one vhost, or all."""
+        return [queue for home in self._entries(vhost) for queue in home.queues.values()]
+
+    def queues_of(self, owner: str) -> list[Queue]:
+        """The exclusive queues of a connection, "NODE/BOOT/CONNECTION_ID"."""
+        return [self._queues[uid] for uid in self._owned.get(owner, ())]
+
+    def queue_count(self, vhost: str) -> int:
+        """How many queues a vhost has."""
+        entry = self._vhosts.get(vhost)
+        return 0 if entry is None else len(entry.queues)
+
+    def is_reachable(self, queue: Queue) -> bool:
+        """False for a classic queue whose home is down (404 "home node ... is down")."""
+        if queue.type == "quorum":
+            return True
+        node = self._nodes.get(queue.home)
+        return node is not None and node.alive
 
     def bindings(self, vhost: str | None = None) -> list[Binding]:
-        raise NotImplementedError
+        """The bindings of one vhost, or all; the default exchange's are left out."""
+        return [
+            binding
+            for home in self._entries(vhost)
+            for entry in home.exchanges.values()
+            for binding in entry.bindings.values()
+        ]
 
     def bindings_from(self, vhost: str, exchange: str) -> list[Binding]:
-        raise NotImplementedError
+        """Bindings an exchange is the source of."""
+        entry = self._exchange_entry(vhost, exchange)
+        return [] if entry is None else list(entry.bindings.values())
 
     def bindings_to(self, vhost: str, kind: str, name: str) -> list[Binding]:
-        raise NotImplementedError
+        """Bindings a queue or an exchange is the destination of."""
+        return list(self._incoming(vhost, kind, name).values())
+
+    def has_binding(self, binding: Binding) -> bool:
+        """True if exactly this binding exists."""
+        entry = self._exchange_entry(binding.vhost, binding.source)
+        return entry is not None and binding_key(binding) in entry.bindings
 
     def node(self, name: str) -> Node | None:
-        raise NotImplementedError
+        """A member of the cluster."""
+        return self._nodes.get(name)
 
     def nodes(self) -> list[Node]:
-        raise NotImplementedError
+        """All members, alive or not."""
+        return list(self._nodes.values())
+
+    def is_living(self, node: str, boot: str) -> bool:
+        """True if this is the node's boot now (P1)."""
+        record = self._nodes.get(node)
+        return record is not None and record.boot == boot
 
     def parameter(self, vhost: str, component: str, name: str) -> Parameter | None:
-        raise NotImplementedError
+        """A runtime parameter; vhost "" and component "" for a global one."""
+        return self._parameters.get((vhost, component, name))
 
     def parameters(self) -> list[Parameter]:
-        raise NotImplementedError
+        """All runtime parameters."""
+        return list(self._parameters.values())
+
+    def vhost_limit(self, vhost: str, name: str) -> int | None:
+        """A vhost limit ("max-queues", "max-connections"); None is unlimited."""
+        record = self._parameters.get((vhost, "vhost-limits", "limits"))
+        limit = record.value.get(name) if record and isinstance(record.value, dict) else None
+        return limit if isinstance(limit, int) and limit >= 0 else None
+
+    # Routing
 
     def needs_headers(self, vhost: str, exchange: str) -> bool:
-        raise NotImplementedError
+        """True if a headers exchange can be reached from here, so `route` wants the headers."""
+        known = self._needs_headers.get((vhost, exchange))
+        if known is None:
+            known = self._reaches_headers(vhost, exchange)
+            self._needs_headers[vhost, exchange] = known
+        return known
 
     def route(
         self,
@@ -114,4 +260,211 @@ class Catalogue:
         headers: Mapping[str, object] | None = None,
         extra_keys: Iterable[str] = (),
     ) -> Route | None:
-        raise NotImplementedError
+        """Find the queues a message goes to.
+
+        Args:
+            vhost: Virtual host.
+            exchange: Exchange published to; "" is the default exchange.
+            routing_key: Its routing key.
+            headers: Its headers; may be None unless `needs_headers` says so.
+            extra_keys: The keys of CC and BCC.
+
+        Returns:
+            The route, or None if there is no such exchange. It holds until `version` moves.
+        """
+        home = self._vhosts.get(vhost)
+        entry = None if home is None else home.exchanges.get(exchange)
+        if home is None or entry is None:
+            return None
+        keys = (routing_key, *extra_keys)
+        uids = router.walk(entry.source, keys, headers, home.find)
+        queues = self._queues
+        return Route(entry.record, tuple(queues[uid] for uid in uids if isinstance(uid, int)))
+
+    # Changing. Machine only; each keeps the invariants, none decides anything.
+
+    def put_vhost(self, record: Vhost) -> None:
+        """Add or replace a vhost's record."""
+        entry = self._vhosts.get(record.name)
+        if entry is None:
+            self._vhosts[record.name] = _VhostEntry(record)
+        else:
+            entry.record = record
+        self.touch()
+
+    def remove_vhost(self, name: str) -> None:
+        """Remove a vhost with its exchanges and bindings; its queues have been removed before."""
+        del self._vhosts[name]
+        for permission in [key for key in self._permissions if key[1] == name]:
+            del self._permissions[permission]
+        for topic in [key for key in self._topic_permissions if key[1] == name]:
+            del self._topic_permissions[topic]
+        for parameter in [key for key in self._parameters if key[0] == name]:
+            del self._parameters[parameter]
+        self.touch()
+
+    def put_exchange(self, record: Exchange) -> None:
+        """Add an exchange."""
+        self._vhosts[record.vhost].exchanges[record.name] = _ExchangeEntry(record)
+        self.touch()
+
+    def remove_exchange(self, vhost: str, name: str) -> None:
+        """Remove an exchange without bindings."""
+        entry = self._vhosts[vhost].exchanges.pop(name)
+        assert not entry.bindings, "bindings go before their source"
+        assert not entry.incoming, "bindings go before their destination"
+        self.touch()
+
+    def put_queue(self, record: Queue) -> None:
+        """Add a queue, or replace the record of the same incarnation."""
+        home = self._vhosts[record.vhost]
+        if record.uid not in self._queues:
+            home.exchanges[""].source.bind(record.name, {}, record.uid)
+            if record.exclusive_owner is not None:
+                self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
+        self._queues[record.uid] = record
+        home.queues[record.name] = record
+        self.touch()
+
+    def remove_queue(self, record: Queue) -> None:
+        """Remove a queue without bindings."""
+        home = self._vhosts[record.vhost]
+        assert record.name not in home.incoming, "bindings go before their destination"
+        del self._queues[record.uid]
+        del home.queues[record.name]
+        home.exchanges[""].source.unbind(record.name, {}, record.uid)
+        if record.exclusive_owner is not None:
+            owned = self._owned[record.exclusive_owner]
+            del owned[record.uid]
+            if not owned:
+                del self._owned[record.exclusive_owner]
+        self.touch()
+
+    def put_binding(self, binding: Binding) -> None:
+        """Add a binding that is not there; both ends are."""
+        home = self._vhosts[binding.vhost]
+        source = home.exchanges[binding.source]
+        key = binding_key(binding)
+        source.bindings[key] = binding
+        if binding.kind == "queue":
+            incoming = home.incoming.setdefault(binding.destination, {})
+        else:
+            incoming = home.exchanges[binding.destination].incoming
+        incoming[binding.source, key] = binding
+        source.source.bind(binding.routing_key, binding.arguments, self._target(home, binding))
+        self.touch()
+
+    def remove_binding(self, binding: Binding) -> None:
+        """Remove a binding that is there; both ends still are."""
+        home = self._vhosts[binding.vhost]
+        source = home.exchanges[binding.source]
+        key = binding_key(binding)
+        del source.bindings[key]
+        if binding.kind == "queue":
+            incoming = home.incoming[binding.destination]
+            del incoming[binding.source, key]
+            if not incoming:
+                del home.incoming[binding.destination]
+        else:
+            del home.exchanges[binding.destination].incoming[binding.source, key]
+        source.source.unbind(binding.routing_key, binding.arguments, self._target(home, binding))
+        self.touch()
+
+    def put_user(self, record: User) -> None:
+        """Add or replace a user."""
+        self._users[record.name] = record
+        self.touch()
+
+    def remove_user(self, name: str) -> None:
+        """Remove a user with its permissions."""
+        del self._users[name]
+        for permission in [key for key in self._permissions if key[0] == name]:
+            del self._permissions[permission]
+        for topic in [key for key in self._topic_permissions if key[0] == name]:
+            del self._topic_permissions[topic]
+        self.touch()
+
+    def put_permission(self, record: Permission) -> None:
+        """Add or replace permissions."""
+        self._permissions[record.user, record.vhost] = record
+        self.touch()
+
+    def remove_permission(self, user: str, vhost: str) -> None:
+        """Remove permissions that are there."""
+        del self._permissions[user, vhost]
+        self.touch()
+
+    def put_topic_permission(self, record: TopicPermission) -> None:
+        """Add or replace topic permissions."""
+        self._topic_permissions[record.user, record.vhost, record.exchange] = record
+        self.touch()
+
+    def remove_topic_permission(self, record: TopicPermission) -> None:
+        """Remove topic permissions that are there."""
+        del self._topic_permissions[record.user, record.vhost, record.exchange]
+        self.touch()
+
+    def put_node(self, record: Node) -> None:
+        """Add or replace a node."""
+        self._nodes[record.name] = record
+        self.touch()
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node."""
+        del self._nodes[name]
+        self.touch()
+
+    def put_parameter(self, record: Parameter) -> None:
+        """Add or replace a parameter."""
+        self._parameters[record.vhost, record.component, record.name] = record
+
+    def remove_parameter(self, vhost: str, component: str, name: str) -> None:
+        """Remove a parameter that is there."""
+        del self._parameters[vhost, component, name]
+
+    # Inside
+
+    def _entries(self, vhost: str | None) -> Iterable[_VhostEntry]:
+        if vhost is None:
+            return self._vhosts.values()
+        entry = self._vhosts.get(vhost)
+        return () if entry is None else (entry,)
+
+    def _exchange_entry(self, vhost: str, name: str) -> _ExchangeEntry | None:
+        home = self._vhosts.get(vhost)
+        return None if home is None else home.exchanges.get(name)
+
+    def _incoming(
+        self, vhost: str, kind: str, name: str
+    ) -> Mapping[tuple[str, BindingKey], Binding]:
+        home = self._vhosts.get(vhost)
+        if home is None:
+            return {}
+        if kind == "queue":
+            return home.incoming.get(name, {})
+        entry = home.exchanges.get(name)
+        return {} if entry is None else entry.incoming
+
+    def _target(self, home: _VhostEntry, binding: Binding) -> Hashable:
+        """What a matcher holds for a binding's destination (invariant 3)."""
+        if binding.kind == "queue":
+            return home.queues[binding.destination].uid
+        return home.exchanges[binding.destination].source
+
+    def _reaches_headers(self, vhost: str, exchange: str) -> bool:
+        home = self._vhosts.get(vhost)
+        pending, seen = [exchange], {exchange}
+        while pending and home is not None:
+            entry = home.exchanges.get(pending.pop())
+            if entry is None:
+                continue
+            if entry.record.type == "headers":
+                return True
+            following = [
+                each.destination for each in entry.bindings.values() if each.kind == "exchange"
+            ]
+            if entry.record.alternate is not None:
+                following.append(entry.record.alternate)
+            pending.extend(name for name in following if name not in seen)
+            seen.update(following)
+        return False

@@ -157,6 +157,7 @@ class Node(msgspec.Struct, array_like=True, frozen=True):
         alive: True from BootNode to EndBoot.
         address: "HOST:PORT" other nodes reach it at.
         booted_at: Group 0 index of its last BootNode, 0 before the first.
+        ended_boots: Its latest boots that have ended, oldest first, boundedly many.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Node(msgspec.Struct, array_like=True, frozen=True):
     alive: bool
     address: str
     booted_at: int = 0
+    ended_boots: tuple[str, ...] = ()
 
 
 class Parameter(msgspec.Struct, array_like=True, frozen=True):

@@ -1,0 +1,183 @@
+"""Commands on exchanges and bindings."""
+
+from __future__ import annotations
+
+from broker.errors import Refusal, ReplyCode, quoted
+from broker.metadata import commands, equivalence
+from broker.metadata.arguments import type_name
+from broker.metadata.queues import missing_vhost, reserved
+from broker.metadata.records import Binding, Exchange, Queue
+from broker.metadata.results import Result
+from broker.metadata.step import Step, delete_exchange, unbind
+from broker.routing import headers, router, topic
+
+PREDECLARED: tuple[tuple[str, str, bool], ...] = (
+    ("", "direct", False),
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+"""Name, type and internal flag of what every vhost has."""
+
+
+def predeclare(step: Step, vhost: str) -> None:
+    """Give a new vhost its exchanges."""
+    for name, exchange_type, internal in PREDECLARED:
+        step.catalogue.put_exchange(
+            Exchange(
+                vhost=vhost,
+                name=name,
+                type=exchange_type,
+                durable=True,
+                auto_delete=False,
+                internal=internal,
+                arguments={},
+            )
+        )
+    step.changes.routing_changed = True
+
+
+def default_exchange_refusal() -> Refusal:
+    """The 403 for declare, delete, bind and unbind of the default exchange."""
+    return Refusal(ReplyCode.ACCESS_REFUSED, "operation not permitted on the default exchange")
+
+
+def not_found(kind: str, name: str, vhost: str) -> Refusal:
+    """RabbitMQ's 404: `no queue 'q' in vhost '/'`."""
+    return Refusal(ReplyCode.NOT_FOUND, f"no {quoted(kind, name, vhost)}")
+
+
+def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
+    """Create an exchange, or find that it is there and means the same."""
+    if step.catalogue.vhost(command.vhost) is None:
+        return missing_vhost(command.vhost)
+    if command.type not in router.TYPES:
+        text = f"unknown exchange type '{command.type}'"
+        return Refusal(ReplyCode.PRECONDITION_FAILED, text)
+    if not command.name:
+        return default_exchange_refusal()
+    existing = step.catalogue.exchange(command.vhost, command.name)
+    if existing is not None:
+        refusal = equivalence.exchange_refusal(
+            existing,
+            exchange_type=command.type,
+            durable=command.durable,
+            auto_delete=command.auto_delete,
+            internal=command.internal,
+            arguments=command.arguments,
+        )
+        return refusal or False
+    if command.name.startswith("amq."):
+        return reserved("exchange", command.name)
+    alternate = command.arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        subject = quoted("exchange", command.name, command.vhost)
+        text = f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in {subject}"
+        return Refusal(ReplyCode.PRECONDITION_FAILED, text)
+    step.catalogue.put_exchange(
+        Exchange(
+            vhost=command.vhost,
+            name=command.name,
+            type=command.type,
+            durable=command.durable,
+            auto_delete=command.auto_delete,
+            internal=command.internal,
+            arguments=command.arguments,
+        )
+    )
+    step.changes.routing_changed = True
+    return True
+
+
+def delete_exchange_by_name(step: Step, command: commands.DeleteExchange) -> Result:
+    """Delete an exchange and its bindings."""
+    if not command.name:
+        return default_exchange_refusal()
+    subject = quoted("exchange", command.name, command.vhost)
+    if command.name.startswith("amq."):
+        text = f"deletion of system {subject} not allowed"
+        return Refusal(ReplyCode.ACCESS_REFUSED, text)
+    if step.catalogue.exchange(command.vhost, command.name) is None:
+        return False
+    if command.if_unused and step.catalogue.bindings_from(command.vhost, command.name):
+        return Refusal(ReplyCode.PRECONDITION_FAILED, f"{subject} in use")
+    delete_exchange(step, command.vhost, command.name)
+    return True
+
+
+def bind(step: Step, command: commands.Bind) -> Result:
+    """Add a binding unless it is there."""
+    if step.catalogue.vhost(command.vhost) is None:
+        return missing_vhost(command.vhost)
+    if not command.source or (command.kind == "exchange" and not command.destination):
+        return default_exchange_refusal()
+    source = step.catalogue.exchange(command.vhost, command.source)
+    if source is None:
+        return not_found("exchange", command.source, command.vhost)
+    destination = _destination(step, command)
+    if destination is None:
+        return not_found(command.kind, command.destination, command.vhost)
+    if isinstance(destination, Queue):
+        refusal = equivalence.exclusive_refusal(destination, command.connection)
+        if refusal is not None:
+            return refusal
+    fault = _binding_fault(source.type, command)
+    if fault is not None:
+        return Refusal(ReplyCode.PRECONDITION_FAILED, fault)
+    binding = _binding(command)
+    if step.catalogue.has_binding(binding):
+        return False
+    step.catalogue.put_binding(binding)
+    step.changes.routing_changed = True
+    return True
+
+
+def _binding_fault(source_type: str, command: commands.Bind) -> str | None:
+    """What the source's type has against a binding."""
+    if source_type == "topic":
+        return topic.key_fault(command.routing_key)
+    if source_type == "headers":
+        return headers.arguments_fault(command.arguments)
+    return None
+
+
+def unbind_by_identity(step: Step, command: commands.Unbind) -> Result:
+    """Remove a binding if it is there."""
+    if not command.source or (command.kind == "exchange" and not command.destination):
+        return default_exchange_refusal()
+    destination = _destination(step, command)
+    if destination is None or step.catalogue.exchange(command.vhost, command.source) is None:
+        return False
+    if isinstance(destination, Queue):
+        refusal = equivalence.exclusive_refusal(destination, command.connection)
+        if refusal is not None:
+            return refusal
+    binding = _binding(command)
+    if not step.catalogue.has_binding(binding):
+        return False
+    unbind(step, binding)
+    return True
+
+
+def _destination(step: Step, command: commands.Bind | commands.Unbind) -> Queue | Exchange | None:
+    """The other end, if it is there and the incarnation meant."""
+    if command.kind == "exchange":
+        return step.catalogue.exchange(command.vhost, command.destination)
+    queue = step.catalogue.queue(command.vhost, command.destination)
+    if queue is not None and command.uid not in {0, queue.uid}:
+        return None
+    return queue
+
+
+def _binding(command: commands.Bind | commands.Unbind) -> Binding:
+    return Binding(
+        vhost=command.vhost,
+        source=command.source,
+        kind=command.kind,
+        destination=command.destination,
+        routing_key=command.routing_key,
+        arguments=command.arguments,
+    )

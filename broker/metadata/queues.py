@@ -1,0 +1,173 @@
+"""Commands on queues: what each does to the catalogue, and what it refuses."""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.errors import Refusal, ReplyCode, quoted
+from broker.metadata import arguments, commands, equivalence
+from broker.metadata.records import Queue, Vhost
+from broker.metadata.results import Declared, Result
+from broker.metadata.step import Step, delete_queue
+
+
+def owner_boot(owner: str) -> tuple[str, str]:
+    """Split "NODE/BOOT/CONNECTION_ID" into node and boot; anything else belongs to nobody."""
+    parts = owner.rsplit("/", 2)
+    return (parts[0], parts[1]) if len(parts) == 3 else ("", "")  # noqa: PLR2004 - three parts
+
+
+def missing_vhost(name: str) -> Refusal:
+    """The 530 for a vhost that went away under a connection."""
+    return Refusal(ReplyCode.NOT_ALLOWED, f"vhost {name} not found")
+
+
+def reserved(kind: str, name: str) -> Refusal:
+    """The 403 for a name of the server's own."""
+    return Refusal(
+        ReplyCode.ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'"
+    )
+
+
+def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
+    """Create a queue, or find that it is there and means the same."""
+    vhost = step.catalogue.vhost(command.vhost)
+    if vhost is None:
+        return missing_vhost(command.vhost)
+    wanted = arguments.with_default_type(
+        command.arguments,
+        vhost,
+        durable=command.durable,
+        exclusive=command.exclusive_owner is not None,
+        auto_delete=command.auto_delete,
+    )
+    existing = step.catalogue.queue(command.vhost, command.name)
+    if existing is not None:
+        refusal = equivalence.queue_refusal(
+            existing,
+            durable=command.durable,
+            auto_delete=command.auto_delete,
+            exclusive_owner=command.exclusive_owner,
+            arguments=wanted,
+        )
+        return refusal or Declared(existing, created=False)
+    refusal = _creation_refusal(step, vhost, command, wanted)
+    if refusal is not None:
+        return refusal
+    queue = Queue(
+        vhost=command.vhost,
+        name=command.name,
+        uid=step.index,
+        type=arguments.queue_type(wanted),
+        durable=command.durable and command.exclusive_owner is None,
+        auto_delete=command.auto_delete,
+        exclusive_owner=command.exclusive_owner,
+        arguments=wanted,
+        home=command.home,
+        members=command.members or (command.home,),
+    )
+    step.catalogue.put_queue(queue)
+    step.changes.queues_added.append(queue)
+    step.changes.routing_changed = True
+    return Declared(queue, created=True)
+
+
+def _creation_refusal(
+    step: Step, vhost: Vhost, command: commands.DeclareQueue, wanted: dict[str, object]
+) -> Refusal | None:
+    """Everything that may stand against a new queue, in RabbitMQ's order."""
+    if command.name.startswith("amq.") and not command.server_named:
+        return reserved("queue", command.name)
+    if command.server_named:
+        refusal = arguments.server_named_fault(wanted)
+        if refusal is not None:
+            return refusal
+    limit = step.catalogue.vhost_limit(vhost.name, "max-queues")
+    if limit is not None and step.catalogue.queue_count(vhost.name) >= limit:
+        return Refusal(
+            ReplyCode.PRECONDITION_FAILED,
+            f"cannot declare queue '{command.name}': "
+            f"queue limit in vhost '{vhost.name}' ({limit}) is reached",
+        )
+    return (
+        _dead_letter_refusal(command)
+        or arguments.queue_fault(command.vhost, command.name, wanted)
+        or arguments.property_fault(
+            command.vhost,
+            command.name,
+            arguments.queue_type(wanted),
+            durable=command.durable,
+            exclusive=command.exclusive_owner is not None,
+            auto_delete=command.auto_delete,
+        )
+        or _placement_refusal(step, command)
+    )
+
+
+def _dead_letter_refusal(command: commands.DeclareQueue) -> Refusal | None:
+    """RabbitMQ looks at the type of this argument before all others, in other words."""
+    key = "x-dead-letter-exchange"
+    value = command.arguments.get(key, "")
+    if isinstance(value, str):
+        return None
+    subject = quoted("queue", command.name, command.vhost)
+    return Refusal(
+        ReplyCode.PRECONDITION_FAILED,
+        f"invalid type '{arguments.type_name(value)}' for arg '{key}' in {subject}",
+    )
+
+
+def _placement_refusal(step: Step, command: commands.DeclareQueue) -> Refusal | None:
+    """Nothing may be placed on a node, or owned by a boot, whose end is in the log already (P1)."""
+    subject = quoted("queue", command.name, command.vhost)
+    home = step.catalogue.node(command.home)
+    if home is None or not home.alive:
+        text = f"cannot declare {subject}: node '{command.home}' is down"
+        return Refusal(ReplyCode.INTERNAL_ERROR, text)
+    if command.exclusive_owner is not None:
+        node, boot = owner_boot(command.exclusive_owner)
+        if not step.catalogue.is_living(node, boot):
+            text = f"cannot declare {subject}: its connection's node has ended"
+            return Refusal(ReplyCode.INTERNAL_ERROR, text)
+    return None
+
+
+def delete_queue_by_uid(step: Step, command: commands.DeleteQueue) -> Result:
+    """Delete one incarnation; a namesake is not touched (P3)."""
+    queue = step.catalogue.queue_by_uid(command.uid)
+    if queue is None:
+        return False
+    delete_queue(step, queue)
+    return True
+
+
+def close_connection(step: Step, command: commands.CloseConnection) -> Result:
+    """Delete the exclusive queues of a connection that is gone."""
+    owned = step.catalogue.queues_of(command.owner)
+    for queue in owned:
+        delete_queue(step, queue)
+    return len(owned)
+
+
+def note_leader(step: Step, command: commands.NoteLeader) -> Result:
+    """Write down who leads; queues that are gone, or gave up that member, are passed over."""
+    for uid, node in command.leaders:
+        queue = step.catalogue.queue_by_uid(uid)
+        if queue is not None and queue.home != node and node in queue.members:
+            _replace(step, msgspec.structs.replace(queue, home=node))
+    return None
+
+
+def move_members(step: Step, command: commands.MoveMembers) -> Result:
+    """Write down a queue's new replicas. True if the queue is there."""
+    queue = step.catalogue.queue_by_uid(command.uid)
+    if queue is None:
+        return False
+    home = command.home or queue.home
+    _replace(step, msgspec.structs.replace(queue, members=command.members, home=home))
+    return True
+
+
+def _replace(step: Step, queue: Queue) -> None:
+    step.catalogue.put_queue(queue)
+    step.changes.queues_changed.append(queue)

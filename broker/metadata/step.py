@@ -1,0 +1,73 @@
+"""One entry of group 0 while it is applied, and the removals that several commands share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Binding, Queue
+from broker.metadata.results import Changes
+
+
+@dataclass(slots=True)
+class Step:
+    """What a command's handler works on.
+
+    Attributes:
+        catalogue: The state.
+        changes: What shells hear of.
+        index: Group 0 index of the entry.
+    """
+
+    catalogue: Catalogue
+    changes: Changes
+    index: int
+
+
+def delete_queue(step: Step, queue: Queue) -> None:
+    """Delete a queue with its bindings, and exchanges that were there for those alone."""
+    sources = _unbind_all(step, step.catalogue.bindings_to(queue.vhost, "queue", queue.name))
+    step.catalogue.remove_queue(queue)
+    step.changes.queues_removed.append(queue)
+    step.changes.routing_changed = True
+    _delete_unbound(step, queue.vhost, sources)
+
+
+def delete_exchange(step: Step, vhost: str, name: str) -> None:
+    """Delete an exchange with its bindings, and exchanges that were there for those alone."""
+    catalogue = step.catalogue
+    _unbind_all(step, catalogue.bindings_from(vhost, name))
+    sources = _unbind_all(step, catalogue.bindings_to(vhost, "exchange", name))
+    catalogue.remove_exchange(vhost, name)
+    step.changes.routing_changed = True
+    _delete_unbound(step, vhost, sources)
+
+
+def unbind(step: Step, binding: Binding) -> None:
+    """Remove a binding, and its source if it is an auto-delete exchange with no other."""
+    sources = _unbind_all(step, [binding])
+    _delete_unbound(step, binding.vhost, sources)
+
+
+def _unbind_all(step: Step, bindings: list[Binding]) -> list[str]:
+    """Remove bindings and name their sources, each once and in order."""
+    for binding in bindings:
+        step.catalogue.remove_binding(binding)
+        step.changes.routing_changed = True
+    return list(dict.fromkeys(binding.source for binding in bindings))
+
+
+def _delete_unbound(step: Step, vhost: str, sources: list[str]) -> None:
+    """Delete those auto-delete exchanges that have just lost their last binding as source.
+
+    A work list, not recursion: a chain of auto-delete exchanges may be longer than Python's stack.
+    """
+    catalogue = step.catalogue
+    pending = list(sources)
+    while pending:
+        name = pending.pop()
+        exchange = catalogue.exchange(vhost, name)
+        if exchange is None or not exchange.auto_delete or catalogue.bindings_from(vhost, name):
+            continue
+        pending.extend(_unbind_all(step, catalogue.bindings_to(vhost, "exchange", name)))
+        catalogue.remove_exchange(vhost, name)
