@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.amqp import spec
-from broker.amqp.frames import content_frames, method_frame
+from broker.amqp.frames import content_frames, encode_deliveries, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Delivery, Message
 from broker.metadata.records import Queue
 from broker.ports import ConsumerSpec, GetResult
 from broker.session import reply_to
-from broker.session.channel import Channel
-from broker.session.delivery import Consumer, write_deliveries
+from broker.session.channel import Channel, Consumer
 from broker.session.effects import Cancel, Consume, Get, Requeue, SetPrefetch
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
@@ -223,7 +222,7 @@ def write_content(channel: Channel, method: spec.Method, message: Message) -> No
     """Write a method that carries content."""
     context = channel.context
     context.out.append(method_frame(channel.number, method))
-    context.out.append(content_frames(message, channel.number, context.facts.frame_max))
+    context.out.append(content_frames(message, channel.number, context.frame_max))
 
 
 def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
@@ -242,11 +241,15 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
 
 
 def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
-    first = channel.next_tag
-    channel.next_tag = first + len(deliveries)
     context = channel.context
-    frame_max = context.facts.frame_max
-    write_deliveries(context.out, channel.number, consumer, first, deliveries, frame_max)
+    channel.next_tag = encode_deliveries(
+        channel.number,
+        consumer.tag_bytes,
+        channel.next_tag,
+        deliveries,
+        context.frame_max,
+        context.out,
+    )
 
 
 def unpark(channel: Channel) -> None:

@@ -12,6 +12,8 @@ Source:
 
 from __future__ import annotations
 
+import re
+
 from broker.amqp import spec
 from broker.amqp.assembler import Publish
 from broker.amqp.content import PropertyFacts, decode_properties, with_properties
@@ -24,9 +26,10 @@ from broker.session.channel import Channel
 from broker.session.context import Context
 from broker.session.effects import PublishTo, ReplyTo
 from broker.session.exchange import check_topic
-from broker.session.expiration import check_expiration
 
 _ROUTING_HEADERS = ("CC", "BCC")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_EXPIRY_MAX_MS = 315_360_000_000  # ten years
 
 
 class Route:
@@ -305,4 +308,34 @@ def write_return(channel: Channel, message: Message) -> None:
     context = channel.context
     method = spec.BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", message.exchange, message.routing_key)
     context.out.append(method_frame(channel.number, method))
-    context.out.append(content_frames(message, channel.number, context.facts.frame_max))
+    context.out.append(content_frames(message, channel.number, context.frame_max))
+
+
+def check_expiration(text: str) -> int:
+    """Parse an `expiration` property: milliseconds as a decimal string.
+
+    Raises:
+        AmqpError: 406 for anything but a whole number from 0 to ten years.
+
+    Source:
+        rabbit_basic.erl, parse_expiration; rabbit_misc.erl, check_expiry.
+    """
+    found = _INTEGER.match(text)
+    if found is None:
+        raise _invalid(text, "no_integer")
+    rest = text[found.end() :]
+    if rest:
+        raise _invalid(text, f'{{leftover_string,"{rest}"}}')
+    digits = found.group()
+    if len(digits) > len(str(_EXPIRY_MAX_MS)) + 1:
+        raise _invalid(text, f"{{value_too_big,{digits}}}")
+    value = int(digits)
+    if value > _EXPIRY_MAX_MS:
+        raise _invalid(text, f"{{value_too_big,{value}}}")
+    if value < 0:
+        raise _invalid(text, f"{{value_negative,{value}}}")
+    return value
+
+
+def _invalid(text: str, why: str) -> AmqpError:
+    return AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {why}")

@@ -11,19 +11,40 @@ from collections import deque
 from typing import TypeAlias
 
 from broker.amqp import spec
-from broker.amqp.assembler import Ack, Fault, MethodCommand, Publish
+from broker.amqp.assembler import Command, Publish
+from broker.amqp.frames import encode_ack
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.session.confirms import Confirms
 from broker.session.context import Answer, Context, Permissions, Question
-from broker.session.delivery import Consumer
 from broker.session.effects import Discard, Effect, Release, Requeue, Settle
 from broker.session.prefetch import Window
 from broker.session.unacked import Entry, Source, Taken, Unacked
 
-Command: TypeAlias = Publish | Ack | MethodCommand | Fault
 Give: TypeAlias = type[Settle] | type[Requeue] | type[Discard]
+
+
+class Consumer(Source):
+    """One consumer of a channel.
+
+    Attributes:
+        queue: The queue's record as it was when the consumer came.
+        no_ack: Deliveries are settled when they are written.
+        prefetch: The per-consumer limit; 0 is without limit.
+        is_attached: The queue has said yes.
+        tag_bytes: The consumer tag as it stands in frames.
+    """
+
+    __slots__ = ("is_attached", "no_ack", "prefetch", "queue", "tag_bytes")
+
+    def __init__(self, queue: Queue, tag: str, *, no_ack: bool, prefetch: int) -> None:
+        super().__init__(queue.uid, tag)
+        self.queue = queue
+        self.no_ack = no_ack
+        self.prefetch = prefetch
+        self.is_attached = False
+        self.tag_bytes = tag.encode("utf-8", "surrogateescape")
 
 
 class Transaction:
@@ -200,7 +221,8 @@ class Channel:
             return
         for verdict in self.confirms.flush():
             if verdict.ok:
-                self.send(spec.BasicAck(verdict.seqno, verdict.multiple))
+                frame = encode_ack(self.number, verdict.seqno, multiple=verdict.multiple)
+                self.context.out.append(frame)
             else:
                 self.send(spec.BasicNack(verdict.seqno, verdict.multiple, requeue=False))
 

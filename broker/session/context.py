@@ -23,6 +23,7 @@ from broker.session.unacked import Source
 if TYPE_CHECKING:
     from broker.metadata.records import Exchange, Queue
 
+_NO_FRAME_LIMIT = 1 << 31
 _PERMISSIONS_MAX = 12  # as RabbitMQ's ?MAX_PERMISSION_CACHE_SIZE
 
 Answer = Callable[[object], None]
@@ -61,6 +62,7 @@ class Context:
         questions: Unanswered questions by token.
         publishes: Publishes gathered, by (channel, queue uid).
         settles: Settles gathered, by consumer.
+        frame_max: Largest frame in bytes.
     """
 
     facts: ConnectionFacts
@@ -77,6 +79,10 @@ class Context:
     questions: dict[int, Question] = field(default_factory=dict)
     publishes: dict[tuple[int, int], PublishTo] = field(default_factory=dict)
     settles: dict[Source, Settle] = field(default_factory=dict)
+    frame_max: int = 0
+
+    def __post_init__(self) -> None:
+        self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT
 
     def send(self, channel: int, method: Method) -> None:
         """Write a method without content."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode, quoted
+from broker.metadata.access import Action
 from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
 from broker.session.channel import Channel
 from broker.session.effects import Propose
@@ -177,7 +178,7 @@ def check_source(channel: Channel, source: str, routing_key: str) -> None:
         check_topic(channel, "read", source, routing_key)
 
 
-def check_topic(channel: Channel, action: str, exchange: str, routing_key: str) -> None:
+def check_topic(channel: Channel, action: Action, exchange: str, routing_key: str) -> None:
     """Check topic permissions.
 
     Args:
@@ -193,8 +194,7 @@ def check_topic(channel: Channel, action: str, exchange: str, routing_key: str) 
         rabbit_access_control.erl, check_topic_access.
     """
     facts = channel.context.facts
-    asked = "write" if action == "write" else "read"
-    if channel.context.access.may_topic(facts.user, facts.vhost, exchange, asked, routing_key):
+    if channel.context.access.may_topic(facts.user, facts.vhost, exchange, action, routing_key):
         return
     where = quoted("exchange", exchange, facts.vhost)
     text = f"{action} access to topic '{routing_key}' in {where} refused for user '{facts.user}'"

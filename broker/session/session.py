@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from broker.amqp import spec
-from broker.amqp.assembler import Ack, Fault, MethodCommand, Publish
+from broker.amqp.assembler import Ack, Command, Fault, MethodCommand, Publish
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.message import Delivery, Message
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
 from broker.session import channel as channels
-from broker.session.channel import Channel, Command
+from broker.session.channel import Channel
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Effect, SetActive
 from broker.session.facts import ConnectionFacts, Limits, Names, Placement
@@ -140,7 +140,7 @@ class Session:
             else:
                 publisher.end()
                 number = -1
-                self._cold(command)
+                self._cold(cast("MethodCommand | Fault", command))
         publisher.end()
         return self._take()
 
