@@ -79,7 +79,8 @@ def pattern_fault(pattern: str) -> str | None:
     try:
         _compile(pattern)
     except re2.error as error:
-        return str(error)
+        reason = error.args[0]
+        return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
     return None
 
 
