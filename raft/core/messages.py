@@ -161,6 +161,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=7):
         commit: Committed, and known to be in the receiver's log.
         quiet: The leader will fall silent if every voter agrees; run no election timer then.
         read_round: The newest round of reads this heartbeat confirms when answered.
+        answer: False for a commit index pushed out of turn: no reply is wanted.
     """
 
     group: int
@@ -170,6 +171,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=7):
     commit: int
     quiet: bool = False
     read_round: int = 0
+    answer: bool = True
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag=8):

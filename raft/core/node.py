@@ -1,136 +1,406 @@
 """One replica of one group, without IO: messages and ticks in, a Ready out.
 
-Skeleton: the signatures the host builds on.
+`step` applies the term rule, which is the same for all roles, then looks up what the role does
+with the message. See ready.py for what the host must do with a Ready, and in which order.
+
+What this class does not do: read a clock, log, raise for anything a peer can cause.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
 
-import msgspec
-
+from raft.core import candidate, follower, leader, replication, transitions, voting
 from raft.core.log import LogReader
 from raft.core.membership import Change
-from raft.core.messages import Configuration, HardState, Message, SnapshotMeta
-from raft.core.ready import Ready, Refused, Role
+from raft.core.messages import (
+    Append,
+    AppendReply,
+    Configuration,
+    Entry,
+    HardState,
+    Heartbeat,
+    HeartbeatReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Message,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    SnapshotMeta,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+from raft.core.ready import Ready, Refusal, Refused, Role, SoftState
+from raft.core.state import NodeConfig, Replica, Rng, SavedState
+from raft.core.trace import Tracer
+from raft.core.unstable import size_bytes
 
+__all__ = ["NodeConfig", "RaftNode", "Rng", "SavedState"]
 
-class Rng(Protocol):
-    """The one random source handed down; a seeded `random.Random` fits."""
+# Any: each handler takes its own message type, which the key guarantees.
+Handlers = dict[type, Callable[[Replica, Any], None]]
 
-    def random(self) -> float:
-        """A float in [0, 1)."""
-        ...
-
-
-class NodeConfig(msgspec.Struct, frozen=True):
-    """A replica's name, group and limits. One tick is about 100 ms."""
-
-    group: int
-    name: str
-    election_ticks: int = 10
-    heartbeat_ticks: int = 1
-    append_entries_max: int = 1024
-    append_size_bytes_max: int = 1 << 20
-    inflight_appends_max: int = 64
-    inflight_bytes_max: int = 8 << 20
-    apply_size_bytes_max: int = 4 << 20
-    uncommitted_bytes_max: int = 64 << 20
-    cache_entries_max: int = 1024
-    cache_bytes_max: int = 4 << 20
-    quiet_after_ticks: int = 20
-
-
-class SavedState(msgspec.Struct, frozen=True):
-    """What the host found on disk, besides what its LogReader answers.
-
-    Attributes:
-        configuration: The newest snapshot's, or the initial one of a new group. Configurations
-            in later log entries are found by the core itself. Empty: wait for a leader.
-        snapshot_index: Index of the newest snapshot, from which the machine was restored; 0: none.
-    """
-
-    hard_state: HardState = HardState()
-    configuration: Configuration = Configuration()
-    snapshot_index: int = 0
+_ANY_ROLE: Final[Handlers] = {Vote: voting.on_vote, PreVote: voting.on_pre_vote}
+_FOLLOWER: Final[Handlers] = {
+    **_ANY_ROLE,
+    Append: follower.on_append,
+    Heartbeat: follower.on_heartbeat,
+    InstallSnapshot: follower.on_install_snapshot,
+    TimeoutNow: follower.on_timeout_now,
+    ReadIndexReply: follower.on_read_index_reply,
+}
+_CANDIDATE: Final[Handlers] = {
+    **_ANY_ROLE,
+    VoteReply: candidate.on_vote_reply,
+    PreVoteReply: candidate.on_pre_vote_reply,
+}
+_LEADER: Final[Handlers] = {
+    **_ANY_ROLE,
+    AppendReply: leader.on_append_reply,
+    HeartbeatReply: leader.on_heartbeat_reply,
+    InstallSnapshotReply: leader.on_install_snapshot_reply,
+    ReadIndex: leader.on_read_index,
+}
+HANDLERS: Final[dict[Role, Handlers]] = {
+    Role.FOLLOWER: _FOLLOWER,
+    Role.PRE_CANDIDATE: _CANDIDATE,
+    Role.CANDIDATE: _CANDIDATE,
+    Role.LEADER: _LEADER,
+}
+TICKS: Final[dict[Role, Callable[[Replica], None]]] = {
+    Role.FOLLOWER: follower.tick,
+    Role.PRE_CANDIDATE: candidate.tick,
+    Role.CANDIDATE: candidate.tick,
+    Role.LEADER: leader.tick,
+}
+_FROM_LEADER: Final = frozenset((Append, Heartbeat, InstallSnapshot))
 
 
 class RaftNode:
-    """See ready.py for what the host must do with a Ready, and in which order."""
+    """One replica of one group."""
 
-    def __init__(
-        self, config: NodeConfig, saved: SavedState, reader: LogReader, rng: Rng
-    ) -> None: ...
+    def __init__(self, config: NodeConfig, saved: SavedState, reader: LogReader, rng: Rng) -> None:
+        self.state = Replica(config, saved, reader, rng)
+        self._ready_number = 0
+        self._hard_state_handed = (self.state.term, self.state.vote)
+        self._terms_writing: deque[tuple[int, int]] = deque()  # (ready number, term)
+        self._soft_state_handed = SoftState(Role.FOLLOWER, None, self.state.term)
 
-    # Read-only views: role, leader, term, commit_index, applied_index, first_index, last_index,
-    # configuration, is_leader, is_quiet
-    role: Role
-    leader: str | None
-    term: int
-    commit_index: int
-    applied_index: int
-    last_index: int
-    first_index: int
-    configuration: Configuration
-    is_leader: bool
-    is_quiet: bool
+    # What the host may read.
+
+    @property
+    def role(self) -> Role:
+        """Follower, candidate or leader."""
+        return self.state.role
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads this term, if known."""
+        return self.state.leader
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads."""
+        return self.state.role is Role.LEADER
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether ticks are pointless until something happens."""
+        return self.state.is_quiet
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.state.term
+
+    @property
+    def commit_index(self) -> int:
+        """The newest entry known to be committed."""
+        return self.state.log.commit
+
+    @property
+    def applied_index(self) -> int:
+        """The newest entry reported applied by `advance`."""
+        return self.state.log.applied
+
+    @property
+    def first_index(self) -> int:
+        """The oldest entry that is not compacted."""
+        return self.state.log.base_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """The newest entry, durable or not."""
+        return self.state.log.last_index
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force, committed or not."""
+        return self.state.configuration
+
+    def set_tracer(self, tracer: Tracer | None) -> None:
+        """Have every transition recorded."""
+        self.state.tracer = tracer
+
+    def matches(self) -> dict[str, int]:
+        """Per member, the last index known durable there; empty unless leading."""
+        return {node: progress.match for node, progress in self.state.progress.items()}
+
+    # Input.
 
     def step(self, message: Message) -> None:
         """Take a message from another replica; foreign groups and stale terms are dropped."""
+        if not self.accepts(message):
+            return
+        replica = self.state
+        if replica.is_quiet and not getattr(message, "quiet", False):
+            self.wake()
+        if message.term != replica.term and not self._term_rule(message):
+            return
+        if type(message) in _FROM_LEADER and replica.role is not Role.FOLLOWER:
+            assert replica.role is not Role.LEADER, "two leaders in one term"
+            transitions.become_follower(replica, replica.term, message.sender)
+        handler = HANDLERS[replica.role].get(type(message))
+        if handler is not None:
+            handler(replica, message)
+
+    def accepts(self, message: Message) -> bool:
+        """Whether a message is meant for this replica of this very group (bug R10)."""
+        return message.group == self.state.group and message.to == self.state.name
+
+    def _term_rule(self, message: Message) -> bool:
+        """Settle a difference of terms (Raft 5.1); false if the message ends here."""
+        replica, kind = self.state, type(message)
+        if message.term > replica.term:
+            if kind is Vote or kind is PreVote:
+                if replica.has_lease and not getattr(message, "transfer", False):
+                    return False  # a leader is alive: the asker was cut off or removed (bug R9)
+                if kind is PreVote:
+                    return True
+            elif kind is PreVoteReply and getattr(message, "granted", False):
+                return True
+            sender = message.sender if kind in _FROM_LEADER else None
+            transitions.become_follower(replica, message.term, sender)
+            return True
+        sender = message.sender
+        if kind in _FROM_LEADER:
+            # An old leader learns of the new term from any answer; else it, and a replica stuck
+            # with a higher term behind pre-vote, might never meet (bug R8).
+            replica.send(AppendReply(replica.group, replica.name, sender, replica.term, ok=False))
+        elif kind is PreVote:
+            replica.send(
+                PreVoteReply(replica.group, replica.name, sender, replica.term, granted=False)
+            )
+        return False
 
     def tick(self) -> None:
         """Let one tick pass. A quiet node ignores it, so the host may skip it."""
+        if not self.state.is_quiet:
+            TICKS[self.state.role](self.state)
 
     def propose(self, data: bytes) -> int | Refused:
-        """Append an entry; replication goes out with the next Ready. Returns its index.
+        """Append an entry; replication goes out with the next Ready.
 
-        The proposal succeeded when an entry with this index *and the term at this call* comes out
-        in `Ready.committed`; if another term's entry stands there, it was lost.
+        Returns:
+            Its index, or why not. It succeeded when an entry with this index and the term at this
+            call comes out in `Ready.committed`; if another term's entry stands there, it was lost.
         """
-        raise NotImplementedError
+        if self.state.role is not Role.LEADER:
+            return Refused(Refusal.NOT_LEADER, self.state.leader)
+        self.wake()
+        return leader.propose(self.state, data)
 
     def propose_change(self, change: Change) -> int | Refused:
         """Append a membership change; in force at once, finished when committed."""
-        raise NotImplementedError
+        if self.state.role is not Role.LEADER:
+            return Refused(Refusal.NOT_LEADER, self.state.leader)
+        refused = self.change_refusal()
+        if refused is not None:
+            return refused
+        self.wake()
+        return leader.propose_change(self.state, change)
+
+    def change_refusal(self) -> Refused | None:
+        """Why a leader may not begin a membership change now."""
+        return leader.change_refusal(self.state)
 
     def campaign(self) -> None:
         """Try to become leader now: without pre-vote in a group that never had a term."""
+        self.wake()
+        replica = self.state
+        is_new = replica.term == 0 and replica.log.last_index == 0
+        voting.campaign(replica, without_pre_vote=is_new)
 
     def transfer_leadership(self, to: str) -> Refused | None:
         """Hand over to a voter once it has the whole log; given up after an election timeout."""
+        if self.state.role is not Role.LEADER:
+            return Refused(Refusal.NOT_LEADER, self.state.leader)
+        self.wake()
+        return leader.transfer(self.state, to)
 
     def read_index(self, context: int) -> Refused | None:
-        """Ask for a linearizable read; its ReadState comes in a later Ready, or never (retry)."""
+        """Ask for a linearizable read.
+
+        Its ReadState comes in a later Ready, or never: ask again after a change of leader.
+        """
+        replica = self.state
+        if replica.role is Role.LEADER:
+            self.wake()
+            leader.read(replica, context, replica.name)
+            return None
+        if replica.leader is None:
+            return Refused(Refusal.NOT_LEADER)
+        replica.send(ReadIndex(replica.group, replica.name, replica.leader, replica.term, context))
+        return None
 
     def peer_suspected(self, node: str) -> None:
-        """The failure detector gave up on a node; if it leads, campaign after a random delay."""
+        """The failure detector gave up on a node.
+
+        If it leads, its lease is void and this replica campaigns after a random delay of at most
+        half an election timeout.
+        """
+        replica = self.state
+        replica.suspected.add(node)
+        if node not in replica.configuration.members and node != replica.leader:
+            return
+        self.wake()
+        if replica.leader == node and replica.role is Role.FOLLOWER:
+            replica.leader = None
+            replica.election_elapsed = 0
+            half = max(1, replica.config.election_ticks // 2)
+            replica.election_timeout = 1 + int(replica.rng.random() * half)
 
     def peer_back(self, node: str) -> None:
         """A node is reachable again, or restarted: wake, and replicate to it."""
+        self.state.suspected.discard(node)
+        if node in self.state.configuration.members:
+            self.wake()
 
     def wake(self) -> None:
-        """End quietness."""
+        """End quietness: timers run again."""
+        replica = self.state
+        if not replica.is_quiet:
+            return
+        replica.is_quiet = False
+        replica.election_elapsed = 0
+        replica.draw_election_timeout()
+        if replica.role is Role.LEADER:
+            leader.woken(replica)
+        replica.trace("wake")
+
+    # Output.
 
     def has_ready(self) -> bool:
         """Whether `ready()` has anything to say."""
-        raise NotImplementedError
+        replica, log = self.state, self.state.log
+        return bool(
+            replica.must_replicate
+            or log.unstable.handed < log.last_index
+            or log.applying < log.commit
+            or replica.outbox_now
+            or replica.outbox_after_sync
+            or replica.read_states
+            or log.snapshot is not None
+            or replica.is_configuration_news
+            or self._hard_state_handed != (replica.term, replica.vote)
+            or self._is_soft_state_news()
+        )
+
+    def _is_soft_state_news(self) -> bool:
+        handed, replica = self._soft_state_handed, self.state
+        return (
+            handed.role is not replica.role
+            or handed.leader != replica.leader
+            or handed.term != replica.term
+        )
 
     def ready(self) -> Ready:
         """Take what is to be done; nothing is handed out twice."""
-        raise NotImplementedError
+        replica, log = self.state, self.state.log
+        if replica.must_replicate:
+            replication.replicate(replica)
+        self._ready_number = number = self._ready_number + 1
+        hard_state = self._take_hard_state(number)
+        soft_state = None
+        if self._is_soft_state_news():
+            soft_state = SoftState(replica.role, replica.leader, replica.term)
+            self._soft_state_handed = soft_state
+        snapshot, log.snapshot = log.snapshot, None
+        if snapshot is not None:
+            replica.snapshot_unsynced = number
+        ready = Ready(
+            number=number,
+            hard_state=hard_state,
+            entries=log.unstable.take_unwritten(number),
+            snapshot=snapshot,
+            messages_now=replica.outbox_now,
+            messages_after_sync=replica.outbox_after_sync,
+            committed=self._take_committed(),
+            soft_state=soft_state,
+            read_states=replica.read_states,
+            configuration=replica.configuration if replica.is_configuration_news else None,
+        )
+        replica.outbox_now, replica.outbox_after_sync, replica.read_states = [], [], []
+        replica.is_configuration_news = False
+        return ready
+
+    def _take_hard_state(self, number: int) -> HardState | None:
+        replica = self.state
+        if self._hard_state_handed == (replica.term, replica.vote):
+            return None
+        self._hard_state_handed = (replica.term, replica.vote)
+        self._terms_writing.append((number, replica.term))
+        return HardState(replica.term, replica.vote, replica.log.commit)
+
+    def _take_committed(self) -> list[Entry]:
+        replica = self.state
+        committed = replica.log.take_committed(replica.config.apply_size_bytes_max)
+        if committed and replica.uncommitted_bytes:
+            freed = sum([size_bytes(entry) for entry in committed])
+            replica.uncommitted_bytes = max(0, replica.uncommitted_bytes - freed)
+        return committed
 
     def advance(self, ready: Ready) -> None:
-        """The Ready was written (not synced), its committed entries applied."""
+        """The Ready was written (not synced), its snapshot restored, its entries applied."""
+        log = self.state.log
+        if ready.snapshot is not None:
+            log.applied = max(log.applied, ready.snapshot.meta.index)
+        if ready.committed:
+            log.applied = max(log.applied, ready.committed[-1].index)
+            log.unstable.trim(log.applied)
 
     def synced(self, number: int) -> None:
         """Everything up to and including Ready `number` is durable."""
+        replica = self.state
+        while self._terms_writing and self._terms_writing[0][0] <= number:
+            replica.term_synced = self._terms_writing.popleft()[1]
+        if replica.snapshot_unsynced is not None and replica.snapshot_unsynced <= number:
+            replica.snapshot_unsynced = None
+        if replica.log.unstable.synced(number) and replica.role is Role.LEADER:
+            own = replica.progress.get(replica.name)
+            if own is not None:
+                own.match = replica.log.unstable.stable
+                leader.after_commit(replica)
+        voting.own_vote_synced(replica)
+
+    # Snapshots and compaction.
 
     def snapshot_meta(self, index: int) -> SnapshotMeta:
         """What describes a snapshot of the machine at `index` (applied, not compacted)."""
-        raise NotImplementedError
+        replica = self.state
+        term = replica.log.term(index)
+        assert term is not None, f"index {index} is compacted or not there"
+        return SnapshotMeta(index, term, replica.history.at(index))
 
     def compact(self, index: int) -> None:
         """Forget the log up to `index`.
 
         Call it when a snapshot at or after `index` is durable, before the entries are deleted.
         """
+        self.state.log.compact(index)
+        self.state.history.compacted(index)

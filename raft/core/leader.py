@@ -1,0 +1,231 @@
+"""What a leader does with answers, ticks and requests. Sending lives in replication."""
+
+from __future__ import annotations
+
+from raft.core import membership, replication, transitions
+from raft.core.membership import Change
+from raft.core.messages import (
+    CONFIG,
+    NORMAL,
+    AppendReply,
+    Entry,
+    HeartbeatReply,
+    InstallSnapshotReply,
+    ReadIndex,
+    TimeoutNow,
+)
+from raft.core.progress import Mode, Progress
+from raft.core.ready import Refusal, Refused
+from raft.core.state import Replica
+from raft.core.unstable import size_bytes
+
+LEARNER_LAG_MAX = 1000  # entries a learner may lack when it is promoted; proposals keep coming
+
+
+def tick(replica: Replica) -> None:
+    """Heartbeats, the quorum check, the limit of a transfer, lost snapshot parts, quietness."""
+    config = replica.config
+    replica.election_elapsed += 1
+    replica.heartbeat_elapsed += 1
+    if replica.transfer_target is not None:
+        replica.transfer_elapsed += 1
+        if replica.transfer_elapsed >= config.election_ticks:
+            replica.transfer_target = None
+    if replica.election_elapsed >= config.election_ticks:
+        replica.election_elapsed = 0
+        if not replication.has_quorum_contact(replica):
+            transitions.become_follower(replica, replica.term, None)
+            return
+    for node, progress in replica.progress.items():
+        if progress.mode is Mode.SNAPSHOT:
+            progress.snapshot_wait_ticks += 1
+            if progress.snapshot_wait_ticks * 2 >= config.election_ticks:
+                replication.send_snapshot_part(replica, node, progress)
+    replica.idle_ticks += 1
+    if replica.heartbeat_elapsed >= config.heartbeat_ticks:
+        asks = _may_fall_silent(replica)
+        replication.broadcast_heartbeat(replica, quiet=asks)
+        if asks:
+            _fall_silent_if_agreed(replica)
+
+
+def _may_fall_silent(replica: Replica) -> bool:
+    """Whether nothing is going on and all voters have everything (rule P31)."""
+    config, log = replica.config, replica.log
+    if config.quiet_after_ticks == 0 or replica.idle_ticks < config.quiet_after_ticks:
+        return False
+    if replica.transfer_target is not None or len(replica.reads):
+        return False
+    last = log.last_index
+    if log.commit != last or log.applied != last or log.unstable.stable != last:
+        return False
+    absent = replica.suspected.intersection(replica.configuration.learners)
+    return all(
+        progress.match == last or node in absent for node, progress in replica.progress.items()
+    )
+
+
+def _fall_silent_if_agreed(replica: Replica) -> None:
+    others = [node for node in replica.configuration.voters if node != replica.name]
+    if all(replica.progress[node].is_quiet for node in others):
+        replica.is_quiet = True
+        replica.log.unstable.compacted(replica.log.applied)
+        replica.trace("quiet")
+
+
+def woken(replica: Replica) -> None:
+    """Take up the leader's work again, without blaming anyone for the silence."""
+    replica.idle_ticks = 0
+    replica.election_elapsed = 0
+    replica.heartbeat_elapsed = replica.config.heartbeat_ticks  # the next tick sends one
+    for progress in replica.progress.values():
+        progress.is_quiet = False
+        progress.is_recently_active = True
+
+
+def propose(replica: Replica, data: bytes) -> int | Refused:
+    """Append an entry of the own term."""
+    if replica.transfer_target is not None:
+        return Refused(Refusal.TRANSFERRING, replica.transfer_target)
+    if replica.uncommitted_bytes > replica.config.uncommitted_bytes_max:
+        return Refused(Refusal.OVERLOADED, replica.name)
+    entry = Entry(replica.log.last_index + 1, replica.term, NORMAL, data)
+    replica.uncommitted_bytes += size_bytes(entry)
+    replication.append_own(replica, [entry])
+    return entry.index
+
+
+def change_refusal(replica: Replica) -> Refused | None:
+    """Why no membership change may begin now.
+
+    One at a time; and only once an entry of this term is committed, else two leaders' changes may
+    have majorities that do not meet (bug R6; Ongaro, raft-dev 2015).
+    """
+    if replica.transfer_target is not None:
+        return Refused(Refusal.TRANSFERRING, replica.transfer_target)
+    if replica.history.last_index > replica.log.commit:
+        return Refused(Refusal.CHANGE_PENDING, replica.name)
+    if replica.log.commit < replica.own_first_index:
+        return Refused(Refusal.TERM_NOT_COMMITTED, replica.name)
+    return None
+
+
+def propose_change(replica: Replica, change: Change) -> int | Refused:
+    """Append the configuration after `change`; in force from here on."""
+    configuration = membership.simple(replica.configuration, [change])
+    if isinstance(configuration, membership.InvalidChange):
+        return Refused(Refusal.INVALID_CHANGE, replica.name, configuration.text)
+    if change.kind == "voter" and change.node in replica.configuration.learners:
+        progress = replica.progress[change.node]
+        if progress.match + LEARNER_LAG_MAX < replica.log.last_index:
+            return Refused(Refusal.LEARNER_BEHIND, replica.name)
+    data = membership.encode(configuration)
+    entry = Entry(replica.log.last_index + 1, replica.term, CONFIG, data)
+    replication.append_own(replica, [entry])
+    return entry.index
+
+
+def transfer(replica: Replica, to: str) -> Refused | None:
+    """Stop taking proposals, bring `to` up to the last entry, then tell it to campaign."""
+    if to == replica.name:
+        return None
+    if to not in replica.configuration.voters:
+        return Refused(Refusal.NOT_A_VOTER, replica.name, to)
+    replica.transfer_target = to
+    replica.transfer_elapsed = 0
+    replica.idle_ticks = 0
+    progress = replica.progress[to]
+    if progress.match == replica.log.last_index:
+        _hand_over(replica, to)
+    else:
+        replica.must_replicate = True
+    return None
+
+
+def _hand_over(replica: Replica, to: str) -> None:
+    replica.send(TimeoutNow(replica.group, replica.name, to, replica.term))
+
+
+def read(replica: Replica, context: int, requester: str) -> None:
+    """Begin a linearizable read, or keep it until this term has committed something."""
+    if replica.log.commit < replica.own_first_index:
+        replica.reads.postpone(context, requester)
+    else:
+        replication.begin_read(replica, context, requester)
+
+
+def on_append_reply(replica: Replica, message: AppendReply) -> None:
+    """Learn what a follower has; go on from there."""
+    progress = replica.progress.get(message.sender)
+    if progress is None:
+        return
+    progress.is_recently_active = True
+    if not message.ok:
+        hint, _ = replica.log.conflict_by_term(message.hint_index, message.hint_term)
+        if progress.refused(message.rejected, hint):
+            replica.must_replicate = True
+        return
+    if message.match > replica.log.last_index:
+        return  # can't be: such a follower would hold entries of this term we never made
+    if progress.mode is Mode.SNAPSHOT:
+        _snapshot_answered(replica, progress, message.match)
+    elif progress.acknowledged(message.match):
+        replica.must_replicate = True
+    after_commit(replica)
+    if message.sender == replica.transfer_target and progress.match == replica.log.last_index:
+        _hand_over(replica, message.sender)
+
+
+def _snapshot_answered(replica: Replica, progress: Progress, match: int) -> None:
+    """Leave snapshot mode once the log can go on from what the follower has."""
+    progress.match = max(progress.match, match)
+    if progress.match >= replica.log.base_index:
+        progress.become_replicate()
+        replica.must_replicate = True
+
+
+def after_commit(replica: Replica) -> None:
+    """Commit what can be; a leader that is no longer a member steps down once that is committed."""
+    if not replication.maybe_commit(replica):
+        return
+    if not replica.is_voter and replica.log.commit >= replica.history.last_index:
+        replication.replicate(replica)
+        transitions.become_follower(replica, replica.term, None)
+
+
+def on_heartbeat_reply(replica: Replica, message: HeartbeatReply) -> None:
+    """The follower lives: resend what may have been lost, count reads and quietness."""
+    progress = replica.progress.get(message.sender)
+    if progress is None:
+        return
+    progress.is_recently_active = True
+    progress.probe_sent = False
+    if progress.match < replica.log.last_index or progress.mode is Mode.PROBE:
+        if progress.mode is Mode.REPLICATE and progress.inflight.is_full:
+            progress.inflight.free_first()
+        replication.send_append(replica, message.sender, progress, even_if_empty=True)
+    progress.is_quiet = message.quiet
+    if message.quiet and _may_fall_silent(replica):
+        _fall_silent_if_agreed(replica)
+    if message.read_round > progress.read_round:
+        progress.read_round = message.read_round
+        replication.confirm_reads(replica)
+
+
+def on_install_snapshot_reply(replica: Replica, message: InstallSnapshotReply) -> None:
+    """Send the part the follower asks for; a repeated answer changes nothing."""
+    progress = replica.progress.get(message.sender)
+    if progress is None:
+        return
+    progress.is_recently_active = True
+    if progress.mode is not Mode.SNAPSHOT or progress.snapshot is None:
+        return
+    if progress.snapshot.index == message.index and progress.snapshot_part != message.next_part:
+        progress.snapshot_part = message.next_part
+        replication.send_snapshot_part(replica, message.sender, progress)
+
+
+def on_read_index(replica: Replica, message: ReadIndex) -> None:
+    """A follower asks for a read."""
+    if message.sender in replica.progress:
+        read(replica, message.context, message.sender)

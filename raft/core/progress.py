@@ -1,0 +1,130 @@
+"""One follower as the leader sees it. All transitions between its modes are in this file.
+
+    PROBE      next is a guess: one append at a time, the next only after an answer or heartbeat
+    REPLICATE  logs agree up to match: appends are pipelined, next runs ahead of match
+    SNAPSHOT   the follower needs what was compacted: parts of a snapshot go, one at a time
+
+Invariant: match < next. match never falls while one leader leads.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from raft.core.inflight import Inflight
+from raft.core.messages import SnapshotMeta
+
+
+class Mode(enum.Enum):
+    """How entries are sent to a follower."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+class Progress:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "commit_sent",
+        "inflight",
+        "is_quiet",
+        "is_recently_active",
+        "match",
+        "mode",
+        "next",
+        "probe_sent",
+        "read_round",
+        "snapshot",
+        "snapshot_part",
+        "snapshot_wait_ticks",
+    )
+
+    def __init__(self, next_index: int, inflight: Inflight) -> None:
+        self.match = 0
+        self.next = next_index
+        self.mode = Mode.PROBE
+        self.probe_sent = False
+        self.inflight = inflight
+        self.is_recently_active = True
+        self.is_quiet = False  # it has agreed to the leader's falling silent
+        self.commit_sent = 0
+        self.read_round = 0
+        self.snapshot: SnapshotMeta | None = None
+        self.snapshot_part = 0
+        self.snapshot_wait_ticks = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no append may be sent now."""
+        if self.mode is Mode.REPLICATE:
+            return self.inflight.is_full
+        return self.mode is Mode.SNAPSHOT or self.probe_sent
+
+    def become_probe(self) -> None:
+        """Start guessing after what is known to match."""
+        self.mode = Mode.PROBE
+        self.probe_sent = False
+        self.next = self.match + 1
+        self.snapshot = None
+        self.inflight.clear()
+
+    def become_replicate(self) -> None:
+        """The logs agree up to match; pipeline from there."""
+        self.mode = Mode.REPLICATE
+        self.probe_sent = False
+        self.next = self.match + 1
+        self.snapshot = None
+        self.inflight.clear()
+
+    def become_snapshot(self, meta: SnapshotMeta) -> None:
+        """Send a snapshot from its first part."""
+        self.mode = Mode.SNAPSHOT
+        self.snapshot = meta
+        self.snapshot_part = 0
+        self.snapshot_wait_ticks = 0
+        self.inflight.clear()
+
+    def sent(self, count: int, last_index: int, bytes_count: int) -> None:
+        """An append with `count` entries went out."""
+        if self.mode is Mode.REPLICATE:
+            if count:
+                self.next = last_index + 1
+                self.inflight.add(last_index, bytes_count)
+        else:
+            self.probe_sent = True
+
+    def acknowledged(self, match: int) -> bool:
+        """The follower has everything up to `match`; true if that is news or ends a probe."""
+        is_news = match > self.match
+        if is_news:
+            self.match = match
+            self.next = max(self.next, match + 1)
+        elif self.mode is not Mode.PROBE or match < self.match:
+            return False
+        if self.mode is Mode.PROBE:
+            self.become_replicate()
+        elif self.mode is Mode.REPLICATE:
+            self.inflight.free_to(match)
+        return True
+
+    def refused(self, rejected: int, hint: int) -> bool:
+        """The follower has no entry `rejected` like the leader's; false if the answer is old.
+
+        Args:
+            rejected: prev_index of the refused append.
+            hint: The last place where the logs may agree.
+        """
+        if self.mode is Mode.SNAPSHOT:
+            return False
+        if self.mode is Mode.REPLICATE:
+            if rejected <= self.match:
+                return False
+            self.become_probe()
+            return True
+        if self.next - 1 != rejected:
+            return False
+        self.next = max(min(rejected, hint + 1), self.match + 1)
+        self.probe_sent = False
+        return True
