@@ -1,0 +1,1 @@
+"""`warrenmq cluster`: nodes as processes of this machine, to try things and to break them."""

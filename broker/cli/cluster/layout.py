@@ -1,0 +1,177 @@
+"""What a local cluster's directory holds, and each node's configuration. No processes here.
+
+DIR/cluster.json        names and ports, so that every command and `ctl` finds the nodes
+DIR/secret              shared by the nodes, mode 0600
+DIR/node1/node.conf     rabbitmq.conf syntax, written at each start
+DIR/node1/data/         the node's store
+DIR/node1/node.log      its log, rotated by the node; node.out: what it printed
+DIR/node1/pid           "PID START_TIME" of its last process
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+INTER_NODE_OFFSET = 20_000
+METRICS_PORT = 15_692
+_DEFAULT_MANAGEMENT_PORT = 15_672
+HOST = "127.0.0.1"
+
+
+class LayoutError(Exception):
+    """The directory does not fit what was asked; the text says what to do."""
+
+
+class NodePlace(NamedTuple):
+    """One local node: its short name and its ports on 127.0.0.1."""
+
+    name: str
+    amqp_port: int
+    management_port: int
+    cluster_port: int
+    metrics_port: int
+
+    @property
+    def full_name(self) -> str:
+        """The name users see, "rabbit@node1"."""
+        return f"rabbit@{self.name}"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Every port the node listens on, by what it is for."""
+        return {
+            "AMQP": self.amqp_port,
+            "management": self.management_port,
+            "inter-node": self.cluster_port,
+            "metrics": self.metrics_port,
+        }
+
+
+class Layout:
+    """A local cluster's directory.
+
+    Args:
+        directory: Its path; need not exist before `create`.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).absolute()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a cluster was made here."""
+        return (self.directory / "cluster.json").is_file()
+
+    def nodes(self) -> list[NodePlace]:
+        """The nodes, in order.
+
+        Raises:
+            LayoutError: There is no cluster in this directory, or its file is damaged.
+        """
+        path = self.directory / "cluster.json"
+        try:
+            return [NodePlace(**node) for node in json.loads(path.read_text())["nodes"]]
+        except FileNotFoundError:
+            raise LayoutError(
+                f"no cluster in {self.directory}: `warrenmq cluster start --dir {self.directory}`"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LayoutError(f"{path} is damaged: {error}") from error
+
+    def node(self, name: str) -> NodePlace:
+        """One node by `node1` or `rabbit@node1`.
+
+        Raises:
+            LayoutError: There is no such node.
+        """
+        nodes = self.nodes()
+        for place in nodes:
+            if name in (place.name, place.full_name):
+                return place
+        known = ", ".join(place.name for place in nodes)
+        raise LayoutError(f"no node {name} in {self.directory}; there are {known}")
+
+    def path(self, place: NodePlace, file: str = "") -> Path:
+        """A file of a node."""
+        return self.directory / place.name / file
+
+    def create(self, count: int, amqp_port: int, management_port: int) -> list[NodePlace]:
+        """Write cluster.json, the secret and the nodes' directories; data that is there stays.
+
+        Args:
+            count: How many nodes.
+            amqp_port: AMQP port of node1; node i gets the next ones.
+            management_port: Management port of node1.
+
+        Raises:
+            LayoutError: The directory holds a cluster of another size.
+        """
+        if self.exists and len(self.nodes()) != count:
+            raise LayoutError(
+                f"{self.directory} holds a cluster of {len(self.nodes())} nodes, not {count};"
+                " remove it or take another --dir"
+            )
+        # A second cluster beside the default one moves its metrics ports by as much as the rest.
+        metrics = METRICS_PORT + management_port - _DEFAULT_MANAGEMENT_PORT
+        places = [
+            NodePlace(
+                name=f"node{i + 1}",
+                amqp_port=amqp_port + i,
+                management_port=management_port + i,
+                cluster_port=amqp_port + i + INTER_NODE_OFFSET,
+                metrics_port=metrics + i,
+            )
+            for i in range(count)
+        ]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for place in places:
+            self.path(place).mkdir(exist_ok=True)
+        self._write_secret()
+        text = json.dumps({"version": 1, "nodes": [place._asdict() for place in places]}, indent=1)
+        (self.directory / "cluster.json").write_text(text + "\n")
+        return places
+
+    def _write_secret(self) -> None:
+        path = self.directory / "secret"
+        if path.exists():
+            return
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+
+    def write_conf(
+        self,
+        place: NodePlace,
+        extra: Sequence[str] = (),
+        links: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        """Write one node's node.conf.
+
+        Args:
+            place: The node.
+            extra: "KEY=VALUE" lines of --set, last in the file.
+            links: (from, to) -> "HOST:PORT": where `from` dials `to` (a proxy in tests).
+        """
+        folder = self.path(place)
+        lines = [
+            f"node.name = {place.full_name}",
+            f"data_dir = {folder / 'data'}",
+            f"listeners.tcp.default = {HOST}:{place.amqp_port}",
+            f"management.tcp.ip = {HOST}",
+            f"management.tcp.port = {place.management_port}",
+            f"prometheus.tcp.ip = {HOST}",
+            f"prometheus.tcp.port = {place.metrics_port}",
+            f"cluster.listen = {HOST}:{place.cluster_port}",
+            f"cluster.secret_file = {self.directory / 'secret'}",
+        ]
+        for other in self.nodes():
+            address = (links or {}).get((place.name, other.name), f"{HOST}:{other.cluster_port}")
+            lines.append(f"cluster.peers.{other.full_name} = {address}")
+        lines += [f"log.file = {folder / 'node.log'}", "log.console = false"]
+        lines += [text.replace("=", " = ", 1) for text in extra]
+        (folder / "node.conf").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,101 @@
+"""Where a node's log records go: standard output, a rotated file, plain lines or JSON.
+
+The rest of the code logs one event name plus `extra` fields; here they become text. Control
+characters of peers never reach the log raw (CVE-2019-11287's kin).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from broker.config import LogSettings
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "none": logging.CRITICAL + 1,
+}
+
+
+class PlainFormatter(logging.Formatter):
+    """`2026-11-21 12:00:00.123+00:00 [info] event key=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it if there is one."""
+        fields = "".join(f" {key}={_shown(value)}" for key, value in _fields(record))
+        text = f"{_time(record)} [{record.levelname.lower()}] {_clean(record.getMessage())}{fields}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, as `log.console.formatter = json` of RabbitMQ."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        fields: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "msg": record.getMessage(),
+            "logger": record.name,
+        }
+        fields.update(_fields(record))
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+def configure(settings: LogSettings) -> None:
+    """Replace the root logger's handlers by those of the settings.
+
+    Args:
+        settings: Where to write, what, and when to rotate.
+
+    Raises:
+        OSError: The log file can't be opened.
+    """
+    handlers: list[logging.Handler] = []
+    if settings.console:
+        handlers.append(logging.StreamHandler(sys.stdout))
+    if settings.file is not None:
+        Path(settings.file).parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(
+            RotatingFileHandler(
+                settings.file,
+                maxBytes=settings.rotation_size_bytes,
+                backupCount=settings.rotation_count,
+                encoding="utf-8",
+            )
+        )
+    formatter = JsonFormatter() if settings.format == "json" else PlainFormatter()
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = handlers or [logging.NullHandler()]
+    root.setLevel(_LEVELS[settings.level])
+
+
+def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:
+    return [(key, value) for key, value in vars(record).items() if key not in _STANDARD]
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, tz=UTC).isoformat(" ", "milliseconds")
+
+
+def _shown(value: object) -> str:
+    text = _clean(str(value))
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+
+
+def _clean(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

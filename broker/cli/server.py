@@ -1,0 +1,40 @@
+"""`warrenmq server`: one node in the foreground."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from broker import config_file
+from broker.cli import log_output
+from broker.config_keys import ConfigError
+
+_EXIT_CONFIG = 78  # sysexits.h EX_CONFIG, as RabbitMQ's CLI
+
+
+@click.command("server")
+@click.option("--conf", metavar="FILE", help="Settings in rabbitmq.conf syntax.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="One setting more.")
+@click.option("--check", is_flag=True, help="Read the settings, say what is wrong, and exit.")
+def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> None:
+    """Run one node in the foreground. SIGTERM stops it cleanly."""
+    try:
+        settings, warnings = config_file.load(conf, os.environ, overrides)
+    except ConfigError as error:
+        click.echo(f"warrenmq: {error}", err=True)
+        sys.exit(_EXIT_CONFIG)
+    for warning in warnings:
+        click.echo(f"warrenmq: warning: {warning}", err=True)
+    if check:
+        click.echo("The configuration is fine.")
+        return
+    try:
+        log_output.configure(settings.log)
+    except OSError as error:
+        click.echo(f"warrenmq: {settings.log.file} can't be written: {error}", err=True)
+        sys.exit(_EXIT_CONFIG)
+    # The broker itself: half a second that no other command pays.
+    sys.exit(import_module("broker.node").run(settings))

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker import config_file
+from broker.cli.cluster.commands import command
+from broker.cli.cluster.layout import Layout, LayoutError
+from broker.cli.cluster.local import Cluster, ClusterError
+from broker.config import Listener
+
+STUB = (sys.executable, str(Path(__file__).with_name("stub_node.py")))
+
+
+def free_run_of_ports() -> int:
+    """An AMQP port whose neighbours and whose inter-node ports (+ 20000) are free just now."""
+    for start in range(21_000 + os.getpid() % 5_000, 40_000, 7):
+        with contextlib.ExitStack() as held:
+            try:
+                for offset in (0, 1, 100, 101, 120, 121, 20_000, 20_001):
+                    held.enter_context(socket.create_server(("127.0.0.1", start + offset)))
+            except OSError:
+                continue
+        return start
+    pytest.fail("no free ports")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with Cluster(tmp_path / "c", server=STUB) as made:
+        yield made
+
+
+def start(cluster: Cluster, nodes: int = 2, **options):
+    port = free_run_of_ports()
+    return cluster.start(nodes, amqp_port=port, management_port=port + 100, timeout_s=20, **options)
+
+
+def test_start_kill_start_again_pause_stop(cluster: Cluster):
+    places = start(cluster)
+    assert [row.state for row in cluster.status()] == ["running", "running"]
+    assert all(row.is_ready for row in cluster.status())
+
+    cluster.kill("rabbit@node1")
+    assert [row.state for row in cluster.status()] == ["stopped", "running"]
+    with pytest.raises(ClusterError, match="node1 does not run"):
+        cluster.kill("node1")
+    assert cluster.start_node("node1") == places[0]
+
+    cluster.pause("node2")
+    assert [row.state for row in cluster.status()] == ["running", "paused"]
+    cluster.resume("node2")
+    assert cluster.status()[1].is_ready
+
+    cluster.pause("node2")
+    assert cluster.stop() == []
+    assert [row.state for row in cluster.status()] == ["stopped", "stopped"]
+
+
+def test_starting_twice_starts_only_what_is_missing(cluster: Cluster):
+    start(cluster)
+    pids = [row.pid for row in cluster.status()]
+    cluster.kill("node2")
+    start(cluster)
+    again = [row.pid for row in cluster.status()]
+    assert again[0] == pids[0]
+    assert again[1] not in (None, pids[1])
+
+
+def test_a_busy_port_names_its_owner(cluster: Cluster):
+    port = free_run_of_ports()
+    with (
+        socket.create_server(("127.0.0.1", port + 1)),
+        pytest.raises(
+            ClusterError, match=rf"port {port + 1} \(AMQP of node2\).* process {os.getpid()} "
+        ),
+    ):
+        cluster.start(2, amqp_port=port, management_port=port + 100)
+    assert [row.state for row in cluster.status()] == ["stopped", "stopped"]
+
+
+def test_a_node_that_ends_at_start_shows_what_it_printed(cluster: Cluster):
+    with pytest.raises(ClusterError, match="heartbeat 13 is bad luck"):
+        start(cluster, settings=["heartbeat=13"])
+
+
+def test_a_reused_pid_is_not_taken_for_a_node(tmp_path: Path):
+    layout = Layout(tmp_path)
+    place = layout.create(1, 5672, 15672)[0]
+    layout.path(place, "pid").write_text(f"{os.getpid()} 12.0\n")
+    assert Cluster(tmp_path).pid(place) is None
+
+
+def test_conf_is_one_the_server_reads(tmp_path: Path):
+    layout = Layout(tmp_path)
+    places = layout.create(3, 5672, 15672)
+    layout.write_conf(places[1], ["heartbeat=7"], {("node2", "node3"): "127.0.0.1:9"})
+    outcome = config_file.load(str(layout.path(places[1], "node.conf")))
+    settings = outcome.settings
+    assert outcome.warnings == []
+    assert settings.node_name == "rabbit@node2"
+    assert settings.amqp_listeners == (Listener("127.0.0.1", 5673),)
+    assert settings.inter_node_listener() == Listener("127.0.0.1", 25673)
+    assert settings.management_listener == Listener("127.0.0.1", 15673)
+    assert settings.metrics_listener == Listener("127.0.0.1", 15693)
+    assert settings.peer_address("rabbit@node1") == ("127.0.0.1", 25672)
+    assert settings.peer_address("rabbit@node3") == ("127.0.0.1", 9)
+    assert settings.heartbeat_s == 7
+    assert len(settings.cluster_secret) == 64
+
+
+def test_secret_is_the_users_alone_and_stays(tmp_path: Path):
+    Layout(tmp_path).create(1, 5672, 15672)
+    secret = (tmp_path / "secret").read_text()
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    Layout(tmp_path).create(1, 5672, 15672)
+    assert (tmp_path / "secret").read_text() == secret
+
+
+def test_another_size_in_the_same_directory_is_refused(tmp_path: Path):
+    Layout(tmp_path).create(3, 5672, 15672)
+    with pytest.raises(LayoutError, match="holds a cluster of 3 nodes, not 5"):
+        Layout(tmp_path).create(5, 5672, 15672)
+
+
+def test_commands_without_a_cluster_say_how_to_start_one(tmp_path: Path):
+    result = CliRunner().invoke(command, ["status", "--dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "warrenmq cluster start" in result.stderr
+
+
+def test_status_as_json(tmp_path: Path):
+    Layout(tmp_path).create(1, 5672, 15672)
+    result = CliRunner().invoke(command, ["status", "--dir", str(tmp_path), "--formatter", "json"])
+    assert json.loads(result.output)[0]["name"] == "rabbit@node1"
+    assert json.loads(result.output)[0]["state"] == "stopped"
+
+
+def test_stopping_what_never_ran_is_fine(tmp_path: Path):
+    result = CliRunner().invoke(command, ["stop", "--dir", str(tmp_path / "none")])
+    assert (result.exit_code, result.output) == (0, "stopped\n")
