@@ -1,0 +1,104 @@
+"""What a node knows of itself whatever happens to its store (P9): a small synced file.
+
+Written whole to a temporary file, synced, renamed over the old one, and the folder synced: after a
+crash there is the old file or the new one, never half of either. A file that cannot be read is an
+error for a human: guessing could found a second cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+IDENTITY_VERSION = 1
+FILE_NAME = "identity.json"
+
+
+class IdentityDamaged(Exception):
+    """The identity file exists and cannot be understood, or is another node's."""
+
+
+class Promise(msgspec.Struct, array_like=True, frozen=True):
+    """A word given to one founder: no other cluster is founded with this node's blank answer."""
+
+    cluster_id: str
+    founder: str
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The file's contents.
+
+    Attributes:
+        version: Of this format.
+        node: Node name.
+        cluster_id: The cluster this node belongs to; "" for none.
+        is_founding: This node founds `cluster_id` and has not yet seen its first entry applied.
+        promise: To whom it has promised its blank answer.
+        abandoned: Cluster ids this node meant to found and has given up, newest last.
+        boot: Boot id of its last start.
+    """
+
+    version: int = IDENTITY_VERSION
+    node: str
+    cluster_id: str = ""
+    is_founding: bool = False
+    promise: Promise | None = None
+    abandoned: tuple[str, ...] = ()
+    boot: str = ""
+
+
+class IdentityFile:
+    """The identity of the node that owns a folder.
+
+    Args:
+        folder: The node's data folder; made if it is missing.
+        node: The node's name.
+
+    Raises:
+        IdentityDamaged: The file is there and unusable.
+        OSError: The folder cannot be read.
+    """
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self._path = folder / FILE_NAME
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.identity = self._load(node)
+
+    def _load(self, node: str) -> Identity:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return Identity(node=node)
+        try:
+            identity = msgspec.json.decode(data, type=Identity)
+        except msgspec.MsgspecError as why:
+            raise IdentityDamaged(f"{self._path} cannot be understood: {why}") from why
+        if identity.version > IDENTITY_VERSION:
+            raise IdentityDamaged(f"{self._path} has version {identity.version}, which is newer")
+        if identity.node != node:
+            raise IdentityDamaged(f"{self._path} belongs to {identity.node}, not to {node}")
+        return identity
+
+    def save(self, identity: Identity) -> None:
+        """Make `identity` the one on disk; durable when this returns.
+
+        Raises:
+            OSError: It is not known to be durable: the node must stop.
+        """
+        data = msgspec.json.format(msgspec.json.encode(identity), indent=2)
+        temporary = self._path.with_suffix(".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.rename(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        self.identity = identity

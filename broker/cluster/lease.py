@@ -1,0 +1,138 @@
+"""Who may act for clients: group 0's lease (P4). Pure.
+
+A node asks the leader of group 0 for a lease. The leader grants it only to a boot id that group 0
+holds as living, and only after a majority has confirmed, later than the request came, that it
+still leads. With the grant goes the leader's commit index; the lease counts once the node has
+applied it, and ends 3 s after the node *sent* its request, by the node's own monotonic clock.
+
+The leader answers a change when every possible holder has applied it. Its book errs to the safe
+side: a grant counts from when it was written, which is later than the request was sent, and a new
+leader takes it that every living node holds one for 3 s.
+
+The guarantee. When a change is answered, every node that holds the lease has applied it.
+
+Proof sketch. Let a change at index i be answered at time t by leader L, and node N hold a lease at
+t from a request sent at s > t - 3 s. If L granted it at g: either g <= t, and N was in L's book
+until g + 3 s > t, so N has applied i; or g > t, and the grant's index is >= i, so it does not
+count before N has applied i. If another leader K granted it: K was confirmed after s. A later
+leader than K began after that, so took N as a holder until later than s + 3 s > t. An earlier
+leader's confirmation cannot follow the beginning of a later one, so K's grant of s came before L
+began or K leads after L; then K's commit index at g covers i, by leader completeness.
+
+Clock rates are taken as equal; clocks themselves may differ by anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+LEASE_MS = 3_000
+RENEW_MS = 1_000
+REQUESTS_MAX = 64
+"""Unanswered requests remembered; an older one's grant is ignored."""
+
+
+class NodeLease:
+    """The lease as its holder sees it."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._sent_ms: dict[int, int] = {}
+        self._pending: list[tuple[int, int]] = []  # (commit index to apply first, expiry)
+        self._expiry_ms: int | None = None
+        self._applied = 0
+
+    def request(self, now_ms: int) -> int:
+        """Note that a request is sent now. Returns its number, which goes with it."""
+        self._number += 1
+        self._sent_ms[self._number] = now_ms
+        if len(self._sent_ms) > REQUESTS_MAX:
+            del self._sent_ms[next(iter(self._sent_ms))]
+        return self._number
+
+    def granted(self, number: int, index: int) -> None:
+        """The leader's answer to request `number`: it counts once `index` is applied here."""
+        sent_ms = self._sent_ms.pop(number, None)
+        if sent_ms is not None:
+            self._pending.append((index, sent_ms + LEASE_MS))
+            self.applied(self._applied)
+
+    def applied(self, index: int) -> None:
+        """This node has applied group 0 up to `index`."""
+        self._applied = index
+        due = [expiry for grant, expiry in self._pending if grant <= index]
+        if due:
+            self._pending = [each for each in self._pending if each[0] > index]
+            self._expiry_ms = max([*due, self._expiry_ms or 0])
+
+    def is_held(self, now_ms: int) -> bool:
+        """May this node route, confirm and deliver at `now_ms` (monotonic)?"""
+        return self._expiry_ms is not None and now_ms < self._expiry_ms
+
+    def lost_for_ms(self, now_ms: int) -> int:
+        """How long the lease has been gone; 0 while held or never held."""
+        return 0 if self._expiry_ms is None else max(0, now_ms - self._expiry_ms)
+
+    def drop(self) -> None:
+        """This boot was ended: nothing that was asked for counts any more."""
+        self._sent_ms.clear()
+        self._pending.clear()
+        self._expiry_ms = None
+
+
+class _Holder(NamedTuple):
+    boot: str
+    expiry_ms: int
+
+
+class LeaseBook:
+    """All leases as the leader of group 0 must assume them."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, _Holder] = {}
+        self._applied: dict[tuple[str, str], int] = {}
+
+    def began(self, living: Iterable[tuple[str, str]], now_ms: int) -> None:
+        """This node began to lead: its first own entry is applied.
+
+        Args:
+            living: (node, boot) of every living node by group 0.
+            now_ms: Monotonic milliseconds.
+        """
+        expiry_ms = now_ms + LEASE_MS
+        self._holders = {node: _Holder(boot, expiry_ms) for node, boot in living}
+        self._applied.clear()
+
+    def grant(self, node: str, boot: str, now_ms: int) -> None:
+        """Write down a grant. The caller has checked that group 0 holds `boot` as living."""
+        self._holders[node] = _Holder(boot, now_ms + LEASE_MS)
+
+    def proven_dead(self, node: str, boot: str) -> None:
+        """The process `boot` is gone for certain, so it holds nothing."""
+        holder = self._holders.get(node)
+        if holder is not None and holder.boot == boot:
+            del self._holders[node]
+
+    def reported(self, node: str, boot: str, index: int) -> None:
+        """A node says up to where it has applied."""
+        key = (node, boot)
+        if index > self._applied.get(key, 0):
+            self._applied[key] = index
+            for other in [k for k in self._applied if k[0] == node and k[1] != boot]:
+                del self._applied[other]
+
+    def applied_by_all(self, now_ms: int) -> int | None:
+        """The highest index that every possible holder has applied; None without holders."""
+        lowest: int | None = None
+        for node, (boot, expiry_ms) in list(self._holders.items()):
+            if expiry_ms <= now_ms:
+                del self._holders[node]
+                continue
+            index = self._applied.get((node, boot), 0)
+            lowest = index if lowest is None else min(lowest, index)
+        return lowest
+
+    def holders(self) -> dict[str, str]:
+        """Who may hold a lease: node -> boot. Expired ones may still be listed."""
+        return {node: holder.boot for node, holder in self._holders.items()}

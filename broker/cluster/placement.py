@@ -1,0 +1,61 @@
+"""Where new queues go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+DEFAULT_REPLICAS = 3
+"""As RabbitMQ's quorum_cluster_size: more replicas cost more than they protect."""
+
+
+def quorum_members(
+    declaring: str,
+    running: Collection[str],
+    replicas_by_node: Mapping[str, int],
+    size: int = DEFAULT_REPLICAS,
+    *,
+    members: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Nodes that get a replica of a new quorum queue.
+
+    Args:
+        declaring: The node the client is connected to; gets one.
+        running: Nodes that are alive.
+        replicas_by_node: How many replicas each node has already.
+        size: Replicas wanted.
+        members: All nodes of the cluster; those that are down are taken last.
+
+    Returns:
+        Distinct nodes, `declaring` first, then those with the fewest replicas; fewer than `size`
+        if the cluster is smaller.
+
+    Source:
+        rabbit_queue_location.erl (3.13) select_members: the local node, then running before down
+        ones, then by replica count.
+    """
+    alive = set(running)
+    others = {*alive, *members} - {declaring}
+    ranked = sorted(
+        others, key=lambda node: (node not in alive, replicas_by_node.get(node, 0), node)
+    )
+    return (declaring, *ranked[: max(0, size - 1)])
+
+
+def leader(
+    strategy: str, declaring: str, members: Collection[str], queues_by_node: Mapping[str, int]
+) -> str:
+    """Which node leads (or is home of) a new queue.
+
+    Args:
+        strategy: "client-local" or "balanced" (x-queue-leader-locator); RabbitMQ's older
+            "least-leaders" and "random" mean "balanced", "min-masters" too.
+        declaring: The node the client is connected to.
+        members: Nodes that can; not empty.
+        queues_by_node: How many queues each node leads already.
+
+    Source:
+        rabbit_queue_location.erl (3.13): balanced takes the node with the fewest leaders.
+    """
+    if strategy == "client-local" and declaring in members:
+        return declaring
+    return min(members, key=lambda node: (queues_by_node.get(node, 0), node != declaring, node))
