@@ -8,6 +8,7 @@ from broker.amqp import spec
 from broker.amqp.frames import content_frames, encode_deliveries, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Delivery, Message
+from broker.metadata.arguments import type_name
 from broker.metadata.records import Queue
 from broker.ports import ConsumerSpec, GetResult
 from broker.session import reply_to
@@ -115,34 +116,19 @@ def _check_arguments(queue: Queue, arguments: dict[str, object]) -> int:
     where = quoted("queue", queue.name, queue.vhost)
     priority = arguments.get("x-priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
-        text = f"invalid arg 'x-priority' for {where}: {{unacceptable_type,{_kind(priority)}}}"
+        text = f"invalid arg 'x-priority' for {where}: {{unacceptable_type,{type_name(priority)}}}"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     failover = arguments.get("x-cancel-on-ha-failover", False)
     if not isinstance(failover, bool):
         text = (
             f"invalid arg 'x-cancel-on-ha-failover' for {where}: "
-            f"{{unacceptable_type,{_kind(failover)}}}"
+            f"{{unacceptable_type,{type_name(failover)}}}"
         )
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     if "x-stream-offset" in arguments:
         text = f"invalid arg 'x-stream-offset' for {where} of queue type rabbit_{queue.type}_queue"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     return int(priority)
-
-
-def _kind(value: object) -> str:
-    """The name Erlang's AMQP codec has for a field value's type."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, dict):
-        return "table"
-    return "longstr" if isinstance(value, (str, bytes)) else "void"
 
 
 def _consume_replies(channel: Channel, method: spec.BasicConsume) -> None:

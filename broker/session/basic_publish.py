@@ -20,6 +20,7 @@ from broker.amqp.content import PropertyFacts, decode_properties, with_propertie
 from broker.amqp.frames import content_frames, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Message
+from broker.metadata.arguments import type_name
 from broker.metadata.records import Queue
 from broker.session import reply_to
 from broker.session.channel import Channel
@@ -226,7 +227,13 @@ class Publisher:
         if properties.reply_to == reply_to.PSEUDO_QUEUE:
             properties.reply_to = self._reply_address(channel)
             changed = True
-        return (with_properties(message, properties) if changed else message), keys
+        if not changed:
+            return message, keys
+        try:
+            return with_properties(message, properties), keys
+        except (ValueError, TypeError, OverflowError) as error:
+            text = f"invalid message: {error}"
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text) from error
 
     def _reply_address(self, channel: Channel) -> str:
         facts = self._context.facts
@@ -252,9 +259,7 @@ def _routing_keys(name: str, value: object) -> list[str]:
         rabbit_basic.erl, header_routes.
     """
     if not isinstance(value, list):
-        kind = {bool: "bool", int: "long", dict: "table", type(None): "void"}.get(
-            type(value), "longstr"
-        )
+        kind = type_name(value)
         text = f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     return [item for item in value if isinstance(item, str)]

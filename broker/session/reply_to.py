@@ -1,10 +1,10 @@
 """Direct reply-to: addresses of channels that take replies without a queue.
 
 An address is `amq.rabbitmq.reply-to.TOKEN.KEY`. TOKEN is the base64 of `MAC | place`, the place
-being node, boot, connection, channel and key, so that any node can find the channel, and the MAC
-(HMAC-SHA256 with the cluster's secret, cut to 16 bytes) proves that a broker made it: a client
-can't aim replies at connections that did not ask for them. KEY is drawn for each consumer, so a
-late reply misses a channel number that was used again.
+being node, boot, connection and channel, so that any node can find the channel, and the MAC
+(HMAC-SHA256 of place and key with the cluster's secret, cut to 16 bytes) proves that a broker made
+it: a client can't aim replies at connections that did not ask for them. KEY is drawn for each
+consumer, so a late reply misses a channel number that was used again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 PSEUDO_QUEUE = "amq.rabbitmq.reply-to"
 PREFIX = PSEUDO_QUEUE + "."
 _MAC_BYTES = 16
-_PLACE_FIELDS = 5
+_PLACE_FIELDS = 4
 
 
 class ReplyAddress(NamedTuple):
@@ -31,14 +31,15 @@ class ReplyAddress(NamedTuple):
     key: str
 
 
-def _mac(secret: bytes, place: bytes) -> bytes:
-    return hmac.new(secret, place, hashlib.sha256).digest()[:_MAC_BYTES]
+def _mac(secret: bytes, place: bytes, key: str) -> bytes:
+    signed = place + b"\n" + key.encode("utf-8", "surrogateescape")
+    return hmac.new(secret, signed, hashlib.sha256).digest()[:_MAC_BYTES]
 
 
 def encode_address(address: ReplyAddress, secret: bytes) -> str:
     """Write an address as the reply_to property that the peer sees."""
-    place = "\n".join(str(part) for part in address).encode()
-    token = urlsafe_b64encode(_mac(secret, place) + place).decode().rstrip("=")
+    place = "\n".join(str(part) for part in address[:_PLACE_FIELDS]).encode()
+    token = urlsafe_b64encode(_mac(secret, place, address.key) + place).decode().rstrip("=")
     return f"{PREFIX}{token}.{address.key}"
 
 
@@ -52,9 +53,7 @@ def decode_address(routing_key: str, secret: bytes) -> ReplyAddress | None:
     except (binascii.Error, ValueError):
         return None
     place = raw[_MAC_BYTES:]
-    if not hmac.compare_digest(raw[:_MAC_BYTES], _mac(secret, place)):
+    if not hmac.compare_digest(raw[:_MAC_BYTES], _mac(secret, place, key)):
         return None
-    parts = place.decode().split("\n")
-    if len(parts) != _PLACE_FIELDS or parts[4] != key:
-        return None
-    return ReplyAddress(parts[0], parts[1], int(parts[2]), int(parts[3]), key)
+    node, boot, connection_id, channel = place.decode().split("\n")
+    return ReplyAddress(node, boot, int(connection_id), int(channel), key)

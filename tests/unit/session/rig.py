@@ -1,0 +1,325 @@
+"""A broker in miniature around sessions: the real metadata machine and the real queue machine.
+
+`World` carries out effects the moment they come, unless a test holds them (`world.is_held`).
+`Client` turns methods into commands and what the session writes into readable lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import defaultdict
+
+from broker.amqp import methods, spec
+from broker.amqp.assembler import Ack, Command, MethodCommand, Publish
+from broker.amqp.content import Properties, build_message, facts_of, raw_properties
+from broker.errors import AmqpError, Refusal, ReplyCode, quoted
+from broker.fifo.config import QueueConfig
+from broker.fifo.queue import Queue as Fifo
+from broker.message import Delivery, Message
+from broker.metadata import commands
+from broker.metadata.access import Access
+from broker.metadata.machine import MetadataMachine
+from broker.session import effects as asked
+from broker.session.effects import Effect
+from broker.session.facts import ConnectionFacts, Limits
+from broker.session.session import Session
+
+NODE, BOOT = "rabbit@a", "0123456789abcdef"
+
+
+class World:
+    """Group 0, queues, and the connections of one node."""
+
+    def __init__(self) -> None:
+        self.machine = MetadataMachine()
+        self.catalogue = self.machine.catalogue
+        self.access = Access(self.catalogue)
+        self.fifos: dict[int, Fifo] = {}
+        self.clients: dict[int, Client] = {}
+        self.index = 0
+        self.requests = 0
+        self.is_held = False
+        self.held: list[tuple[Client, Effect]] = []
+        self.refusing: set[int] = set()  # queues that reject what is published to them
+        self.log: list[Effect] = []
+        founder = commands.Bootstrap("c", "c", ((NODE, "a:1"), ("rabbit@b", "b:1")))
+        self.apply(founder)
+        self.apply(commands.BootNode(NODE, BOOT, "a:1"))
+        self.apply(commands.BootNode("rabbit@b", "f" * 16, "b:1"))
+
+    def apply(self, command: commands.AnyCommand) -> object:
+        self.index += 1
+        self.requests += 1
+        request = commands.encode_request(BOOT, self.requests, self.requests, command)
+        result = self.machine.apply(self.index, request)
+        changes = self.machine.take_changes()
+        for queue in changes.queues_added:
+            requeue = "original" if queue.type == "classic" else "tail"
+            self.fifos[queue.uid] = Fifo(QueueConfig(name=queue.name, requeue=requeue))
+        for queue in changes.queues_removed:
+            fifo = self.fifos.pop(queue.uid)
+            for consumer in list(fifo._roster):
+                number, channel = consumer.holder.rsplit("/", 2)[1:]
+                client = self.clients.get(int(number))
+                if client is not None:
+                    self.run(client, client.session.consumer_lost(int(channel), consumer.tag))
+        return result
+
+    def run(self, client: Client, effects: list[Effect]) -> None:
+        for effect in effects:
+            self.log.append(effect)
+            if self.is_held:
+                self.held.append((client, effect))
+            else:
+                self.carry_out(client, effect)
+        if not self.is_held:
+            self.pump()
+
+    def let_go(self, count: int = -1) -> None:
+        """Carry out held effects, the oldest `count` (all)."""
+        some = self.held[:count] if count >= 0 else self.held
+        self.held = self.held[len(some) :]
+        for client, effect in some:
+            self.carry_out(client, effect)
+        self.pump()
+
+    def pump(self) -> None:
+        for fifo in list(self.fifos.values()):
+            fifo.pump()
+            for (holder, tag), deliveries in fifo.take_effects().deliveries.items():
+                number, channel = holder.rsplit("/", 2)[1:]
+                client = self.clients.get(int(number))
+                if client is not None:
+                    client.session.deliver(int(channel), tag, deliveries)
+
+    def carry_out(self, client: Client, effect: Effect) -> None:
+        getattr(self, "_" + type(effect).__name__.lower())(client, effect)
+
+    def _done(self, client: Client, token: int, result: object) -> None:
+        self.run(client, client.session.complete(token, result, client.now_ms))
+
+    def _publishto(self, client: Client, effect: asked.PublishTo) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        session = client.session
+        is_refused = fifo is None or effect.queue.uid in self.refusing
+        if not is_refused:
+            fifo.enqueue(effect.messages)
+        if effect.seqnos is not None:
+            assert len(effect.seqnos) == len(effect.messages)
+            told = session.rejected if is_refused else session.confirmed
+            self.run(client, told(effect.channel, effect.seqnos))
+
+    def _settle(self, client: Client, effect: asked.Settle) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.settle(effect.holder, effect.tag, effect.numbers)
+
+    def _requeue(self, client: Client, effect: asked.Requeue) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.requeue(effect.holder, effect.tag, effect.numbers)
+
+    def _discard(self, client: Client, effect: asked.Discard) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.discard(effect.holder, effect.tag, effect.numbers)
+
+    def _setprefetch(self, client: Client, effect: asked.SetPrefetch) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.set_prefetch(effect.holder, effect.tag, effect.prefetch)
+
+    def _setactive(self, client: Client, effect: asked.SetActive) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.set_active(effect.holder, effect.tag, active=effect.active)
+
+    def _release(self, client: Client, effect: asked.Release) -> None:
+        for uid in effect.queue_uids:
+            if fifo := self.fifos.get(uid):
+                fifo.release(effect.holder)
+
+    def _consume(self, client: Client, effect: asked.Consume) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        if fifo is None:
+            self._done(client, effect.token, self.gone(effect.queue.name))
+            return
+        spec_ = effect.spec
+        result = fifo.checkout(
+            spec_.holder,
+            spec_.tag,
+            no_ack=spec_.no_ack,
+            exclusive=spec_.exclusive,
+            prefetch=spec_.prefetch,
+            priority=spec_.priority,
+        )
+        self._done(client, effect.token, result)
+
+    def _cancel(self, client: Client, effect: asked.Cancel) -> None:
+        if fifo := self.fifos.get(effect.queue_uid):
+            fifo.cancel(effect.holder, effect.tag)
+            self._done(client, effect.token, None)
+        else:
+            self._done(client, effect.token, self.gone("?"))
+
+    def gone(self, name: str) -> Refusal:
+        return Refusal(ReplyCode.NOT_FOUND, f"no {quoted('queue', name, '/')}")
+
+    def _get(self, client: Client, effect: asked.Get) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        result = (
+            fifo.get(effect.holder, no_ack=effect.no_ack) if fifo else self.gone(effect.queue.name)
+        )
+        self._done(client, effect.token, result)
+
+    def _purge(self, client: Client, effect: asked.Purge) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        self._done(client, effect.token, fifo.purge() if fifo else self.gone(effect.queue.name))
+
+    def _stat(self, client: Client, effect: asked.Stat) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        self._done(client, effect.token, fifo.stat() if fifo else self.gone(effect.queue.name))
+
+    def _deletequeue(self, client: Client, effect: asked.DeleteQueue) -> None:
+        fifo = self.fifos.get(effect.queue.uid)
+        result: object = 0
+        if fifo is not None:
+            stat = fifo.stat()
+            where = quoted("queue", effect.queue.name, "/")
+            result = stat.ready
+            if effect.if_unused and stat.consumers:
+                result = Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} in use")
+            elif effect.if_empty and stat.ready:
+                result = Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} not empty")
+            else:
+                self.apply(commands.DeleteQueue(effect.queue.uid))
+        self._done(client, effect.token, result)
+
+    def _propose(self, client: Client, effect: asked.Propose) -> None:
+        self._done(client, effect.token, self.apply(effect.command))
+
+    def _replyto(self, client: Client, effect: asked.ReplyTo) -> None:
+        other = self.clients.get(effect.connection_id)
+        if other is not None and (effect.node, effect.boot) == (NODE, BOOT):
+            other.session.deliver_reply(effect.channel, effect.key, effect.message)
+
+    def _closeconnection(self, client: Client, effect: asked.CloseConnection) -> None:
+        client.error = effect.error
+
+
+class Client:
+    """One connection of user guest (or another) to vhost "/"."""
+
+    def __init__(
+        self,
+        world: World,
+        connection_id: int = 1,
+        *,
+        user: str = "guest",
+        impersonator: bool = False,
+        limits: Limits | None = None,
+        cancel_notify: bool = True,
+    ) -> None:
+        self.world = world
+        self.now_ms = 0
+        self.error: AmqpError | None = None
+        names = (f"name{connection_id}-{n}" for n in itertools.count(1))
+        facts = ConnectionFacts(
+            node=NODE,
+            boot=BOOT,
+            connection_id=connection_id,
+            vhost="/",
+            user=user,
+            frame_max=131_072,
+            channel_max=2047,
+            consumer_cancel_notify=cancel_notify,
+            is_impersonator=impersonator,
+            reply_secret=b"secret",
+        )
+        self.session = Session(
+            facts,
+            world.catalogue,
+            world.access,
+            lambda: next(names),
+            lambda *_: (NODE, (NODE,)),
+            limits,
+        )
+        world.clients[connection_id] = self
+
+    def feed(self, *items: Command) -> list[str]:
+        """Handle one chunk and return what was written."""
+        self.world.run(self, self.session.handle(list(items), self.now_ms))
+        return self.take()
+
+    def call(self, *methods_: spec.Method, channel: int = 1) -> list[str]:
+        """Send methods in one chunk."""
+        return self.feed(*(command(method, channel) for method in methods_))
+
+    def open(self, channel: int = 1) -> Client:
+        assert self.call(spec.ChannelOpen(), channel=channel) == [f"{channel} channel.open-ok"]
+        return self
+
+    def take(self) -> list[str]:
+        self.session.flush()
+        data = b"".join(self.session.out)
+        self.session.out.clear()
+        return transcript(data)
+
+
+def command(method: spec.Method, channel: int = 1) -> Command:
+    if isinstance(method, spec.BasicAck):
+        return Ack(channel, method.delivery_tag, method.multiple)
+    return MethodCommand(channel, method)
+
+
+_MESSAGES: dict[object, Publish] = defaultdict()
+
+
+def publish(
+    routing_key: str = "q",
+    exchange: str = "",
+    body: bytes = b"x",
+    *,
+    channel: int = 1,
+    mandatory: bool = False,
+    immediate: bool = False,
+    **properties: object,
+) -> Publish:
+    message = build_message(
+        exchange, routing_key, Properties(**properties), body, channel=channel
+    )
+    return Publish(channel, mandatory, immediate, message, facts_of(raw_properties(message)))
+
+
+def transcript(data: bytes) -> list[str]:
+    """What was written, one line a method; contents as their body in quotes."""
+    lines: list[str] = []
+    position = 0
+    while position < len(data):
+        kind, channel, size = struct.unpack_from(">BHI", data, position)
+        payload = data[position + 7 : position + 7 + size]
+        assert data[position + 7 + size] == 0xCE
+        position += size + 8
+        if kind == 1:
+            lines.append(f"{channel} {show(methods.decode(payload))}")
+        elif kind == 3:
+            lines[-1] += f" {payload.decode(errors='replace')!r}"
+    return lines
+
+
+_NAMES = {
+    kind: "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__)[1:].replace(
+        "-", ".", 1
+    )
+    for kind in spec.METHODS.values()
+}
+
+
+def show(method: spec.Method) -> str:
+    words = [_NAMES[type(method)]]
+    for name in method.__struct_fields__:
+        value = getattr(method, name)
+        if value not in ("", 0, False, b"", {}):
+            words.append(f"{name}={value}" if value is not True else name)
+    return " ".join(words)
+
+
+def deliveries(*numbers: int, body: bytes = b"x", count: int = 0) -> list[Delivery]:
+    message: Message = build_message("", "q", Properties(), body)
+    return [Delivery(number, count, message) for number in numbers]
