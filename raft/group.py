@@ -1,0 +1,453 @@
+"""One group on this node: its core, its machine, and who waits for what.
+
+A `Group` is what the embedder holds. The host calls `collect`, `apply` and `synced`; everything
+else may be called by anyone on the loop. It decides nothing about consensus: that is the core.
+
+Invariants:
+
+1. Every proposal is answered once: with the machine's result when its entry (same index, same
+   term) is applied here, with `NotLeader` or `ProposalDropped` otherwise.
+2. The machine hears `role_changed(leader=True)` only after the first entry of this replica's own
+   term was applied, and `leader=False` before anything that follows the loss.
+3. The log is compacted only behind a durable snapshot (protocol.md P28).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from raft.core.membership import Change, ChangeKind
+from raft.core.messages import NORMAL, Entry, Message
+from raft.core.node import RaftNode
+from raft.core.ready import Ready, Refusal, Refused, Role, SoftState
+from raft.errors import ChangeRefused, GroupClosed, NotLeader, ProposalDropped, RaftError
+from raft.log_store import GroupLog
+from raft.ports import Machine
+from raft.settings import HostConfig
+
+Done = Callable[[object], None]
+
+
+class GroupStatus(NamedTuple):
+    """A group as listings show it.
+
+    Attributes:
+        group: Its id.
+        role: "leader", "follower", "candidate", "pre-candidate" or "stopped".
+        leader: Who leads, if known.
+        matches: Per member, the last index known durable there; empty unless leading.
+    """
+
+    group: int
+    role: str
+    leader: str | None
+    term: int
+    commit_index: int
+    applied_index: int
+    first_index: int
+    last_index: int
+    snapshot_index: int
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    is_quiet: bool
+    matches: dict[str, int]
+
+
+class _Read:
+    """A read that waits for its index."""
+
+    __slots__ = ("age_ticks", "done", "index")
+
+    def __init__(self, done: Done) -> None:
+        self.done = done
+        self.index: int | None = None
+        self.age_ticks = 0
+
+
+class _Transfer(NamedTuple):
+    """A hand-over that waits for its end."""
+
+    to: str
+    deadline_ticks: int
+    done: Done
+
+
+class Group:
+    """One replica, open on this node. Made by `RaftHost.open_group`.
+
+    Args:
+        node: The core.
+        log: Its durable state.
+        machine: What entries are applied to, already restored from the snapshot.
+        config: Limits.
+        wake: Tells the host that there is work.
+        on_leader_change: Told who leads when that changes, also on followers.
+    """
+
+    def __init__(
+        self,
+        node: RaftNode,
+        log: GroupLog,
+        machine: Machine,
+        config: HostConfig,
+        wake: Callable[[Group], None],
+        on_leader_change: Callable[[str | None], None] | None = None,
+    ) -> None:
+        self.id = log.group
+        self.node = node
+        self.error: BaseException | None = None
+        self.is_closed = False
+        # Number of the newest Ready that waits for a sync; 0 when none does.
+        self.unsynced = 0
+        self._log = log
+        self._machine = machine
+        self._config = config
+        self._wake = wake
+        self._on_leader_change = on_leader_change
+        self._soft = SoftState(Role.FOLLOWER, None, node.term)
+        self._announced_term: int | None = None
+        self._pending: dict[int, tuple[int, Done]] = {}
+        self._reads: dict[int, _Read] = {}
+        self._next_context = 1
+        self._transfer: _Transfer | None = None
+        self._ticks = 0
+        self._snapshot_index = log.saved.snapshot_index
+
+    # -- what anyone may read -----------------------------------------------------------------
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this node knows."""
+        return self.node.leader
+
+    @property
+    def is_leader(self) -> bool:
+        """True when this replica leads."""
+        return self.node.is_leader
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.node.term
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Members whose votes and copies count."""
+        return self.node.configuration.voters
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """Members that only receive."""
+        return self.node.configuration.learners
+
+    @property
+    def has_waiters(self) -> bool:
+        """True while something waits for ticks."""
+        return bool(self._reads) or self._transfer is not None
+
+    def status(self) -> GroupStatus:
+        """The group as listings show it."""
+        node, configuration = self.node, self.node.configuration
+        is_running = self.error is None and not self.is_closed
+        return GroupStatus(
+            group=self.id,
+            role=node.role.value if is_running else "stopped",
+            leader=node.leader,
+            term=node.term,
+            commit_index=node.commit_index,
+            applied_index=node.applied_index,
+            first_index=node.first_index,
+            last_index=node.last_index,
+            snapshot_index=self._snapshot_index,
+            voters=configuration.voters,
+            learners=configuration.learners,
+            is_quiet=node.is_quiet,
+            matches=node.matches(),
+        )
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def propose_nowait(self, data: bytes, done: Done) -> None:
+        """Propose an entry.
+
+        Args:
+            data: Not empty.
+            done: Called once: with the machine's result, or with a `NotLeader`,
+                `ProposalDropped` or `GroupClosed` instance, then possibly before this returns.
+        """
+        self._submit(lambda: self.node.propose(data), done)
+
+    def propose(self, data: bytes) -> asyncio.Future[object]:
+        """Propose an entry; the future gives the machine's result on this node.
+
+        Raises (through the future):
+            NotLeader: This replica does not lead; the error names who does.
+            ProposalDropped: It was not taken, or leadership was lost and its fate is unknown.
+            GroupClosed: The group was closed here.
+        """
+        return self._future(lambda done: self.propose_nowait(data, done))
+
+    def add_learner(self, node: str) -> asyncio.Future[object]:
+        """Add a member that only receives (or demote a voter); done when committed."""
+        return self._change("learner", node)
+
+    def promote(self, node: str) -> asyncio.Future[object]:
+        """Make a learner that has caught up a voter; done when committed."""
+        return self._change("voter", node)
+
+    def remove(self, node: str) -> asyncio.Future[object]:
+        """Remove a member; done when committed."""
+        return self._change("remove", node)
+
+    def read_barrier(self) -> asyncio.Future[object]:
+        """Done when this replica has applied everything committed before the call.
+
+        Asks again when nothing is heard; fails with `NotLeader` after `read_ticks_max`.
+        """
+        return self._future(self._begin_read)
+
+    def transfer(self, to: str) -> asyncio.Future[object]:
+        """Hand leadership to a voter; done when it leads, `ChangeRefused` if it does not soon."""
+        return self._future(lambda done: self._begin_transfer(to, done))
+
+    # -- what the host calls ------------------------------------------------------------------
+
+    def collect(self) -> Ready | None:
+        """Take the core's output and write its durable part into the journal's turn."""
+        if not self.node.has_ready():
+            return None
+        ready = self.node.ready()
+        self._log.save(ready)
+        return ready
+
+    def apply(self, ready: Ready) -> None:
+        """Apply a saved Ready, answer who waited, and tell the core."""
+        soft = ready.soft_state
+        if soft is not None:
+            self._step_down_before(soft)
+            self._soft = soft
+        if ready.snapshot is not None:
+            meta = ready.snapshot.meta
+            self._machine.restore(meta.index, ready.snapshot.parts)
+            self._snapshot_index = meta.index
+        for entry in ready.committed:
+            self._apply_entry(entry)
+            if self.is_closed:
+                return
+        self.node.advance(ready)
+        if soft is not None:
+            self._settle_role(soft)
+        for state in ready.read_states:
+            read = self._reads.get(state.context)
+            if read is not None:
+                read.index = state.index
+        if self._reads:
+            self._finish_reads()
+        self._maybe_take_snapshot()
+
+    def synced(self, number: int) -> None:
+        """Everything up to Ready `number` is durable."""
+        if self.unsynced == number:
+            self.unsynced = 0
+        self.node.synced(number)
+
+    def step(self, message: Message) -> None:
+        """Give the core a message."""
+        self.node.step(message)
+
+    def tick(self) -> None:
+        """Let one tick pass, for the core and for those who wait."""
+        self._ticks += 1
+        self.node.tick()
+        if self._reads:
+            self._age_reads()
+        transfer = self._transfer
+        if transfer is not None and self._ticks >= transfer.deadline_ticks:
+            self._end_transfer(ChangeRefused(f"{transfer.to} did not take over in time"))
+
+    def stop(self, error: RaftError) -> None:
+        """Answer everyone who waits, and do nothing more."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._log.snapshots.stop()
+        self._drop_pending(lambda _: True, error)
+        reads, self._reads = self._reads, {}
+        for read in reads.values():
+            read.done(error)
+        self._end_transfer(error)
+        if self._announced_term is not None:
+            self._announced_term = None
+            self._machine.role_changed(leader=False, term=self.node.term)
+
+    # -- proposals ----------------------------------------------------------------------------
+
+    def _future(self, begin: Callable[[Done], None]) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def done(result: object) -> None:
+            if future.done():
+                return
+            if isinstance(result, RaftError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        begin(done)
+        return future
+
+    def _submit(self, submit: Callable[[], int | Refused], done: Done) -> None:
+        if self.is_closed:
+            done(GroupClosed(f"group {self.id} is closed"))
+            return
+        index = submit()
+        if isinstance(index, Refused):
+            done(_error(index))
+            return
+        self._pending[index] = (self.node.term, done)
+        self._wake(self)
+
+    def _change(self, kind: ChangeKind, node: str) -> asyncio.Future[object]:
+        return self._future(
+            lambda done: self._submit(lambda: self.node.propose_change(Change(kind, node)), done)
+        )
+
+    def _apply_entry(self, entry: Entry) -> None:
+        result: object = None
+        if entry.kind == NORMAL:
+            result = self._machine.apply(entry.index, entry.data)
+        if self._announced_term is None and self._is_own_first(entry):
+            self._announced_term = entry.term
+            self._machine.role_changed(leader=True, term=entry.term)
+        waiting = self._pending.pop(entry.index, None)
+        if waiting is not None:
+            term, done = waiting
+            if term == entry.term:
+                done(result)
+            else:
+                done(ProposalDropped(f"entry {entry.index} of term {term} was overwritten"))
+
+    def _is_own_first(self, entry: Entry) -> bool:
+        return self._soft.role is Role.LEADER and self._soft.term == entry.term
+
+    def _step_down_before(self, soft: SoftState) -> None:
+        announced = self._announced_term
+        if announced is not None and (soft.role is not Role.LEADER or soft.term != announced):
+            self._announced_term = None
+            self._machine.role_changed(leader=False, term=soft.term)
+
+    def _settle_role(self, soft: SoftState) -> None:
+        is_leader = soft.role is Role.LEADER
+        self._drop_pending(
+            lambda term: not is_leader or term != soft.term,
+            ProposalDropped("leadership was lost before the entry was committed"),
+        )
+        transfer = self._transfer
+        if transfer is not None and soft.leader == transfer.to:
+            self._end_transfer(None)
+        if self._on_leader_change is not None:
+            self._on_leader_change(soft.leader)
+
+    def _drop_pending(self, is_lost: Callable[[int], bool], error: RaftError) -> None:
+        lost = [index for index, (term, _) in self._pending.items() if is_lost(term)]
+        for index in lost:
+            _, done = self._pending.pop(index)
+            done(error)
+
+    # -- reads and transfers ------------------------------------------------------------------
+
+    def _begin_read(self, done: Done) -> None:
+        if self.is_closed:
+            done(GroupClosed(f"group {self.id} is closed"))
+            return
+        context, self._next_context = self._next_context, self._next_context + 1
+        self._reads[context] = _Read(done)
+        self.node.read_index(context)  # refused without a leader: asked again with the ticks
+        self._wake(self)
+
+    def _finish_reads(self) -> None:
+        applied = self.node.applied_index
+        ready = [c for c, r in self._reads.items() if r.index is not None and r.index <= applied]
+        for context in ready:
+            self._reads.pop(context).done(None)
+
+    def _age_reads(self) -> None:
+        expired = []
+        for context, read in self._reads.items():
+            read.age_ticks += 1
+            if read.age_ticks >= self._config.read_ticks_max:
+                expired.append(context)
+            elif read.index is None and read.age_ticks % self._config.read_retry_ticks == 0:
+                self.node.read_index(context)
+        for context in expired:
+            self._reads.pop(context).done(NotLeader(self.node.leader))
+
+    def _begin_transfer(self, to: str, done: Done) -> None:
+        if self.is_closed:
+            done(GroupClosed(f"group {self.id} is closed"))
+            return
+        if self.is_leader and to == self.node.state.name:
+            done(None)
+            return
+        refused = self.node.transfer_leadership(to)
+        if refused is not None:
+            done(_change_error(refused))
+            return
+        self._end_transfer(ChangeRefused("another transfer was asked for"))
+        self._transfer = _Transfer(to, self._ticks + self._config.transfer_ticks_max, done)
+        self._wake(self)
+
+    def _end_transfer(self, result: object) -> None:
+        transfer, self._transfer = self._transfer, None
+        if transfer is not None:
+            transfer.done(result)
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def _maybe_take_snapshot(self) -> None:
+        log, config = self._log, self._config
+        applied = self.node.applied_index
+        entries = applied - self._snapshot_index
+        if entries <= 0 or log.snapshots.is_writing:
+            return
+        current = log.snapshots.current
+        # A snapshot costs as much as the state is large, so the log may grow as large first:
+        # then no more than half of what is written is snapshots.
+        last_bytes = 0 if current is None else current.size_bytes
+        is_due = log.log_bytes >= max(config.snapshot_log_bytes, last_bytes) or (
+            entries >= config.snapshot_entries and log.log_bytes >= last_bytes // 4
+        )
+        if not is_due:
+            return
+        parts = self._machine.snapshot()
+        trailing_bytes = config.trailing_bytes_max * entries // max(1, log.log_bytes)
+        keep = min(config.trailing_entries, trailing_bytes)
+        self._snapshot_index = applied
+        log.log_bytes = 0
+        log.snapshots.write(
+            self.node.snapshot_meta(applied), parts, lambda: self._compact(applied, keep)
+        )
+
+    def _compact(self, snapshot_index: int, keep: int) -> None:
+        if self.is_closed:
+            return
+        index = snapshot_index - keep
+        if index >= self.node.first_index:
+            self.node.compact(index)
+            self._log.compact(index)
+
+
+def _error(refused: Refused) -> RaftError:
+    if refused.reason is Refusal.NOT_LEADER:
+        return NotLeader(refused.leader)
+    if refused.reason in (Refusal.OVERLOADED, Refusal.TRANSFERRING):
+        return ProposalDropped(refused.text or refused.reason.value)
+    return _change_error(refused)
+
+
+def _change_error(refused: Refused) -> RaftError:
+    if refused.reason is Refusal.NOT_LEADER:
+        return NotLeader(refused.leader)
+    return ChangeRefused(refused.text or refused.reason.value)

@@ -1,0 +1,351 @@
+"""All Raft groups of this node: one turn steps every group with work, saves once, sends, applies.
+
+Groups share the journal's syncs, the links' payloads and one timer. In each turn of the event
+loop that has work:
+
+1. every active group's Ready is collected, and its durable part put into the journal: one atomic
+   batch, one sync, however many groups;
+2. what promises nothing about this disk (a leader's appends, heartbeats) leaves at once;
+3. committed entries are applied, proposers answered;
+4. when the sync is done, what promises durability leaves, and the cores are told.
+
+A failed sync runs no callback, so nothing of step 4 ever happens then. Quiet groups are not
+ticked, and without an awake group there is no timer at all. A late timer is one tick, never
+several: a stalled loop must not make followers believe that their leader was silent.
+
+A message for a group that is not open here is counted and reported, never answered, and never
+makes a group: a deleted queue's replica must stay deleted.
+
+Source:
+    dragonboat's `engine.processSteps`: step, save together, send, apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from raft.core.messages import Append, Configuration, InstallSnapshot, Message
+from raft.core.node import NodeConfig, RaftNode
+from raft.core.ready import Ready
+from raft.errors import GroupClosed
+from raft.group import Group
+from raft.log_store import LogStore
+from raft.ports import Clock, Journal, Machine, Rng, Transport
+from raft.settings import HostConfig
+from raft.wire import convert
+
+_BULK = frozenset((Append, InstallSnapshot))
+
+_log = logging.getLogger(__name__)
+
+
+class RaftHost:
+    """The groups of one node. Lives on the running event loop.
+
+    Args:
+        name: This node.
+        journal: Where everything durable goes.
+        transport: How payloads reach other nodes.
+        clock: For lateness of the timer.
+        rng: For election timeouts.
+        config: Limits.
+        on_unknown_group: Told (node, group) of messages for groups that are not open here.
+        on_group_failed: Told of a group that stopped because of a bug or damaged data.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        transport: Transport,
+        clock: Clock,
+        rng: Rng,
+        *,
+        config: HostConfig | None = None,
+        on_unknown_group: Callable[[str, int], None] | None = None,
+        on_group_failed: Callable[[int, BaseException], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.unknown_group_count = 0
+        self.damaged_payload_count = 0
+        self.late_tick_count = 0
+        self._config = config if config is not None else HostConfig()
+        self._journal = journal
+        self._transport = transport
+        self._clock = clock
+        self._rng = rng
+        self._on_unknown_group = on_unknown_group
+        self._on_group_failed = on_group_failed
+        self._loop = asyncio.get_running_loop()
+        self._store = LogStore(journal)
+        self._groups: dict[int, Group] = {}
+        self._suspected: set[str] = set()
+        # Insertion-ordered sets: the order of work must not depend on hashes.
+        self._dirty: dict[Group, None] = {}
+        self._awake: dict[Group, None] = {}
+        self._is_turn_due = False
+        self._is_closed = False
+        self._is_ticking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_tick_ms = 0
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def groups_on_disk(self) -> list[int]:
+        """Groups that have data here, open or not: what a start must open or erase."""
+        return self._store.groups()
+
+    def group(self, group: int) -> Group | None:
+        """An open group."""
+        return self._groups.get(group)
+
+    def groups(self) -> list[Group]:
+        """All open groups."""
+        return list(self._groups.values())
+
+    def open_group(
+        self,
+        group: int,
+        initial_voters: Iterable[str] | None,
+        machine: Machine,
+        *,
+        campaign_at_once: bool = False,
+        on_leader_change: Callable[[str | None], None] | None = None,
+    ) -> Group:
+        """Open a group: recover it from disk, or create it.
+
+        Args:
+            group: Its id, never used for another group before.
+            initial_voters: The first members of a new group, the same on each of them; None
+                recovers, or waits for a leader that adds this node. Ignored when the group is
+                on disk.
+            machine: A fresh machine; it is restored from the snapshot, if there is one.
+            campaign_at_once: Become leader without waiting (protocol.md P31).
+            on_leader_change: Told who leads when that changes.
+
+        Raises:
+            LogCorrupt: If its data is damaged. The replica must then be erased and added again
+                as a learner.
+            ValueError: If it is open already.
+        """
+        if group in self._groups:
+            raise ValueError(f"group {group} is open already")
+        log = self._store.open(group, Configuration(tuple(sorted(initial_voters or ()))))
+        node = RaftNode(
+            NodeConfig(group, self.name, election_ticks=self._config.election_ticks),
+            log.saved,
+            log,
+            self._rng,
+        )
+        if log.saved.snapshot_index:
+            machine.restore(log.saved.snapshot_index, log.snapshots.read())
+        opened = Group(node, log, machine, self._config, self._mark, on_leader_change)
+        self._groups[group] = opened
+        for suspect in self._suspected:
+            node.peer_suspected(suspect)
+        if campaign_at_once:
+            node.campaign()
+        self._mark(opened)
+        return opened
+
+    def close_group(self, group: int, *, erase: bool) -> None:
+        """Close a group; who waits for it gets `GroupClosed`.
+
+        Args:
+            group: Its id; one that is not open may still be erased.
+            erase: Remove its data too, for a queue that was deleted.
+        """
+        closing = self._groups.pop(group, None)
+        if closing is not None:
+            self._dirty.pop(closing, None)
+            self._awake.pop(closing, None)
+            closing.stop(GroupClosed(f"group {group} was closed"))
+        if erase:
+            self._store.erase(group)
+
+    def close(self) -> None:
+        """Close all groups; nothing is sent or written any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for group in list(self._groups):
+            self.close_group(group, erase=False)
+
+    # -- from other nodes ---------------------------------------------------------------------
+
+    def receive(self, node: str, payload: bytes) -> None:
+        """Take a payload that came from a node; a damaged one is counted and dropped."""
+        if self._is_closed:
+            return
+        try:
+            messages = convert.decode(payload, sender=node, to=self.name)
+        except convert.PayloadDamaged as error:
+            self.damaged_payload_count += 1
+            _log.warning("raft.payload_damaged", extra={"node": node, "error": str(error)})
+            return
+        unknown: dict[int, None] = {}
+        for message in messages:
+            group = self._groups.get(message.group)
+            if group is None:
+                unknown[message.group] = None
+            else:
+                self._guarded(group, partial(group.step, message))
+        for missing in unknown:
+            self.unknown_group_count += 1
+            if self._on_unknown_group is not None:
+                self._on_unknown_group(node, missing)
+
+    def peer_up(self, node: str) -> None:
+        """A node can be reached (again)."""
+        self._suspected.discard(node)
+        for group in self.groups():
+            self._guarded(group, partial(group.node.peer_back, node), only_member=node)
+
+    def peer_restarted(self, node: str) -> None:
+        """A node came back with another boot id: what it had not synced is gone."""
+        self.peer_up(node)
+
+    def peer_suspected(self, node: str) -> None:
+        """The failure detector gave up on a node: wake what it led (protocol.md P7)."""
+        self._suspected.add(node)
+        for group in self.groups():
+            self._guarded(group, partial(group.node.peer_suspected, node), only_member=node)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def _guarded(
+        self, group: Group, do: Callable[[], None], *, only_member: str | None = None
+    ) -> None:
+        if group.error is not None:
+            return
+        if only_member is not None and only_member not in group.node.configuration.members:
+            return
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+            self._fail(group, error)
+            return
+        self._mark(group)
+
+    def _mark(self, group: Group) -> None:
+        """There may be work for a group: look at it at the end of this turn."""
+        if group.is_closed or self._is_closed:
+            return
+        self._dirty[group] = None
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+        if not group.node.is_quiet or group.has_waiters:
+            self._awake[group] = None
+            if self._timer is None and not self._is_ticking:
+                # Hosts woken by one event must not tick in step, or their votes split.
+                self._start_timer(self._rng.random())
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        groups, self._dirty = self._dirty, {}
+        work: list[tuple[Group, Ready]] = []
+        for group in groups:
+            ready = self._collect(group)
+            if ready is not None:
+                work.append((group, ready))
+        if not work:
+            return
+        messages: list[Message] = []
+        awaited: list[tuple[Group, Ready]] = []
+        for group, ready in work:
+            messages += ready.messages_now
+            if ready.must_sync or group.unsynced:
+                group.unsynced = ready.number
+                awaited.append((group, ready))
+            else:
+                messages += ready.messages_after_sync
+        self._send(messages)
+        if awaited:
+            self._journal.when_synced(lambda: self._synced(awaited))
+        for group, ready in work:
+            self._apply(group, ready)
+
+    def _collect(self, group: Group) -> Ready | None:
+        if group.is_closed:
+            return None
+        try:
+            return group.collect()
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+            self._fail(group, error)
+            return None
+
+    def _apply(self, group: Group, ready: Ready) -> None:
+        if group.is_closed:
+            return
+        try:
+            group.apply(ready)
+            if group.is_closed:
+                return
+            if not group.unsynced:
+                group.synced(ready.number)
+            has_more = group.node.has_ready()
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+            self._fail(group, error)
+            return
+        if has_more:
+            self._mark(group)
+
+    def _synced(self, awaited: list[tuple[Group, Ready]]) -> None:
+        if self._is_closed:
+            return
+        messages: list[Message] = []
+        for group, ready in awaited:
+            if not group.is_closed:
+                messages += ready.messages_after_sync
+                self._guarded(group, partial(group.synced, ready.number))
+        self._send(messages)
+
+    def _send(self, messages: list[Message]) -> None:
+        control: dict[str, list[Message]] = {}
+        data: dict[str, list[Message]] = {}
+        for message in messages:
+            stream = data if type(message) in _BULK else control
+            stream.setdefault(message.to, []).append(message)
+        for to, some in control.items():
+            for payload in convert.encode(self.name, to, some):
+                self._transport.send_control(to, payload)
+        for to, some in data.items():
+            for payload in convert.encode(self.name, to, some):
+                self._transport.send_data(to, payload)
+
+    def _fail(self, group: Group, error: Exception) -> None:
+        """Stop a group and keep the evidence: its data stays, it answers nothing more."""
+        _log.critical(
+            "raft.group_failed", extra={"group": group.id, "error": repr(error)}, exc_info=error
+        )
+        group.error = error
+        self._dirty.pop(group, None)
+        self._awake.pop(group, None)
+        group.stop(GroupClosed(f"group {group.id} failed: {error}"))
+        if self._on_group_failed is not None:
+            self._on_group_failed(group.id, error)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _start_timer(self, part_of_tick: float = 1.0) -> None:
+        self._last_tick_ms = self._clock.monotonic_ms()
+        self._timer = self._loop.call_later(self._config.tick_ms * part_of_tick / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._is_ticking = True
+        if self._clock.monotonic_ms() - self._last_tick_ms > 2 * self._config.tick_ms:
+            self.late_tick_count += 1
+        for group in list(self._awake):
+            if group.node.is_quiet and not group.has_waiters:
+                del self._awake[group]
+            else:
+                self._guarded(group, group.tick)
+        self._is_ticking = False
+        if self._awake and not self._is_closed:
+            self._start_timer()
