@@ -26,6 +26,7 @@ from typing import Final
 import msgspec
 
 from broker.amqp import fields
+from broker.amqp.frames import FRAME, FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 
@@ -36,11 +37,9 @@ PERSISTENT: Final = 2
 HEADER_FIXED_SIZE: Final = 12
 """Bytes of a content header before `flags`."""
 
-_FRAME: Final = struct.Struct(">BHI")
 _FIXED: Final = struct.Struct(">HHQ")
 _CLASS_BASIC: Final = 60
 _FLAGS_UNDEFINED: Final = 0b11
-_FRAME_OVERHEAD: Final = 8
 
 _ORDER: Final = (
     ("content_type", 1 << 15, "shortstr"),
@@ -178,7 +177,7 @@ def _broken(why: str) -> AmqpError:
 
 def raw_properties(message: Message) -> bytes:
     """The bytes `facts_of` takes, cut from a message's content."""
-    return message.content[_FRAME.size + HEADER_FIXED_SIZE : _FRAME.size + message.header_size]
+    return message.content[FRAME.size + HEADER_FIXED_SIZE : FRAME.size + message.header_size]
 
 
 def decode_properties(message: Message) -> Properties:
@@ -226,7 +225,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 def _header_frame(channel: int, body_size: int, raw: bytes) -> bytes:
     return (
-        _FRAME.pack(2, channel, HEADER_FIXED_SIZE + len(raw))
+        FRAME.pack(FRAME_HEADER, channel, HEADER_FIXED_SIZE + len(raw))
         + _FIXED.pack(_CLASS_BASIC, 0, body_size)
         + raw
         + b"\xce"
@@ -242,7 +241,7 @@ def with_properties(message: Message, properties: Properties) -> Message:
         OverflowError: As `encode_properties`.
     """
     raw = encode_properties(properties)
-    bodies = message.content[_FRAME_OVERHEAD + message.header_size :]
+    bodies = message.content[FRAME_OVERHEAD + message.header_size :]
     return Message(
         message.exchange,
         message.routing_key,
@@ -280,10 +279,10 @@ def build_message(
     """
     raw = encode_properties(properties)
     parts = [_header_frame(channel, len(body), raw)]
-    room = frame_max - _FRAME_OVERHEAD
+    room = frame_max - FRAME_OVERHEAD
     for start in range(0, len(body), room):
         piece = body[start : start + room]
-        parts += (_FRAME.pack(3, channel, len(piece)), piece, b"\xce")
+        parts += (FRAME.pack(FRAME_BODY, channel, len(piece)), piece, b"\xce")
     return Message(
         exchange,
         routing_key,
@@ -293,15 +292,3 @@ def build_message(
         len(body),
         properties.delivery_mode == PERSISTENT,
     )
-
-
-def body_of(message: Message) -> bytes:
-    """The body of a message without its frames."""
-    content = message.content
-    pos = _FRAME_OVERHEAD + message.header_size
-    parts = []
-    while pos < len(content):
-        size = _FRAME.unpack_from(content, pos)[2]
-        parts.append(content[pos + _FRAME.size : pos + _FRAME.size + size])
-        pos += size + _FRAME_OVERHEAD
-    return b"".join(parts)

@@ -1,0 +1,455 @@
+"""Bytes to commands, the broker's hottest loop. Never raises, waits or allocates ahead.
+
+A chunk is walked once. What most chunks hold is recognised in one step each:
+
+1. *The same publish again*: method frame, header frame and body frame header are byte for byte
+   those of the publish before, so one comparison stands for all parsing.
+2. *A publish whose three frames lie complete in the chunk*: its method and properties are looked up
+   by their raw bytes, in bounded caches that hold only what was checked.
+3. *basic.ack*: one unpack.
+
+In 1 and 2 the content is one slice of the chunk. Everything else, and everything that these steps
+do not like, goes the general way, which alone decides what is an error; so the fast steps cannot
+change a meaning, and a property test holds both ways equal for any splitting of the bytes.
+
+    state of a channel         method frame             header frame         body frame
+    (none)                     command; publish opens   505                  505
+    content header awaited     505 (close-ok: abandon)  basic, weight 0: on  505
+    content body awaited       505 (close-ok: abandon)  505                  count down to (none)
+
+channel.close-ok abandons a content: the client may have been told to close in the middle of it.
+
+Invariants: 1. Bytes are buffered only after they have come: an unfinished frame (at most frame_max,
+in pieces) and unfinished contents (`partial_bytes`, at most max_message_size a channel). 2. After a
+hard Fault nothing comes out but connection.close and close-ok; after one that lost the frame
+boundaries, nothing at all. 3. A message over max_message_size is refused at its header and its
+bodies are dropped as they come.
+
+Called by `connection`, once a chunk.
+
+Source: rabbit_reader.erl (frame errors and their texts), rabbit_command_assembler.erl (505 cases),
+rabbit_basic.erl (message size).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from broker.amqp import methods, spec
+from broker.amqp.commands import Ack, Command, Fault, MethodCommand, Publish
+from broker.amqp.content import PropertyFacts, facts_of
+from broker.amqp.frames import (
+    FRAME,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
+from broker.amqp.partial import CONTENT, PUBLISH_IDS, Partial, Route, route_of
+from broker.errors import AmqpError, ReplyCode
+from broker.message import Message
+
+_SNIPPET: Final = 16
+
+_START: Final = struct.Struct(">BHII")
+_ACK_REST: Final = struct.Struct(">QBB")
+_HEADER: Final = struct.Struct(">BHIHHQ")
+_BASIC: Final = 60
+_PUBLISH: Final = 60 << 16 | 40
+_ACK: Final = 60 << 16 | 80
+_ACK_SIZE: Final = 13
+_CHANNEL_CLOSE_OK: Final = (20 << 16 | 41).to_bytes(4, "big")
+
+
+class _Repeat(msgspec.Struct, frozen=True, gc=False):
+    """All about the last publish that the next may share."""
+
+    prefix: bytes  # method frame, header frame, body frame header; empty: none
+    method_size: int
+    total_size: int
+    channel: int
+    route: Route
+    facts: PropertyFacts
+    header_size: int
+    body_size: int
+
+
+_NO_REPEAT: Final = _Repeat(b"", 0, 0, 0, Route("", "", False, False), PropertyFacts(), 0, 0)
+
+
+class _Hard(Exception):
+    """A hard fault on its way to `feed`.
+
+    Attributes:
+        channel: Channel of the frame at fault.
+        error: What the peer is told.
+        next_frame: Where the frame after it starts; None when the frame boundaries are lost.
+    """
+
+    def __init__(self, channel: int, error: AmqpError, next_frame: int | None) -> None:
+        super().__init__(channel, error)
+        self.channel = channel
+        self.error = error
+        self.next_frame = next_frame
+
+
+class Assembler:
+    """Turns one connection's bytes into commands.
+
+    Args:
+        frame_max: Largest payload accepted is this many bytes (RabbitMQ's limit plus its 8 bytes
+            of leniency). Negotiated later; may be set at any frame boundary.
+        channel_max: Highest channel number; negotiated later.
+        max_message_size: Largest body in bytes.
+    """
+
+    __slots__ = (
+        "_body_size",
+        "_buffered",
+        "_facts",
+        "_is_lost",
+        "_is_refusing",
+        "_needed",
+        "_partials",
+        "_pieces",
+        "_repeat",
+        "_single_max",
+        "channel_max",
+        "frame_max",
+        "max_message_size",
+        "partial_bytes",
+    )
+
+    def __init__(self, *, frame_max: int, channel_max: int, max_message_size: int) -> None:
+        self.channel_max = channel_max
+        self.max_message_size = max_message_size
+        self.partial_bytes = 0
+        self._pieces: list[bytes] = []
+        self._buffered = 0
+        self._needed = 0
+        self._partials: dict[int, Partial] = {}
+        self._repeat = _NO_REPEAT
+        self._facts = PropertyFacts()
+        self._body_size = 0
+        self._is_refusing = False  # a hard fault was found or sent
+        self._is_lost = False  # the frame boundaries are lost
+        self.set_limits(frame_max=frame_max, channel_max=channel_max)
+
+    def set_limits(self, *, frame_max: int, channel_max: int) -> None:
+        """Take the negotiated limits, at a frame boundary."""
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self._single_max = min(frame_max, self.max_message_size)
+
+    def refuse(self) -> None:
+        """From now on only connection.close and close-ok come out: we have sent a close."""
+        self._is_refusing = True
+        self._drop_partials()
+
+    def feed(self, data: bytes) -> list[Command]:
+        """Parse a chunk.
+
+        Args:
+            data: What the socket gave, cut anywhere.
+
+        Returns:
+            The commands it completed, in order. At most one hard Fault, and then as the last.
+        """
+        out: list[Command] = []
+        if self._pieces:
+            self._pieces.append(data)
+            self._buffered += len(data)
+            if self._buffered < self._needed:
+                return out
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        if self._is_lost:
+            return out
+        try:
+            rest = self._refused(data, out) if self._is_refusing else self._walk(data, out)
+        except _Hard as fault:
+            out.append(Fault(fault.channel, fault.error))
+            self.refuse()
+            if fault.next_frame is None:
+                self._is_lost = True
+                return out
+            rest = self._refused(data, out, fault.next_frame)
+        if rest < len(data):
+            self._keep(data, rest)
+        return out
+
+    def _walk(self, data: bytes, out: list[Command]) -> int:
+        """Parse whole frames; returns where the first incomplete one starts."""
+        pos, size_of_chunk = 0, len(data)
+        partials, frame_max = self._partials, self.frame_max
+        unpack, unpack_ack, append = _START.unpack_from, _ACK_REST.unpack_from, out.append
+        repeat = self._repeat
+        while True:
+            if repeat.prefix and data.startswith(repeat.prefix, pos):
+                pos = self._same_again(data, pos, repeat, out)
+            if pos + _START.size > size_of_chunk:
+                break
+            kind, channel, size, ids = unpack(data, pos)
+            end = pos + size + FRAME_OVERHEAD
+            if kind == FRAME_METHOD and channel not in partials and size <= frame_max:
+                if ids == _PUBLISH:
+                    after = self._publish_at_once(data, pos, end, channel, out)
+                    if after:
+                        pos = after
+                        repeat = self._repeat
+                        continue
+                elif ids == _ACK and size == _ACK_SIZE and end <= size_of_chunk:
+                    tag, bits, octet = unpack_ack(data, pos + _START.size)
+                    if octet == FRAME_END and 0 < channel <= self.channel_max:
+                        append(Ack(channel, tag, bits & 1 == 1))
+                        pos = end
+                        continue
+            if size > frame_max or end <= size_of_chunk:
+                pos = self._general(data, pos, out)
+                repeat = self._repeat
+                continue
+            return pos
+        return self._tail(data, pos, out)
+
+    def _same_again(self, data: bytes, pos: int, repeat: _Repeat, out: list[Command]) -> int:
+        """Take publishes that repeat the last one; returns where something else starts."""
+        prefix, total, method_size = repeat.prefix, repeat.total_size, repeat.method_size
+        channel, facts, route = repeat.channel, repeat.facts, repeat.route
+        exchange, routing_key = route.exchange, route.routing_key
+        mandatory, immediate = route.mandatory, route.immediate
+        header_size, body_size = repeat.header_size, repeat.body_size
+        persistent = facts.persistent
+        append, starts, size_of_chunk = out.append, data.startswith, len(data)
+        while starts(prefix, pos):
+            end = pos + total
+            if end > size_of_chunk or data[end - 1] != FRAME_END:
+                break
+            append(
+                Publish(
+                    channel,
+                    mandatory,
+                    immediate,
+                    Message(
+                        exchange,
+                        routing_key,
+                        data[pos + method_size : end],
+                        channel,
+                        header_size,
+                        body_size,
+                        persistent,
+                    ),
+                    facts,
+                )
+            )
+            pos = end
+        return pos
+
+    def _publish_at_once(
+        self, data: bytes, pos: int, header: int, channel: int, out: list[Command]
+    ) -> int:
+        """Take a publish that lies complete and sound at `pos`; 0 when it does not."""
+        if header + _HEADER.size > len(data) or not 0 < channel <= self.channel_max:
+            return 0
+        kind, header_channel, header_size, class_id, weight, body_size = _HEADER.unpack_from(
+            data, header
+        )
+        body = header + header_size + FRAME_OVERHEAD
+        end = body + body_size + FRAME_OVERHEAD if body_size else body
+        if (
+            kind != FRAME_HEADER
+            or header_channel != channel
+            or class_id != _BASIC
+            or weight
+            or end > len(data)
+            or header_size > self.frame_max
+            or body_size > self._single_max
+            or data[header - 1] != FRAME_END
+            or data[body - 1] != FRAME_END
+            or data[end - 1] != FRAME_END
+            or (body_size and FRAME.unpack_from(data, body) != (FRAME_BODY, channel, body_size))
+        ):
+            return 0
+        try:
+            route = route_of(data[pos + 11 : header - 1])  # after _START
+            facts = facts_of(data[header + 19 : body - 1])  # after _HEADER
+        except AmqpError:
+            return 0  # the general way finds the same error and says where
+        message = Message(
+            route.exchange,
+            route.routing_key,
+            data[header:end],
+            channel,
+            header_size,
+            body_size,
+            facts.persistent,
+        )
+        out.append(Publish(channel, route.mandatory, route.immediate, message, facts))
+        if facts is not self._facts or body_size != self._body_size:
+            self._facts = facts  # the next may repeat this one; if it does, it is worth a _Repeat
+            self._body_size = body_size
+        elif body_size:
+            self._repeat = _Repeat(
+                data[pos : body + FRAME.size],
+                header - pos,
+                end - pos,
+                channel,
+                route,
+                facts,
+                header_size,
+                body_size,
+            )
+        return int(end)
+
+    def _tail(self, data: bytes, pos: int, out: list[Command]) -> int:
+        """Take the frames too small for `_START`: heartbeats, and garbage."""
+        while pos + FRAME.size <= len(data):
+            size = FRAME.unpack_from(data, pos)[2]
+            if size <= self.frame_max and pos + size + FRAME_OVERHEAD > len(data):
+                break
+            pos = self._general(data, pos, out)
+        return pos
+
+    def _keep(self, data: bytes, rest: int) -> None:
+        """Hold what is there of a frame, and note how much must come before looking again."""
+        self._pieces.append(data[rest:])
+        self._buffered = len(data) - rest
+        self._needed = FRAME.size
+        if self._buffered >= FRAME.size:
+            self._needed = FRAME.unpack_from(data, rest)[2] + FRAME_OVERHEAD
+
+    def _refused(self, data: bytes, out: list[Command], pos: int = 0) -> int:
+        """Look for connection.close and close-ok only; returns where an incomplete frame starts."""
+        while pos + FRAME.size <= len(data):
+            kind, channel, size = FRAME.unpack_from(data, pos)
+            end = pos + size + FRAME_OVERHEAD
+            if size > self.frame_max or (end <= len(data) and data[end - 1] != FRAME_END):
+                self._is_lost = True
+                return len(data)
+            if end > len(data):
+                break
+            if kind == FRAME_METHOD and channel == 0:
+                try:
+                    method = methods.decode(data[pos + FRAME.size : end - 1])
+                except AmqpError:
+                    method = None
+                if isinstance(method, spec.ConnectionClose | spec.ConnectionCloseOk):
+                    out.append(MethodCommand(0, method))
+            pos = end
+        return pos
+
+    def _general(self, data: bytes, pos: int, out: list[Command]) -> int:
+        """Take one frame, of any kind, in any state; returns where the next one starts.
+
+        The frame is complete, or too large.
+
+        Raises:
+            _Hard: The frame is an error that ends the connection.
+        """
+        kind, channel, size = FRAME.unpack_from(data, pos)
+        if size > self.frame_max:
+            fault = f"{{frame_too_large,{size},{self.frame_max - FRAME_OVERHEAD}}}"
+            raise _Hard(channel, _frame_error(kind, b"", fault), None)
+        end = int(pos + size + FRAME_OVERHEAD)
+        payload = data[pos + FRAME.size : end - 1]
+        if data[end - 1] != FRAME_END:
+            fault = f"{{invalid_frame_end_marker,{data[end - 1]}}}"
+            raise _Hard(channel, _frame_error(kind, payload, fault), None)
+        try:
+            if not _is_known(kind, payload):
+                raise _frame_error(kind, payload, "unknown_frame")
+            if channel == 0:
+                self._on_channel_zero(kind, payload, out)
+            elif kind == FRAME_HEARTBEAT:
+                raise _unexpected_frame(kind, payload)
+            elif channel > self.channel_max:
+                raise AmqpError(  # noqa: TRY301 - one exit
+                    ReplyCode.CHANNEL_ERROR,
+                    f"channel {channel} is above the negotiated channel_max ({self.channel_max})",
+                )
+            elif kind == FRAME_METHOD:
+                self._on_method(channel, payload, out)
+            else:
+                self._on_content(channel, kind, payload, data[pos:end], out)
+        except AmqpError as error:
+            raise _Hard(channel, error, end) from None
+        return end
+
+    def _on_channel_zero(self, kind: int, payload: bytes, out: list[Command]) -> None:
+        if kind == FRAME_METHOD:
+            out.append(MethodCommand(0, methods.decode(payload)))
+        elif kind != FRAME_HEARTBEAT:
+            raise _unexpected_frame(kind, payload)
+
+    def _on_method(self, channel: int, payload: bytes, out: list[Command]) -> None:
+        partial = self._partials.get(channel)
+        if partial is not None:
+            if payload != _CHANNEL_CLOSE_OK:
+                raise partial.misplaced()
+            self._forget(channel, partial)
+        if payload.startswith(PUBLISH_IDS):
+            self._partials[channel] = Partial(route_of(payload[len(PUBLISH_IDS) :]))
+            self._repeat = _NO_REPEAT
+            return
+        method = methods.decode(payload)
+        if isinstance(method, spec.BasicAck):
+            out.append(Ack(channel, method.delivery_tag, method.multiple))
+        else:
+            out.append(MethodCommand(channel, method))
+
+    def _on_content(
+        self, channel: int, kind: int, payload: bytes, frame: bytes, out: list[Command]
+    ) -> None:
+        partial = self._partials.get(channel)
+        if partial is None:
+            text = "expected method frame, got non method frame instead"
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, text)
+        buffered = partial.buffered
+        if kind == FRAME_HEADER:
+            too_large = partial.take_header(payload, frame, self.max_message_size)
+            if too_large is not None:
+                out.append(Fault(channel, too_large))
+        else:
+            partial.take_body(len(payload), frame)
+        self.partial_bytes += partial.buffered - buffered
+        if partial.remaining == 0:
+            self._forget(channel, partial)
+            if not partial.is_dropped:
+                out.append(partial.complete(channel))
+
+    def _forget(self, channel: int, partial: Partial) -> None:
+        del self._partials[channel]
+        self.partial_bytes -= partial.buffered
+
+    def _drop_partials(self) -> None:
+        self._partials.clear()
+        self.partial_bytes = 0
+        self._repeat = _NO_REPEAT
+
+
+def _is_known(kind: int, payload: bytes) -> bool:
+    if kind == FRAME_HEADER:
+        return len(payload) >= CONTENT.size
+    if kind == FRAME_HEARTBEAT:
+        return not payload
+    return kind == FRAME_BODY or (kind == FRAME_METHOD and len(payload) >= len(PUBLISH_IDS))
+
+
+def _frame_error(kind: int, payload: bytes, fault: str) -> AmqpError:
+    return AmqpError(ReplyCode.FRAME_ERROR, f"{_snippet(kind, payload)}: {fault}")
+
+
+def _unexpected_frame(kind: int, payload: bytes) -> AmqpError:
+    return AmqpError(ReplyCode.UNEXPECTED_FRAME, _snippet(kind, payload))
+
+
+def _snippet(kind: int, payload: bytes) -> str:
+    which = "all" if len(payload) <= _SNIPPET else f"first {_SNIPPET}"
+    return f"type {kind}, {which} octets = {methods.erlang_binary(payload[:_SNIPPET])}"
+
+
+__all__ = ["Ack", "Assembler", "Command", "Fault", "MethodCommand", "Publish"]

@@ -1,0 +1,192 @@
+"""The assembler against splitting, and against garbage."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.amqp import content, fields, methods, spec
+from broker.amqp.assembler import Assembler, Command, Fault, MethodCommand, Publish
+from broker.amqp.frames import FRAME, HEARTBEAT, method_frame
+from broker.errors import AmqpError
+
+CHANNELS = st.sampled_from([1, 1, 1, 2, 3])
+names = st.sampled_from(["", "q", "amq.topic", "a.b.c", "ключ"])
+tables = st.dictionaries(
+    st.text(max_size=5),
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+properties = st.builds(
+    content.Properties,
+    headers=st.none() | tables,
+    delivery_mode=st.sampled_from([None, 1, 2]),
+    priority=st.none() | st.integers(0, 255),
+    message_id=st.none() | st.text(max_size=10),
+    expiration=st.sampled_from([None, "100"]),
+)
+
+
+def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    return FRAME.pack(kind, channel, len(payload)) + payload + end
+
+
+@st.composite
+def publishes(draw: st.DrawFn) -> bytes:
+    channel = draw(CHANNELS)
+    method = spec.BasicPublish(draw(names), draw(names), draw(st.booleans()), draw(st.booleans()))
+    message = content.build_message(
+        "",
+        "",
+        draw(properties),
+        bytes(draw(st.sampled_from([0, 1, 10, 10, 10, 300, 5000]))),
+        channel=channel,
+        frame_max=draw(st.sampled_from([64, 4096])),
+    )
+    return (method_frame(channel, method) + message.content) * draw(st.sampled_from([1, 1, 3]))
+
+
+acks = st.builds(
+    lambda channel, tag, multiple: method_frame(channel, spec.BasicAck(tag, multiple)),
+    CHANNELS,
+    st.integers(0, (1 << 64) - 1),
+    st.booleans(),
+)
+others = st.builds(
+    lambda channel, name, arguments: method_frame(
+        channel, spec.QueueDeclare(name, arguments=arguments)
+    ),
+    CHANNELS,
+    names,
+    tables,
+)
+closes = st.sampled_from(
+    [
+        method_frame(0, spec.ConnectionClose(200, "bye")),
+        method_frame(0, spec.ConnectionCloseOk()),
+        method_frame(1, spec.ChannelCloseOk()),
+    ]
+)
+broken = st.one_of(
+    st.builds(frame, st.integers(0, 9), st.sampled_from([0, 1, 2, 2000]), st.binary(max_size=40)),
+    st.builds(lambda raw: frame(3, 1, raw), st.binary(max_size=20)),
+    st.builds(
+        lambda size, raw: frame(2, 1, b"\x00\x3c\x00\x00" + size.to_bytes(8, "big") + raw),
+        st.sampled_from([0, 5, 5001, 1 << 63]),
+        st.sampled_from(
+            [b"\x00\x00", b"\x80\x00\x01a", b"\x00\x01", b"\x20\x00\x00\x00\x00\x02ab"]
+        ),
+    ),
+    st.builds(lambda raw: frame(1, 1, b"\x00\x3c\x00\x28" + raw), st.binary(max_size=12)),
+    st.builds(lambda raw: frame(1, 1, b"\x00\x32\x00\x0a" + raw), st.binary(max_size=12)),
+    st.builds(lambda end: frame(8, 0, b"", end), st.binary(min_size=1, max_size=1)),
+    st.just(FRAME.pack(1, 1, 0xFFFFFFFF)),
+    st.binary(max_size=30),
+)
+sound = st.one_of(publishes(), publishes(), acks, others, st.just(HEARTBEAT))
+streams = st.lists(sound, max_size=8).map(b"".join)
+rough_streams = st.lists(st.one_of(sound, sound, broken, closes), max_size=10).map(b"".join)
+
+
+def fresh() -> Assembler:
+    return Assembler(frame_max=4096, channel_max=100, max_message_size=5000)
+
+
+def seen(commands: list[Command]) -> list[object]:
+    """Commands in a form that compares errors by what they say."""
+    return [
+        (c.channel, c.error.code, c.error.text, c.error.class_id, c.error.method_id)
+        if isinstance(c, Fault)
+        else (type(c).__name__, msgspec.structs.astuple(c))
+        for c in commands
+    ]
+
+
+def fed(stream: bytes, cuts: list[int]) -> tuple[list[object], int]:
+    assembler = fresh()
+    found: list[Command] = []
+    start = 0
+    for cut in [*sorted(cuts), len(stream)]:
+        found += assembler.feed(stream[start:cut])
+        start = max(start, cut)
+    return seen(found), assembler.partial_bytes
+
+
+@settings(deadline=None, max_examples=300)
+@given(stream=rough_streams, data=st.data())
+def test_any_splitting_gives_the_same_commands(stream: bytes, data: st.DataObject) -> None:
+    whole = fed(stream, [])
+    assert fed(stream, list(range(len(stream)))) == whole
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
+    assert fed(stream, cuts) == whole
+
+
+@settings(deadline=None, max_examples=200)
+@given(stream=streams)
+def test_sound_streams_have_no_faults_and_keep_every_content(stream: bytes) -> None:
+    commands = fresh().feed(stream)
+    assert not any(isinstance(command, Fault) for command in commands)
+    for command in commands:
+        if isinstance(command, Publish):
+            message = command.message
+            assert message.content in stream
+            assert content.facts_of(content.raw_properties(message)) == command.properties
+            content.decode_properties(message)
+
+
+@settings(deadline=None, max_examples=300)
+@given(garbage=st.binary(max_size=400))
+def test_garbage_gives_commands_or_a_fault(garbage: bytes) -> None:
+    fresh().feed(garbage)
+
+
+@settings(deadline=None, max_examples=300)
+@given(stream=rough_streams)
+def test_after_a_hard_fault_only_close_and_close_ok_come(stream: bytes) -> None:
+    commands = fresh().feed(stream)
+    hard = [i for i, c in enumerate(commands) if isinstance(c, Fault) and not c.error.is_soft]
+    assert len(hard) <= 1
+    for command in commands[hard[0] + 1 :] if hard else []:
+        assert isinstance(command, MethodCommand)
+        assert isinstance(command.method, spec.ConnectionClose | spec.ConnectionCloseOk)
+
+
+@settings(deadline=None, max_examples=300)
+@given(payload=st.binary(max_size=60), ids=st.sampled_from(sorted(spec.METHODS)))
+def test_method_garbage_decodes_or_is_an_amqp_error(payload: bytes, ids: tuple[int, int]) -> None:
+    raw = ids[0].to_bytes(2, "big") + ids[1].to_bytes(2, "big") + payload
+    try:
+        method = methods.decode(raw)
+    except AmqpError:
+        return
+    again = methods.decode(methods.encode(method))
+    assert repr(again) == repr(method)
+
+
+@settings(deadline=None, max_examples=300)
+@given(raw=st.binary(max_size=80))
+def test_walking_a_table_and_decoding_it_agree(raw: bytes) -> None:
+    table = len(raw).to_bytes(4, "big") + raw
+    try:
+        end: object = fields.check_table(table, 0, len(table))
+    except AmqpError as error:
+        end = error.code
+    try:
+        decoded: object = fields.decode_table(table)[1]
+    except AmqpError as error:
+        decoded = error.code
+    assert end == decoded
+
+
+@given(table=tables)
+def test_tables_round_trip(table: dict[str, object]) -> None:
+    raw = fields.encode_table(table)
+    assert fields.decode_table(raw) == (table, len(raw))
+    assert fields.encode_table(fields.decode_table(raw)[0]) == raw
