@@ -281,9 +281,7 @@ def publish(
     immediate: bool = False,
     **properties: object,
 ) -> Publish:
-    message = build_message(
-        exchange, routing_key, Properties(**properties), body, channel=channel
-    )
+    message = build_message(exchange, routing_key, Properties(**properties), body, channel=channel)
     return Publish(channel, mandatory, immediate, message, facts_of(raw_properties(message)))
 
 

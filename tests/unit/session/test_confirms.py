@@ -91,44 +91,47 @@ steps = st.lists(
 )
 
 
+class Told:
+    """What a client knows: `multiple` expanded over what it still waits for."""
+
+    def __init__(self) -> None:
+        self.waits: dict[int, int] = {}
+        self.verdicts: dict[int, bool] = {}
+        self.told: dict[int, bool] = {}
+
+    def answer(self, seqnos: list[int], *, ok: bool) -> None:
+        for seqno in seqnos:
+            if seqno in self.waits and seqno not in self.verdicts:
+                self.waits[seqno] -= 1
+                if not ok or self.waits[seqno] == 0:
+                    self.verdicts[seqno] = ok
+
+    def hear(self, verdicts: list[Verdict]) -> None:
+        for verdict in verdicts:
+            covered = [verdict.seqno]
+            if verdict.multiple:
+                covered += [n for n in self.waits if n < verdict.seqno and n not in self.told]
+            for seqno in covered:
+                assert seqno not in self.told
+                self.told[seqno] = verdict.ok
+        assert self.told == self.verdicts
+
+
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_every_number_gets_exactly_one_verdict(script: list[tuple[str, object, int]]) -> None:
-    """U4: as a client sees it, with multiple expanded over what it still waits for."""
+    """U4."""
     ledger = Confirms()
-    waits: dict[int, int] = {}
-    verdicts: dict[int, bool] = {}
-    told: dict[int, bool] = {}
-
-    def answer(seqnos: list[int], *, ok: bool) -> None:
-        for seqno in seqnos:
-            if seqno in waits and seqno not in verdicts:
-                waits[seqno] -= 1
-                if not ok or waits[seqno] == 0:
-                    verdicts[seqno] = ok
-
-    def flush() -> None:
-        for verdict in ledger.flush():
-            covered = [
-                seqno
-                for seqno in waits
-                if seqno == verdict.seqno
-                or (verdict.multiple and seqno < verdict.seqno and seqno not in told)
-            ]
-            for seqno in covered:
-                assert seqno not in told
-                told[seqno] = verdict.ok
-        assert told == verdicts
-
+    client = Told()
     for name, first, second in script:
         if name == "issue":
             start = ledger.issue(first, second)
-            waits.update({start + n: second for n in range(first)})
+            client.waits.update({start + n: second for n in range(first)})
         elif name == "flush":
-            flush()
+            client.hear(ledger.flush())
         else:
             numbers = list(range(first, first + second)) if name == "row" else first
             (ledger.reject if name == "reject" else ledger.confirm)(numbers)
-            answer(numbers, ok=name != "reject")
-    flush()
-    assert ledger.unanswered == len(waits) - len(verdicts)
+            client.answer(numbers, ok=name != "reject")
+    client.hear(ledger.flush())
+    assert ledger.unanswered == len(client.waits) - len(client.verdicts)

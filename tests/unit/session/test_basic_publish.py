@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.assembler import Assembler, MethodCommand
+from broker.amqp.content import decode_properties
+from broker.errors import AmqpError
+from broker.metadata import commands
+from broker.session.basic_publish import check_expiration
+from broker.session.effects import PublishTo
+from broker.session.facts import Limits
+from tests.unit.session.rig import Client, World, publish
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client(World()).open()
+    for name in "qrs":
+        client.call(spec.QueueDeclare(queue=name))
+    return client
+
+
+def close_text(lines: list[str]) -> str:
+    assert len(lines) == 1
+    return lines[0].split(" - ", 1)[1].rsplit(" failed_class_id=60 failed_method_id=40", 1)[0]
+
+
+def depths(client: Client) -> dict[str, int]:
+    world = client.world
+    return {q.name: world.fifos[q.uid].stat().ready for q in world.catalogue.queues("/")}
+
+
+def test_unroutable_is_returned_before_it_is_acked(client: Client) -> None:
+    client.call(spec.ConfirmSelect())
+    assert client.feed(publish("gone", mandatory=True), publish("gone")) == [
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=gone 'x'",
+        "1 basic.ack delivery_tag=2 multiple",
+    ]
+
+
+def test_missing_exchange_is_404(client: Client) -> None:
+    assert close_text(client.feed(publish(exchange="x"))) == "no exchange 'x' in vhost '/'"
+
+
+def test_internal_exchange_is_403(client: Client) -> None:
+    client.call(spec.ExchangeDeclare(exchange="i", type="fanout", internal=True))
+    text = close_text(client.feed(publish(exchange="i")))
+    assert text == "cannot publish to internal exchange 'i' in vhost '/'"
+
+
+def test_immediate_is_540(client: Client) -> None:
+    client.feed(publish(), publish(immediate=True))
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (540, "immediate=true")
+
+
+def test_no_write_permission_is_403_and_names_amq_default(client: Client) -> None:
+    client.world.apply(commands.SetPermissions("guest", "/", ".*", "^x$", ".*"))
+    text = close_text(client.feed(publish()))
+    assert text == "write access to exchange 'amq.default' in vhost '/' refused for user 'guest'"
+
+
+def test_permission_taken_away_counts_at_once_for_cached_routes(client: Client) -> None:
+    assert client.feed(publish()) == []
+    client.world.apply(commands.ClearPermissions("guest", "/"))
+    assert "refused for user 'guest'" in close_text(client.feed(publish()))
+
+
+def test_cached_route_follows_bindings(client: Client) -> None:
+    def bind(name: str) -> spec.QueueBind:
+        return spec.QueueBind(queue=name, exchange="amq.fanout")
+
+    client.call(bind("q"))
+    client.feed(publish("k", "amq.fanout"))
+    client.call(bind("r"))
+    client.feed(publish("k", "amq.fanout"))
+    assert depths(client) == {"q": 2, "r": 1, "s": 0}
+
+
+def test_confirm_waits_for_every_queue(client: Client) -> None:
+    client.call(
+        spec.ConfirmSelect(),
+        spec.QueueBind(queue="q", exchange="amq.fanout"),
+        spec.QueueBind(queue="r", exchange="amq.fanout"),
+    )
+    client.world.is_held = True
+    client.feed(publish("k", "amq.fanout"), publish("k", "amq.fanout"))
+    client.world.let_go(1)
+    assert client.take() == []
+    client.world.let_go(1)
+    assert client.take() == ["1 basic.ack delivery_tag=2 multiple"]
+
+
+def test_a_queue_that_refuses_means_nack(client: Client) -> None:
+    client.call(spec.ConfirmSelect())
+    queue = client.world.catalogue.queue("/", "r")
+    assert queue is not None
+    client.world.refusing.add(queue.uid)
+    assert client.feed(publish("q"), publish("r"), publish("q")) == [
+        "1 basic.nack delivery_tag=2",
+        "1 basic.ack delivery_tag=3 multiple",
+    ]
+
+
+def test_channels_in_one_chunk_are_kept_apart(client: Client) -> None:
+    client.open(2).call(spec.ConfirmSelect(), channel=2)
+    client.world.log.clear()
+    assert client.feed(publish(), publish(channel=2), publish()) == ["2 basic.ack delivery_tag=1"]
+    batches = [(e.channel, e.seqnos, len(e.messages)) for e in client.world.log]
+    assert batches == [(1, None, 2), (2, [1], 1)]
+
+
+@pytest.mark.parametrize(
+    ("expiration", "why"),
+    [
+        ("abc", "no_integer"),
+        ("", "no_integer"),
+        ("1.5", '{leftover_string,".5"}'),
+        ("-1", "{value_negative,-1}"),
+        ("315360000001", "{value_too_big,315360000001}"),
+        ("9" * 200, f"{{value_too_big,{'9' * 200}}}"),
+    ],
+)
+def test_bad_expiration_is_406(expiration: str, why: str) -> None:
+    with pytest.raises(AmqpError) as raised:
+        check_expiration(expiration)
+    assert raised.value.text == f"invalid expiration '{expiration}': {why}"
+
+
+def test_expiration_is_checked_on_publish(client: Client) -> None:
+    assert client.feed(publish(expiration="60000")) == []
+    assert close_text(client.feed(publish(expiration="x"))) == "invalid expiration 'x': no_integer"
+
+
+def test_user_id_must_be_the_logged_in_user(client: Client) -> None:
+    assert client.feed(publish(user_id="guest")) == []
+    text = close_text(client.feed(publish(user_id="eve")))
+    assert text == "user_id property set to 'eve' but authenticated user was 'guest'"
+
+
+def test_impersonator_may_set_any_user_id() -> None:
+    client = Client(World(), impersonator=True).open()
+    client.call(spec.QueueDeclare(queue="q"))
+    assert client.feed(publish(user_id="eve")) == []
+
+
+def test_cc_and_bcc_route_and_bcc_is_removed(client: Client) -> None:
+    client.world.log.clear()
+    client.feed(publish("q", headers={"CC": ["r", "q", 7], "BCC": ["s"], "keep": 1}))
+    assert depths(client) == {"q": 1, "r": 1, "s": 1}
+    effects = [e for e in client.world.log if isinstance(e, PublishTo)]
+    for effect in effects:
+        headers = decode_properties(effect.messages[0]).headers
+        assert headers == {"CC": ["r", "q", 7], "keep": 1}
+
+
+def test_cc_that_is_no_list_is_406(client: Client) -> None:
+    text = close_text(client.feed(publish(headers={"CC": "r"})))
+    assert text == 'invalid message: {unacceptable_type_in_header,"CC",longstr}'
+
+
+def test_too_many_cc_keys_are_406() -> None:
+    client = Client(World(), limits=Limits(cc_keys=2)).open()
+    assert client.feed(publish(headers={"CC": ["a"], "BCC": ["b"]})) == []
+    text = close_text(client.feed(publish(headers={"CC": ["a", "b"], "BCC": ["c"]})))
+    assert text == "invalid message: more than 2 CC and BCC keys"
+
+
+def test_headers_exchange_routes_each_message_by_its_headers(client: Client) -> None:
+    arguments: dict[str, object] = {"x-match": "all", "kind": "a"}
+    client.call(spec.QueueBind(queue="q", exchange="amq.headers", arguments=arguments))
+    client.feed(
+        publish("k", "amq.headers", headers={"kind": "a"}),
+        publish("k", "amq.headers", headers={"kind": "b"}),
+        publish("k", "amq.headers"),
+    )
+    assert depths(client)["q"] == 1
+
+
+def test_topic_permission_is_checked(client: Client) -> None:
+    command = commands.SetTopicPermissions("guest", "/", "amq.topic", "^a", "^a")
+    client.world.apply(command)
+    assert client.feed(publish("a.b", "amq.topic")) == []
+    text = close_text(client.feed(publish("b", "amq.topic")))
+    assert text == (
+        "write access to topic 'b' in exchange 'amq.topic' in vhost '/' refused for user 'guest'"
+    )
+
+
+def test_what_the_assembler_gives_flows_through_in_runs(client: Client) -> None:
+    """End to end with the real codec: identical publishes form one run."""
+    one = publish(body=b"hello")
+    method = spec.BasicPublish(routing_key="q")
+    from broker.amqp.frames import method_frame  # noqa: PLC0415
+
+    data = (method_frame(1, method) + one.message.content) * 20
+    assembler = Assembler(frame_max=131_072, channel_max=2047, max_message_size=1 << 27)
+    client.call(spec.ConfirmSelect())
+    assert client.feed(*assembler.feed(data)) == ["1 basic.ack delivery_tag=20 multiple"]
+    assert depths(client)["q"] == 20
+
+
+def test_publish_keeps_its_place_between_methods(client: Client) -> None:
+    lines = client.feed(
+        publish(),
+        MethodCommand(1, spec.QueuePurge(queue="q")),
+        publish(),
+        MethodCommand(1, spec.QueuePurge(queue="q")),
+    )
+    assert lines == ["1 queue.purge-ok message_count=1"] * 2

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.assembler import Ack, Fault, MethodCommand
+from broker.errors import AmqpError, ReplyCode
+from broker.session.effects import CloseConnection, PublishTo, Release, Settle
+from broker.session.facts import Limits
+from tests.unit.session.rig import Client, World, deliveries, publish
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return Client(world).open()
+
+
+def with_queue(client: Client, name: str = "q") -> Client:
+    client.call(spec.QueueDeclare(queue=name, durable=True))
+    return client
+
+
+def test_method_on_channel_that_is_not_open_is_504(world: World) -> None:
+    client = Client(world)
+    client.call(spec.BasicQos())
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (504, "expected 'channel.open'")
+    assert (client.error.class_id, client.error.method_id) == (60, 10)
+
+
+def test_second_open_is_504(client: Client) -> None:
+    client.call(spec.ChannelOpen())
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (504, "second 'channel.open' seen")
+
+
+def test_hard_error_releases_and_ignores_the_rest(client: Client) -> None:
+    with_queue(client).call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    client.world.log.clear()
+    assert client.call(spec.ChannelFlow(active=False), spec.BasicQos()) == []
+    kinds = [type(effect) for effect in client.world.log]
+    assert kinds == [Release, CloseConnection]
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (540, "active=false")
+    assert client.session.is_closed
+
+
+def test_soft_error_closes_the_channel_and_ignores_until_close_ok(client: Client) -> None:
+    lines = client.call(spec.BasicGet(queue="nope"), spec.BasicQos(), spec.TxSelect())
+    assert lines == [
+        "1 channel.close reply_code=404 reply_text=NOT_FOUND - no queue 'nope' in vhost '/' "
+        "failed_class_id=60 failed_method_id=70"
+    ]
+    assert client.call(spec.BasicQos()) == []
+    assert client.call(spec.ChannelCloseOk()) == []
+    assert client.call(spec.ChannelOpen()) == ["1 channel.open-ok"]
+
+
+def test_close_crossing_ours_is_answered_and_the_number_stays_busy(client: Client) -> None:
+    client.call(spec.BasicGet(queue="nope"))
+    assert client.call(spec.ChannelClose()) == ["1 channel.close-ok"]
+    assert client.call(spec.ChannelCloseOk(), spec.ChannelOpen()) == ["1 channel.open-ok"]
+
+
+def test_client_close_releases_what_the_channel_held(client: Client) -> None:
+    with_queue(client).feed(publish(), publish())
+    client.call(spec.BasicConsume(queue="q"))
+    assert client.call(spec.ChannelClose()) == ["1 channel.close-ok"]
+    client.open()
+    assert client.call(spec.BasicGet(queue="q")) == [
+        "1 basic.get-ok delivery_tag=1 redelivered routing_key=q message_count=1 'x'"
+    ]
+
+
+def test_publishes_of_a_chunk_are_one_effect_per_queue(client: Client) -> None:
+    with_queue(client).call(spec.ConfirmSelect())
+    with_queue(client, "r")
+    client.world.log.clear()
+    first = publish("q")
+    assert client.feed(first, first, publish("r"), first) == ["1 basic.ack delivery_tag=4 multiple"]
+    effects = [effect for effect in client.world.log if isinstance(effect, PublishTo)]
+    assert [(e.queue.name, e.seqnos) for e in effects] == [("q", [1, 2, 4]), ("r", [3])]
+
+
+def test_settles_of_a_chunk_are_one_effect_per_consumer(client: Client) -> None:
+    with_queue(client).feed(*[publish()] * 5)
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    client.world.log.clear()
+    client.feed(Ack(1, 2, True), Ack(1, 4, False), Ack(1, 3, False))
+    assert [(e.tag, e.numbers) for e in client.world.log if isinstance(e, Settle)] == [
+        ("c", [1, 2, 4, 3])
+    ]
+
+
+def test_waiting_channel_holds_back_in_order_and_others_go_on(client: Client) -> None:
+    client.open(2)
+    client.world.is_held = True
+    assert client.feed(
+        MethodCommand(1, spec.QueueDeclare(queue="q")),
+        publish("q"),
+        MethodCommand(1, spec.BasicGet(queue="q", no_ack=True)),
+        MethodCommand(2, spec.BasicQos()),
+    ) == ["2 basic.qos-ok"]
+    client.world.is_held = False
+    client.world.let_go()
+    assert client.take() == [
+        "1 queue.declare-ok queue=q",
+        "1 basic.get-ok delivery_tag=1 routing_key=q 'x'",
+    ]
+
+
+def test_backlog_of_a_waiting_channel_congests_the_connection(world: World) -> None:
+    client = Client(world, limits=Limits(held_commands=3, held_bytes=1000)).open()
+    world.is_held = True
+    client.call(spec.QueueDeclare(queue="q"))
+    client.call(*[spec.BasicQos()] * 3)
+    assert not client.session.is_congested
+    client.call(spec.BasicQos())
+    assert client.session.is_congested
+    world.is_held = False
+    world.let_go()
+    assert not client.session.is_congested
+
+
+def test_answer_for_a_channel_number_that_was_used_again_is_dropped(client: Client) -> None:
+    client.world.is_held = True
+    client.call(spec.QueueDeclare(queue="q"))
+    client.feed(Fault(1, AmqpError(ReplyCode.CHANNEL_ERROR, "x")))
+    client.world.is_held = False
+    client.world.let_go()
+    assert client.take() == []
+
+
+def test_soft_fault_waits_its_turn(client: Client) -> None:
+    client.world.is_held = True
+    fault = Fault(1, AmqpError(ReplyCode.PRECONDITION_FAILED, "message size 9", 60, 40))
+    client.feed(MethodCommand(1, spec.QueueDeclare(queue="q")), fault)
+    client.world.is_held = False
+    client.world.let_go()
+    assert client.take() == [
+        "1 queue.declare-ok queue=q",
+        "1 channel.close reply_code=406 reply_text=PRECONDITION_FAILED - message size 9 "
+        "failed_class_id=60 failed_method_id=40",
+    ]
+
+
+def test_publish_after_a_failed_ack_in_the_same_chunk_is_ignored(client: Client) -> None:
+    """A run of publishes must not go on over the channel's end."""
+    with_queue(client)
+    client.world.log.clear()
+    again = publish()
+    lines = client.feed(again, Ack(1, 99, False), again, again)
+    assert len(lines) == 1
+    assert "unknown delivery tag 99" in lines[0]
+    published = [e.messages for e in client.world.log if isinstance(e, PublishTo)]
+    assert published == [[again.message]]
+
+
+def test_pending_confirms_are_told_before_the_channel_closes(client: Client) -> None:
+    with_queue(client).call(spec.ConfirmSelect())
+    client.feed(publish())
+    client.world.is_held = True
+    client.feed(publish(), publish())
+    client.world.is_held = False
+    client.world.let_go()
+    lines = client.feed(publish(exchange="nope"))
+    assert lines[0] == "1 basic.ack delivery_tag=3 multiple"
+    assert "no exchange 'nope' in vhost '/'" in lines[1]
+
+
+def test_consumer_timeout_closes_the_channel(client: Client) -> None:
+    with_queue(client).feed(publish())
+    client.call(spec.BasicConsume(queue="q"))
+    client.world.run(client, client.session.tick(1_800_000))
+    assert client.take() == []
+    client.world.run(client, client.session.tick(1_800_001))
+    (line,) = client.take()
+    assert "406" in line
+    assert "delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000" in line
+
+
+def test_deliveries_for_unknown_consumers_are_dropped(client: Client) -> None:
+    client.session.deliver(1, "nobody", deliveries(1))
+    client.session.deliver(9, "nobody", deliveries(1))
+    assert client.take() == []
+
+
+def test_paused_session_pauses_consumers_that_come_later(client: Client) -> None:
+    with_queue(client)
+    client.world.run(client, client.session.set_active(active=False))
+    client.call(spec.BasicConsume(queue="q", no_ack=True))
+    assert client.feed(publish()) == []
+    client.world.run(client, client.session.set_active(active=True))
+    assert len(client.take()) == 1
+
+
+def test_close_channels_releases_and_writes_nothing(client: Client) -> None:
+    with_queue(client).feed(publish())
+    client.call(spec.BasicConsume(queue="q"))
+    effects = client.session.close_channels()
+    assert [type(effect) for effect in effects] == [Release]
+    assert client.take() == []
+    assert client.feed(publish()) == []
+
+
+def test_access_request_is_granted(client: Client) -> None:
+    assert client.call(spec.AccessRequest()) == ["1 access.request-ok ticket=1"]
+
+
+def test_flow_true_is_a_no_op(client: Client) -> None:
+    assert client.call(spec.ChannelFlow(active=True)) == ["1 channel.flow-ok active"]
+
+
+def test_more_channels_than_negotiated_is_530(world: World) -> None:
+    client = Client(world)
+    client.session._context.facts = client.session._context.facts._replace(channel_max=1)
+    client.open(1)
+    client.call(spec.ChannelOpen(), channel=2)
+    assert client.error is not None
+    assert client.error.text == (
+        "number of channels opened (1) has reached the negotiated channel_max (1)"
+    )
