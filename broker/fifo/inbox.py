@@ -1,0 +1,89 @@
+"""A consuming node's filter: deliveries it has seen before, or of an old leader, are dropped.
+
+A new leader sends everything checked out again (protocol.md P17), since it cannot know what its
+predecessor had sent. A delivery is the same one when holder, tag, number and delivery count are:
+a message that came back and was handed out again has a higher count.
+
+The filter must remember a delivery until the queue has answered for its settle; if it forgot when
+the client acked, a leader that had not applied the settle yet could deliver the message twice.
+Hence `leaving` when the settle is issued, and `forget` when it is answered.
+
+Invariant: what is remembered is at most what is checked out here, settles under way included.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.message import Delivery
+
+
+class Leaving(NamedTuple):
+    """Deliveries whose settle, requeue or discard is under way: (number, delivery count) each."""
+
+    holder: str
+    tag: str
+    seen: list[tuple[int, int]]
+
+
+class ConsumerInbox:
+    """The filter of one node for one queue.
+
+    Attributes:
+        term: The newest leader's term (or a classic queue's epoch) heard of.
+    """
+
+    __slots__ = ("_seen", "term")
+
+    def __init__(self) -> None:
+        self.term = 0
+        self._seen: dict[str, dict[str, dict[int, int]]] = {}  # holder, tag, number -> count
+
+    def accept(
+        self,
+        term: int,
+        holder: str,
+        tag: str,
+        deliveries: list[Delivery],
+        *,
+        no_ack: bool = False,
+    ) -> list[Delivery]:
+        """Return what of some deliveries is new, in order.
+
+        Args:
+            term: The term of the leader that sent them.
+            holder: Whom they are for.
+            tag: Its consumer.
+            deliveries: As they came.
+            no_ack: They are settled and will never be sent again: nothing to remember.
+        """
+        if term < self.term:
+            return []
+        self.term = term
+        if no_ack:
+            return deliveries
+        seen = self._seen.setdefault(holder, {}).setdefault(tag, {})
+        fresh = [item for item in deliveries if seen.get(item[0], -1) < item[1]]
+        seen.update([(item[0], item[1]) for item in fresh])
+        return fresh
+
+    def leaving(self, holder: str, tag: str, numbers: list[int]) -> Leaving:
+        """Note which deliveries a settle, requeue or discard is about; keep it until the answer."""
+        seen = self._seen.get(holder, {}).get(tag, {})
+        return Leaving(holder, tag, [(n, seen[n]) for n in numbers if n in seen])
+
+    def forget(self, leaving: Leaving) -> None:
+        """The queue has answered: these will not be sent again under the same count."""
+        seen = self._seen.get(leaving.holder, {}).get(leaving.tag)
+        if seen is None:
+            return
+        for number, count in leaving.seen:
+            if seen.get(number) == count:
+                del seen[number]
+
+    def forget_holder(self, holder: str) -> None:
+        """The channel is gone; whatever still comes for it finds nobody."""
+        self._seen.pop(holder, None)
+
+    def __len__(self) -> int:
+        return sum(len(seen) for tags in self._seen.values() for seen in tags.values())

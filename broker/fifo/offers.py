@@ -1,0 +1,390 @@
+"""A publishing node's side of a session: what it asked of one queue and has no answer for yet.
+
+Every command of the node for that queue goes through here, in order: publishes, settles, consumes,
+gets. Each is held until the queue has answered for it, and offered again, in order and under the
+same numbers, to whoever leads the queue next (protocol.md P10-P12). The queue does each number at
+most once (`sessions.SessionTable`), so offering again is always safe.
+
+The shell's part: send what `to_send` returns, feed `answered`, `replied`, `out_of_sequence` and
+`session_lost`, call `expire` about once a second, and `retarget` when the leader changes or
+nothing was answered for a second or two. Pause the clients' sockets while `is_congested`.
+
+Invariants:
+1. Every command added gets exactly one outcome for each of its numbers.
+2. Held commands are offered in the order of their numbers; numbers given up in between are filled
+   with `Skip`, those before the first held one are covered by the offer's `lowest`.
+3. Numbers and answers of an earlier session count mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import (
+    Cancel,
+    Checkout,
+    Enqueue,
+    Offer,
+    SessionCommand,
+    Skip,
+    session_name,
+    width,
+)
+from broker.fifo.effects import Reply, Verdict
+from broker.fifo.sessions import VALUED
+from broker.message import Message
+
+OFFER_BYTES_MAX: Final = 1 << 20
+OFFER_NUMBERS_MAX: Final = 1_000
+"""An offer ends at whichever comes first (P13); one larger message goes alone."""
+
+HELD_BYTES_MAX: Final = 16 << 20
+HELD_MS_MAX: Final = 60_000
+"""A publish that would exceed the first is refused, one held for the second is nacked (P12)."""
+
+_RECORD_BYTES: Final = 64
+_NUMBER_BYTES: Final = 9  # the largest msgpack integer
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How one command, or a part of an enqueue, ended. Each number ends exactly once.
+
+    Attributes:
+        token: What `add` was given with the command.
+        offset: Index of the first message this is about in the enqueue as added; else 0.
+        count: How many messages from there on; else 1.
+        ok: False: nack, or the `value` is a Refusal.
+        value: A valued command's answer.
+    """
+
+    token: object
+    offset: int
+    count: int
+    ok: bool
+    value: object
+
+
+class _Item:
+    """A held command. `spans` are its numbers without an answer, ascending, from `first` on."""
+
+    __slots__ = ("command", "first", "offset", "since_ms", "size_bytes", "spans", "token")
+
+    def __init__(
+        self, first: int, command: SessionCommand, token: object, offset: int, since_ms: int
+    ) -> None:
+        self.first = first
+        self.command = command
+        self.token = token
+        self.offset = offset
+        self.since_ms = since_ms
+        self.size_bytes = size_of(command)
+        self.spans = [(first, first + width(command) - 1)]
+
+    @property
+    def after(self) -> int:
+        """The number after this command's last."""
+        return self.first + width(self.command)
+
+    def close(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Take numbers out of `spans`; return those that were in it."""
+        closed: list[tuple[int, int]] = []
+        left: list[tuple[int, int]] = []
+        for low, high in self.spans:
+            a, b = max(low, first), min(high, last)
+            if a > b:
+                left.append((low, high))
+                continue
+            closed.append((a, b))
+            if low < a:
+                left.append((low, a - 1))
+            if b < high:
+                left.append((b + 1, high))
+        self.spans = left
+        return closed
+
+    def trim(self) -> int:
+        """Drop answered messages from the front of an enqueue; return the bytes that frees."""
+        done = self.spans[0][0] - self.first
+        if done <= 0 or not isinstance(self.command, Enqueue):
+            return 0
+        self.command = Enqueue(self.command.messages[done:], self.command.redelivered)
+        self.first += done
+        self.offset += done
+        before = self.size_bytes
+        self.size_bytes = size_of(self.command)
+        return before - self.size_bytes
+
+
+class Offers:
+    """One node's session with one queue.
+
+    Args:
+        node: This node.
+        boot: Its boot id.
+        uid: The queue's incarnation.
+        held_bytes_max: Refuse publishes beyond this.
+        held_ms_max: Give publishes and questions up after this.
+
+    Attributes:
+        held_bytes: Size of what is held.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        boot: str,
+        uid: int,
+        *,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        held_ms_max: int = HELD_MS_MAX,
+    ) -> None:
+        self._node, self._boot, self._uid = node, boot, uid
+        self._count = 0
+        self._held_bytes_max = held_bytes_max
+        self._held_ms_max = held_ms_max
+        self.held_bytes = 0
+        self._next_number = 1
+        self._pending: deque[_Item] = deque()
+        self._unsent: deque[_Item] = deque()
+        self._cursor = 1  # the next number to offer
+        self._rewound_to = 0  # the gap already reacted to; 0 is none
+
+    @property
+    def session(self) -> str:
+        """The session's present name."""
+        return session_name(self._node, self._boot, self._uid, self._count)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number without an answer."""
+        return self._pending[0].first if self._pending else self._next_number
+
+    @property
+    def is_congested(self) -> bool:
+        """True when half of what may be held is held: stop reading from publishers."""
+        return self.held_bytes * 2 > self._held_bytes_max
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, command: SessionCommand, now_ms: int, token: object = None) -> bool:
+        """Take a command. An enqueue must have a message.
+
+        Args:
+            command: Next in the node's order.
+            now_ms: Monotonic milliseconds.
+            token: Comes back with each outcome.
+
+        Returns:
+            False for an enqueue that does not fit: nack all of it; nothing was taken.
+        """
+        if not isinstance(command, Enqueue):
+            self._hold(command, token, 0, now_ms)
+            return True
+        size_bytes = size_of(command)
+        if self.held_bytes and self.held_bytes + size_bytes > self._held_bytes_max:
+            return False
+        if size_bytes <= OFFER_BYTES_MAX and len(command.messages) <= OFFER_NUMBERS_MAX:
+            self._hold(command, token, 0, now_ms)
+            return True
+        offset = 0
+        for messages in _groups(command.messages):
+            self._hold(Enqueue(messages, command.redelivered), token, offset, now_ms)
+            offset += len(messages)
+        return True
+
+    def to_send(self) -> list[Offer]:
+        """Return what was not offered since the last `retarget`, as offers to send in order."""
+        offers: list[Offer] = []
+        session, lowest = self.session, self.lowest
+        self._cursor = first = max(self._cursor, lowest)
+        commands: list[SessionCommand] = []
+        size_bytes = 0
+        while self._unsent:
+            item = self._unsent.popleft()
+            if not item.spans or item.first < self._cursor:
+                continue  # answered meanwhile
+            numbers = item.after - first
+            if commands and (
+                numbers > OFFER_NUMBERS_MAX or size_bytes + item.size_bytes > OFFER_BYTES_MAX
+            ):
+                offers.append(Offer(session, lowest, first, commands))
+                first, commands, size_bytes = self._cursor, [], 0
+            if item.first > self._cursor:
+                commands.append(Skip(item.first - self._cursor))
+            commands.append(item.command)
+            size_bytes += item.size_bytes
+            self._cursor = item.after
+        if commands:
+            offers.append(Offer(session, lowest, first, commands))
+        return offers
+
+    def retarget(self) -> None:
+        """Offer everything without an answer again: the leader changed, or was silent."""
+        self._rewind(0)
+        self._rewound_to = 0
+
+    def out_of_sequence(self, session: str, expected: int) -> bool:
+        """Hear that the queue waits for an earlier number.
+
+        Args:
+            session: The session it is about.
+            expected: The number it waits for.
+
+        Returns:
+            True where `to_send` has something again. The answers of the other offers behind the
+            same gap are ignored, else each would send everything once more.
+        """
+        if session != self.session or expected == self._rewound_to:
+            return False
+        self._rewind(expected)
+        self._rewound_to = expected
+        return bool(self._unsent)
+
+    def answered(self, verdict: Verdict) -> list[Outcome]:
+        """Hear a verdict; return what ended by it. Late and repeated ones end nothing."""
+        if verdict.session != self.session:
+            return []
+        outcomes: list[Outcome] = []
+        is_done = False
+        for item in self._pending:
+            if item.first > verdict.last:
+                break
+            is_done |= self._close(item, verdict.first, verdict.last, outcomes, ok=verdict.ok)
+        if is_done:
+            self._drop_answered()
+        if outcomes:
+            self._rewound_to = 0
+        return outcomes
+
+    def replied(self, reply: Reply) -> Outcome | None:
+        """Hear the value of a valued command; None where it has ended before."""
+        if reply.session != self.session:
+            return None
+        for item in self._pending:
+            if item.first > reply.number:
+                break
+            if item.first == reply.number and type(item.command) in VALUED:
+                item.spans = []
+                self._drop_answered()
+                self._rewound_to = 0
+                is_ok = not isinstance(reply.value, Refusal)
+                return Outcome(item.token, 0, 1, is_ok, reply.value)
+        return None
+
+    def session_lost(self, session: str) -> list[Outcome]:
+        """Hear that the queue does not know the session, or that its node lost its memory.
+
+        Args:
+            session: The session it is about; an earlier one is ignored.
+
+        Returns:
+            Everything held, ended with a nack or a refusal. The next session has begun; nothing is
+            carried over, since the queue's consumers and what they held are gone as well.
+        """
+        if session != self.session:
+            return []
+        outcomes: list[Outcome] = []
+        for item in self._pending:
+            self._give_up(item, outcomes)
+        self._pending.clear()
+        self._unsent.clear()
+        self.held_bytes = 0
+        self._count += 1
+        self._next_number = self._cursor = 1
+        self._rewound_to = 0
+        return outcomes
+
+    def expire(self, now_ms: int) -> list[Outcome]:
+        """Give up publishes and questions that were held too long (P12).
+
+        Settles and their like are kept: forgetting one would leave its messages checked out. For a
+        consume that is given up, a cancel follows, since the queue may have done it.
+
+        Args:
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            What to nack or refuse.
+        """
+        outcomes: list[Outcome] = []
+        cancels: list[Cancel] = []
+        for item in self._pending:
+            if item.since_ms + self._held_ms_max > now_ms:
+                break
+            command = item.command
+            if isinstance(command, Enqueue) or type(command) in VALUED:
+                if isinstance(command, Checkout):
+                    cancels.append(Cancel(command.holder, command.tag))
+                self._give_up(item, outcomes)
+        if outcomes:
+            self._drop_answered()
+        for cancel in cancels:
+            self._hold(cancel, None, 0, now_ms)
+        return outcomes
+
+    def _hold(self, command: SessionCommand, token: object, offset: int, now_ms: int) -> None:
+        item = _Item(self._next_number, command, token, offset, now_ms)
+        self._next_number = item.after
+        self.held_bytes += item.size_bytes
+        self._pending.append(item)
+        self._unsent.append(item)
+
+    def _rewind(self, expected: int) -> None:
+        self._unsent = deque(item for item in self._pending if item.after > expected)
+        self._cursor = max(self.lowest, min(expected, self._next_number))
+        if self._unsent and self._unsent[0].first < self._cursor:
+            self._cursor = self._unsent[0].first
+
+    def _close(
+        self, item: _Item, first: int, last: int, outcomes: list[Outcome], *, ok: bool
+    ) -> bool:
+        """End an item's numbers from `first` to `last`; return True when none is left."""
+        base = item.first - item.offset
+        for low, high in item.close(first, last):
+            outcomes.append(Outcome(item.token, low - base, high - low + 1, ok, None))
+        if item.spans:
+            self.held_bytes -= item.trim()
+        return not item.spans
+
+    def _give_up(self, item: _Item, outcomes: list[Outcome]) -> None:
+        base = item.first - item.offset
+        unknown = Refusal(ReplyCode.INTERNAL_ERROR, "no answer from the queue")
+        value = unknown if type(item.command) in VALUED else None
+        for low, high in item.spans:
+            outcomes.append(Outcome(item.token, low - base, high - low + 1, False, value))
+        item.spans = []
+
+    def _drop_answered(self) -> None:
+        pending = self._pending
+        while pending and not pending[0].spans:
+            self.held_bytes -= pending.popleft().size_bytes
+        if any(not item.spans for item in pending):
+            self._pending = deque(item for item in pending if item.spans)
+            self.held_bytes = sum([item.size_bytes for item in self._pending])
+
+
+def size_of(command: SessionCommand) -> int:
+    """Return about how many bytes a command takes on the wire, never less than its bodies."""
+    if isinstance(command, Enqueue):
+        return sum([_RECORD_BYTES + len(message.content) for message in command.messages])
+    return _RECORD_BYTES + _NUMBER_BYTES * len(getattr(command, "numbers", ()))
+
+
+def _groups(messages: list[Message]) -> list[list[Message]]:
+    """Cut a long enqueue into pieces that fit one offer each, single large messages excepted."""
+    groups: list[list[Message]] = [[]]
+    size_bytes = 0
+    for message in messages:
+        more = _RECORD_BYTES + len(message.content)
+        is_full = size_bytes + more > OFFER_BYTES_MAX or len(groups[-1]) >= OFFER_NUMBERS_MAX
+        if groups[-1] and is_full:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(message)
+        size_bytes += more
+    return groups
