@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from broker.routing.router import TYPES, Source, walk
@@ -68,7 +70,7 @@ def test_circle_of_alternates_and_a_missing_one_end():
 
 def test_thousand_exchanges_in_a_row_do_not_recurse():
     chain = [Source("fanout", None) for _ in range(2_000)]
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in itertools.pairwise(chain):
         before.bind("", {}, after)
     chain[-1].bind("", {}, "q")
     assert walk(chain[0], ("",), None, nowhere) == ["q"]
