@@ -78,13 +78,26 @@ class Publisher:
         Raises:
             AmqpError: What basic.publish is refused with.
         """
+        message = command.message
+        route = self._routes.get((message.exchange, message.routing_key))
+        facts = command.properties
+        if (
+            route is not None
+            and route.queues
+            and facts is self._plain_facts
+            and channel.is_plain
+            and self._version == self._context.catalogue.version
+            and not command.immediate
+        ):
+            self._channel = channel
+            self._queues = route.queues
+            self.run = [message]
+            return True
         if command.immediate:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
-        message = command.message
         route = self._route(channel, message.exchange, message.routing_key)
-        facts = command.properties
-        is_plain = facts is self._plain_facts or self._check_facts(channel, facts)
-        if is_plain and route.queues and channel.is_plain and not route.needs_headers:
+        is_plain = self._check_facts(channel, facts)
+        if is_plain and route.queues and channel.is_plain:
             self._channel = channel
             self._queues = route.queues
             self.run = [message]

@@ -5,8 +5,12 @@ gathered and told at `flush()`: nacks singly, then one ack(multiple) for everyth
 lowest number without a verdict, then single acks for what lies above it. Nacks go first because a
 multiple ack would otherwise cover numbers that were refused.
 
+Confirms that come in are only collected; they are looked at together, before a refusal or at
+`flush()`, because what several queues say in turn is mostly a row of numbers once it is sorted.
+
 Invariants:
-1. Numbers up to `_low` all have a verdict; above it, exactly those in `_answered`.
+1. Numbers up to `_low` all have a verdict; above it, exactly those in `_answered` (and what lies
+   in `_inbox`).
 2. A number is in `_waits` only while it has no verdict and waits for more than one queue.
 3. What has a verdict and was not told is in `_nacks`, in `_fresh`, or counted by `_fresh_low`.
 """
@@ -32,6 +36,7 @@ class Confirms:
         "_answered",
         "_fresh",
         "_fresh_low",
+        "_inbox",
         "_last_low",
         "_low",
         "_nacks",
@@ -41,6 +46,7 @@ class Confirms:
 
     def __init__(self) -> None:
         self.issued = 0
+        self._inbox: list[int] = []
         self._low = 0
         self._answered: set[int] = set()
         self._waits: dict[int, int] = {}
@@ -51,13 +57,13 @@ class Confirms:
 
     @property
     def unanswered(self) -> int:
-        """How many numbers wait for a verdict."""
+        """How many numbers had no verdict at the last `flush`."""
         return self.issued - self._low - len(self._answered)
 
     @property
     def has_news(self) -> bool:
         """True if `flush` has something to tell."""
-        return bool(self._fresh_low or self._nacks or self._fresh)
+        return bool(self._inbox or self._fresh_low or self._nacks or self._fresh)
 
     def issue(self, count: int, queues: int = 1) -> int:
         """Number `count` publishes that wait for `queues` verdicts each; returns the first."""
@@ -70,29 +76,23 @@ class Confirms:
 
     def confirm(self, seqnos: Sequence[int]) -> None:
         """One queue has these. Numbers that have their verdict already are ignored."""
-        if not seqnos:
+        if seqnos and max(seqnos) > self.issued:
+            seqnos = [seqno for seqno in seqnos if seqno <= self.issued]
+        waits = self._waits
+        if not waits:
+            self._inbox += seqnos
             return
-        if not self._waits and not self._answered:
-            # The common case: the next numbers in a row, each for one queue.
-            first = self._low + 1
-            last = self._low + len(seqnos)
-            if seqnos[0] == first and last <= self.issued and _is_row(seqnos, first, last):
-                self._low = self._last_low = last
-                self._fresh_low += len(seqnos)
-                return
         for seqno in seqnos:
-            waits = self._waits.get(seqno)
-            if waits is not None:
-                if waits > 1:
-                    self._waits[seqno] = waits - 1
-                    continue
-                del self._waits[seqno]
-            if self._answer(seqno):
-                self._fresh.append(seqno)
-        self._advance()
+            missing = waits.get(seqno, 1)
+            if missing > 1:
+                waits[seqno] = missing - 1
+            else:
+                waits.pop(seqno, None)
+                self._inbox.append(seqno)
 
     def reject(self, seqnos: Sequence[int]) -> None:
         """One queue refused these. Numbers that have their verdict already are ignored."""
+        self._look_through()
         for seqno in seqnos:
             self._waits.pop(seqno, None)
             if self._answer(seqno):
@@ -101,6 +101,7 @@ class Confirms:
 
     def flush(self) -> list[Verdict]:
         """Take what is to be told now, in the order it must be sent."""
+        self._look_through()
         verdicts = [Verdict(seqno, multiple=False, ok=False) for seqno in self._nacks]
         self._nacks.clear()
         if self._fresh_low == 1:
@@ -113,6 +114,27 @@ class Confirms:
             verdicts += [Verdict(seqno, multiple=False, ok=True) for seqno in self._fresh]
             self._fresh.clear()
         return verdicts
+
+    def _look_through(self) -> None:
+        """Give the numbers in the inbox their verdict."""
+        inbox = self._inbox
+        if not inbox:
+            return
+        self._inbox = []
+        inbox.sort()
+        first, last = self._low + 1, self._low + len(inbox)
+        if (
+            not self._answered
+            and inbox[0] == first
+            and inbox[-1] == last
+            and last <= self.issued
+            and inbox == list(range(first, last + 1))
+        ):
+            self._low = self._last_low = last
+            self._fresh_low += len(inbox)
+            return
+        self._fresh += [seqno for seqno in inbox if self._answer(seqno)]
+        self._advance()
 
     def _answer(self, seqno: int) -> bool:
         """Note a verdict. False if there was one, or if the number was never given out."""
@@ -138,10 +160,3 @@ class Confirms:
                 self._last_low = max(seqno for seqno in self._fresh if seqno <= low)
                 self._fresh_low += below
                 self._fresh = above
-
-
-def _is_row(seqnos: Sequence[int], first: int, last: int) -> bool:
-    """True if the numbers are first .. last, each once."""
-    if isinstance(seqnos, range):
-        return seqnos == range(first, last + 1)
-    return seqnos[-1] == last and list(seqnos) == list(range(first, last + 1))

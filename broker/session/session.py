@@ -266,9 +266,11 @@ class Session:
 
     def _begin(self, command: Publish) -> bool:
         """Publish the first of a run; True if the run may go on."""
-        channel = self._ready(command)
-        if channel is None:
-            return False
+        channel = self._channels.get(command.channel)
+        if channel is None or not channel.is_plain:
+            channel = self._ready(command)
+            if channel is None:
+                return False
         try:
             if self._publisher.begin(channel, command):
                 return True
