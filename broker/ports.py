@@ -110,6 +110,15 @@ class QueueHandle(Protocol):
     Every `done` is called exactly once, also when the queue dies (then with a `Refusal`).
     """
 
+    @property
+    def is_congested(self) -> bool:
+        """True while the queue is behind: publishers' sockets shall not be read (flow)."""
+        ...
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once, when the queue is not congested any more."""
+        ...
+
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
     ) -> None:
@@ -174,6 +183,11 @@ class Journal(Protocol):
     durable before `when_synced` says so. A failed sync stops the node; no callback runs then.
     The same promises stand in raft/ports.py, so that Raft need not know the broker.
     """
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes written and not yet durable; tells who must slow down."""
+        ...
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         """Write a record. Families: see docs/on-disk.md."""

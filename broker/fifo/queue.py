@@ -23,6 +23,7 @@ from typing import Final, cast
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo import ledger, snapshot
+from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.effects import Effects
@@ -293,6 +294,15 @@ class Queue:
             self._hold(consumer.held, items, size_bytes)
 
     # What shells ask for.
+
+    def consumer_keys(self) -> list[tuple[str, str]]:
+        """(holder, tag) of every consumer attached, highest priority first."""
+        return [consumer.key for consumer in self._roster]
+
+    def boots(self) -> list[tuple[str, str]]:
+        """(node, boot) of everyone known here: holders, consumers and sessions, sorted."""
+        names = {*self._held, *self._roster.holders(), *self.sessions.names()}
+        return sorted({owner_of(name) for name in names})
 
     def redeliver_checked_out(self) -> None:
         """Put every held delivery into the effects again, as a new leader does (P17).

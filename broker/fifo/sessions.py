@@ -163,6 +163,10 @@ class SessionTable:
         """Tell whether a holder or session belongs to a boot that ended."""
         return bool(self._ended) and owner_of(name) in self._ended
 
+    def names(self) -> list[str]:
+        """The names of all living sessions."""
+        return [session.name for session in self._sessions.values()]
+
     def records(self) -> list[SessionRecord]:
         """Return all sessions (snapshots)."""
         return [

@@ -1,0 +1,116 @@
+"""What nodes say to each other about queues: offers one way, answers the other. Pure.
+
+An offer travels as it is (`broker.fifo.commands.Offer`) behind the queue's incarnation. An answer
+is everything one batch of a queue's machine has for one node. Both are msgpack arrays; fields are
+only ever appended, with defaults.
+
+    offer payload   [uid: u64 big endian] [Offer]
+    answer payload  [Answer]
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.fifo.commands import Offer, decode_offer, encode_offer, owner_of
+from broker.fifo.effects import Effects, pack_value
+from broker.message import Delivery
+
+UID_SIZE = 8
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """What a queue's machine has for one node.
+
+    Attributes:
+        uid: The queue's incarnation.
+        epoch: Raft term of the answering leader; 0 for a classic queue.
+        verdicts: (session, first, last, ok).
+        replies: (session, number, `pack_value`).
+        deliveries: (holder, tag, deliveries in order).
+        lost_consumers: (holder, tag) that the queue ended.
+        session_lost: Sessions it does not know.
+        expected: (session, number): offers beyond `number` were not applied.
+        leader: The answering node does not lead the queue; who it thinks does ("" unknown).
+            None: it does lead.
+    """
+
+    uid: int
+    epoch: int
+    verdicts: list[tuple[str, int, int, bool]] = []
+    replies: list[tuple[str, int, list[object]]] = []
+    deliveries: list[tuple[str, str, list[Delivery]]] = []
+    lost_consumers: list[tuple[str, str]] = []
+    session_lost: list[str] = []
+    expected: list[tuple[str, int]] = []
+    leader: str | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return an answer's bytes."""
+    return _encoder.encode(answer)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Read what `encode_answer` wrote.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no answer.
+    """
+    return _decoder.decode(data)
+
+
+def pack_offer(uid: int, offer: Offer) -> bytes:
+    """Return the payload that brings an offer to a queue's node."""
+    return uid.to_bytes(UID_SIZE, "big") + encode_offer(offer)
+
+
+def unpack_offer(payload: bytes) -> tuple[int, Offer]:
+    """Read what `pack_offer` wrote: the queue's incarnation and the offer.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no offer.
+    """
+    return int.from_bytes(payload[:UID_SIZE], "big"), decode_offer(payload[UID_SIZE:])
+
+
+def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]:
+    """Sort a batch's effects by the node they concern.
+
+    Args:
+        uid: The queue's incarnation.
+        epoch: Raft term, 0 for a classic queue.
+        effects: What the machine wants done; its ledger is not looked at.
+
+    Returns:
+        One answer for every node that has a share in it.
+    """
+    answers: dict[str, Answer] = {}
+
+    def answer_for(name: str) -> Answer:
+        node = owner_of(name)[0]
+        found = answers.get(node)
+        if found is None:
+            found = answers[node] = Answer(uid, epoch)
+        return found
+
+    for verdict in effects.verdicts:
+        answer_for(verdict.session).verdicts.append(
+            (verdict.session, verdict.first, verdict.last, verdict.ok)
+        )
+    for reply in effects.replies:
+        packed = (reply.session, reply.number, pack_value(reply.value))
+        answer_for(reply.session).replies.append(packed)
+    for (holder, tag), deliveries in effects.deliveries.items():
+        answer_for(holder).deliveries.append((holder, tag, deliveries))
+    for holder, tag in effects.lost_consumers:
+        answer_for(holder).lost_consumers.append((holder, tag))
+    for session in effects.session_lost:
+        answer_for(session).session_lost.append(session)
+    for gap in effects.out_of_sequence:
+        answer_for(gap.session).expected.append((gap.session, gap.expected))
+    return answers

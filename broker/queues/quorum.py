@@ -1,0 +1,163 @@
+"""A replica of a quorum queue: the queue machine as the state machine of a Raft group.
+
+Commands come out of the log, on every replica the same, in the same order. Only the leader acts on
+what the machine wants done; the others drop it. A command is answered when it is applied, so a
+confirm means: on disk at a majority, and committed.
+
+The publishing nodes hold what was not answered and offer it again to the next leader; sequence
+numbers drop doubles (protocol.md P10-P12). So nothing here waits for anything: an offer that came
+to the wrong replica, or whose entry was lost with its leader, is simply offered again.
+
+Invariants:
+1. The leader's clock, put into the entry, is the only time a machine sees.
+2. A leader answers only after it has applied its first own entry (`role_changed`), and then hands
+   out again everything that is checked out (P17).
+3. A boot that group 0 has ended ends in every queue by a command of that queue's leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from broker.fifo.commands import Batch, EndBoot, Offer, decode_batch, encode_batch, owner_of
+from broker.fifo.config import quorum_config
+from broker.fifo.machine import QueueMachine
+from broker.metadata.records import Queue
+from broker.ports import Clock, QueueStat
+from broker.queues.classic import Defer, Post
+from broker.queues.envelopes import Answer, answers_by_node
+
+ENTRY_COMMANDS_MAX: Final = 1_000
+"""A batch ends at that many messages or 1 MiB (P13)."""
+
+ENTRY_BYTES_MAX: Final = 1024 * 1024
+
+
+class RaftGroup(Protocol):
+    """What a replica needs of its Raft group."""
+
+    @property
+    def leader(self) -> str | None:
+        """The leading node as known here, None when unknown."""
+        ...
+
+    def propose_nowait(self, data: bytes, done: Callable[[object], None]) -> None:
+        """Append an entry; `done` hears the result of its apply here, or why it was not."""
+        ...
+
+
+class QuorumQueue:
+    """One replica. A `raft.ports.Machine` below, offers and answers above.
+
+    Args:
+        record: The queue.
+        clock: Stamps entries while this replica leads.
+        post: Answers to nodes, this one included.
+        defer: `loop.call_soon`.
+        led: Called with (queue, term) when this replica begins to lead.
+    """
+
+    def __init__(
+        self,
+        record: Queue,
+        *,
+        clock: Clock,
+        post: Post,
+        defer: Defer,
+        led: Callable[[QuorumQueue, int], None],
+    ) -> None:
+        self.record = record
+        self.group: RaftGroup | None = None
+        self.is_leading = False
+        self._clock = clock
+        self._post = post
+        self._defer = defer
+        self._led = led
+        self._term = 0
+        self._gathered: list[Offer | EndBoot] = []
+        limit = record.arguments.get("x-delivery-limit")
+        self._machine = QueueMachine(
+            quorum_config(record.name, record.vhost, limit if isinstance(limit, int) else None)
+        )
+
+    # From nodes.
+
+    def receive(self, offer: Offer) -> None:
+        """Take a node's offer into the next entry, or tell it who leads."""
+        if not self.is_leading:
+            node = owner_of(offer.session)[0]
+            leader = self.group.leader if self.group is not None else None
+            self._post(node, Answer(self.record.uid, self._term, leader=leader or ""))
+            return
+        self._gather(offer)
+
+    def end_boots(self, living: Callable[[str, str], bool]) -> None:
+        """Propose the end of every boot that is known here and not alive (invariant 3).
+
+        Args:
+            living: Tells whether (node, boot) lives according to group 0.
+        """
+        if not self.is_leading:
+            return
+        for node, boot in self._machine.boots():
+            if not living(node, boot):
+                self._gather(EndBoot(node, boot))
+
+    def stat(self, state: str = "running") -> QueueStat:
+        """Count what is here; exact at the leader."""
+        return self._machine.stat(state)
+
+    # From Raft (`raft.ports.Machine`).
+
+    def apply(self, index: int, data: bytes) -> object:
+        """Apply an entry; the leader then answers."""
+        del index  # messages are numbered by the machine
+        batch: Batch = decode_batch(data)
+        self._machine.apply_batch(batch)
+        self._run()
+        return None
+
+    def snapshot(self) -> Sequence[bytes]:
+        """The machine's state, every live body in it (P28)."""
+        return self._machine.snapshot()
+
+    def restore(self, index: int, parts: Sequence[bytes]) -> None:
+        """Become the state of a snapshot."""
+        del index
+        self._machine.restore(list(parts))
+
+    def role_changed(self, *, leader: bool, term: int) -> None:
+        """Begin or cease to answer."""
+        self._term = term
+        self.is_leading = leader
+        self._gathered.clear()
+        if leader:
+            self._machine.redeliver_checked_out()
+            self._run()
+            self._led(self, term)
+
+    # Parts.
+
+    def _gather(self, command: Offer | EndBoot) -> None:
+        if not self._gathered:
+            self._defer(self._propose)
+        self._gathered.append(command)
+
+    def _propose(self) -> None:
+        """Turn what came in this turn of the loop into one entry."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered or self.group is None or not self.is_leading:
+            return
+        data = encode_batch(gathered, self._clock.now_ms())
+        self.group.propose_nowait(data, _ignore)
+
+    def _run(self) -> None:
+        effects = self._machine.take_effects()
+        if self.is_leading and effects:
+            for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
+                self._post(node, answer)
+
+
+def _ignore(result: object) -> None:
+    """What was not applied is offered again by its session; nothing to do."""

@@ -1,0 +1,379 @@
+"""Every queue as this node sees it: those that live here, and the way to all others.
+
+What runs here follows from the catalogue alone: after each applied change of group 0 the registry
+compares the two and closes the difference (protocol.md P6). So a queue is started the same way
+after a declare, after a restart and after a snapshot.
+
+Invariants:
+1. A classic queue runs at its home only, a quorum replica at each member only.
+2. A local queue is found by `uid`, never by name: a namesake is another queue.
+3. Offers and answers for queues unknown here are dropped; the sender offers again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Offer
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import DeleteQueue
+from broker.metadata.records import Queue
+from broker.metadata.results import Changes
+from broker.ports import Clock, Done, Journal, QueueHandle
+from broker.queues.classic import ClassicQueue, Defer
+from broker.queues.envelopes import Answer
+from broker.queues.quorum import QuorumQueue, RaftGroup
+from broker.queues.remote import RemoteQueue
+from broker.storage.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+
+class Mail(Protocol):
+    """The way to the registries of other nodes (`broker.server.node_service`)."""
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        """Carry an offer; dropped when the node is not reachable."""
+        ...
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        """Carry an answer; dropped when the node is not reachable."""
+        ...
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        """Have a queue's home delete it (`QueueRegistry.delete_here`)."""
+        ...
+
+    def ask_stat(self, node: str, uid: int, done: Done) -> None:
+        """`done(QueueStat)` from the node that serves the queue, or a `Refusal`."""
+        ...
+
+
+class Groups(Protocol):
+    """Where quorum replicas get their Raft groups."""
+
+    def open(self, queue: Queue, machine: QuorumQueue) -> RaftGroup:
+        """Start or recover this node's replica of the queue's group."""
+        ...
+
+    def close(self, uid: int, *, erase: bool) -> None:
+        """Stop a replica; `erase` removes its log for good."""
+        ...
+
+
+class QueueRegistry:
+    """All queues of the cluster, from this node (`broker.server.context.Queues`).
+
+    Args:
+        node: This node's name.
+        boot: This start's boot id.
+        catalogue: What exists.
+        clock: Time.
+        journal: Durability, for classic queues.
+        store: Classic queues' messages.
+        groups: Raft groups, for quorum queues.
+        mail: Other nodes.
+        defer: `loop.call_soon`.
+        propose: Proposes a metadata command in the background, then calls back with its result.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        boot: str,
+        catalogue: Catalogue,
+        clock: Clock,
+        journal: Journal,
+        store: MessageStore,
+        groups: Groups,
+        mail: Mail,
+        defer: Defer,
+        propose: Callable[[DeleteQueue, Done], None],
+    ) -> None:
+        self._node = node
+        self._boot = boot
+        self._catalogue = catalogue
+        self._clock = clock
+        self._journal = journal
+        self._store = store
+        self._groups = groups
+        self._mail = mail
+        self._defer = defer
+        self._propose = propose
+        self._classic: dict[int, ClassicQueue] = {}
+        self._quorum: dict[int, QuorumQueue] = {}
+        self._remote: dict[int, RemoteQueue] = {}
+        self.led_lately: dict[int, str] = {}
+
+    # For channels (`Queues`).
+
+    def open(self, queue: Queue) -> QueueHandle:
+        """The handle of a queue, made at first use."""
+        uid = queue.uid
+        local = self._classic.get(uid)
+        if local is not None:
+            return local
+        remote = self._remote.get(uid)
+        if remote is not None:
+            return remote
+        if queue.type == "classic" and queue.home == self._node:
+            return self._start_classic(queue)
+        remote = RemoteQueue(
+            queue,
+            node=self._node,
+            boot=self._boot,
+            clock=self._clock,
+            catalogue=self._catalogue,
+            send=self._send_offer,
+            ask_stat=self._ask_stat,
+            defer=self._defer,
+        )
+        self._remote[uid] = remote
+        return remote
+
+    def find(self, uid: int) -> QueueHandle | None:
+        """The handle of a queue, if it was ever opened here."""
+        return self._classic.get(uid) or self._remote.get(uid)
+
+    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Delete a queue through the node that serves it (P5)."""
+        if queue.type == "quorum":
+            self._delete_quorum(queue, done)
+        elif queue.home == self._node:
+            self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+        else:
+            self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
+
+    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Check, stop accepting, propose; go on if that fails (P5)."""
+        local = self._classic.get(queue.uid)
+        if local is None:
+            done(0)  # gone already, which is what was asked for
+            return
+        count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
+        if isinstance(count, Refusal):
+            done(count)
+            return
+
+        def outcome(result: object) -> None:
+            if isinstance(result, Refusal):
+                local.resume()
+                done(result)
+            else:
+                done(count)
+
+        self._propose(DeleteQueue(queue.uid), outcome)
+
+    # For other nodes.
+
+    def receive_offer(self, uid: int, offer: Offer) -> None:
+        """Bring an offer to the queue it is for."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            classic.receive(offer)
+            return
+        quorum = self._quorum.get(uid)
+        if quorum is not None:
+            quorum.receive(offer)
+
+    def receive_answer(self, node: str, answer: Answer) -> None:
+        """Bring an answer to the channels that wait for it."""
+        remote = self._remote.get(answer.uid)
+        if remote is not None:
+            remote.receive(node, answer)
+
+    def stat_here(self, uid: int, done: Done) -> None:
+        """What a queue that is served here says of itself."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            classic.stat(done)
+            return
+        quorum = self._quorum.get(uid)
+        if quorum is not None and quorum.is_leading:
+            done(quorum.stat())
+            return
+        done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+
+    # For group 0.
+
+    def reconcile(self, changes: Changes) -> None:
+        """Make what runs here agree with the catalogue (P6)."""
+        if changes.restored:
+            self.reconcile_all()
+            return
+        for queue in changes.queues_removed:
+            self._stop(queue.uid)
+        for queue in changes.queues_added:
+            self._start(queue)
+        for queue in changes.queues_changed:
+            self._moved(queue)
+        if changes.boots_ended:
+            self._end_boots(changes.boots_ended)
+        if changes.nodes_changed:
+            self.retarget()
+
+    def reconcile_all(self) -> None:
+        """Compare everything: at the start and after a snapshot."""
+        wanted = {queue.uid: queue for queue in self._catalogue.queues()}
+        for uid in [*self._classic, *self._quorum, *self._remote]:
+            if uid not in wanted:
+                self._stop(uid)
+        for uid in self._store.queues():
+            if uid not in wanted:
+                self._store.delete_queue(uid)
+        for queue in wanted.values():
+            self._start(queue)
+        for quorum in self._quorum.values():
+            quorum.end_boots(self._catalogue.is_living)
+
+    def retarget(self) -> None:
+        """Nodes came or went: let every handle look again where its queue is served."""
+        for remote in list(self._remote.values()):
+            remote.retarget()
+
+    def tick(self) -> None:
+        """Once a second: give up what waited too long, offer again what got no answer."""
+        for remote in list(self._remote.values()):
+            remote.tick()
+
+    def local_quorum(self) -> list[QuorumQueue]:
+        """This node's quorum replicas."""
+        return list(self._quorum.values())
+
+    def served_here(self) -> list[Queue]:
+        """Queues that this node serves: homes and led replicas."""
+        led = [replica.record for replica in self._quorum.values() if replica.is_leading]
+        return [queue.record for queue in self._classic.values()] + led
+
+    def leader_of(self, queue: Queue) -> str:
+        """The node that serves a queue, as well as known here."""
+        if queue.type == "classic":
+            return queue.home
+        replica = self._quorum.get(queue.uid)
+        if replica is not None and replica.group is not None and replica.group.leader:
+            return replica.group.leader
+        return queue.home
+
+    def stop(self) -> None:
+        """Let go of everything without deleting anything."""
+        self._classic.clear()
+        self._quorum.clear()
+        self._remote.clear()
+
+    # Parts.
+
+    def _start(self, queue: Queue) -> None:
+        if queue.type == "classic":
+            if queue.home == self._node and queue.uid not in self._classic:
+                self._start_classic(queue)
+        elif self._node in queue.members and queue.uid not in self._quorum:
+            self._start_quorum(queue)
+
+    def _start_classic(self, queue: Queue) -> ClassicQueue:
+        started = ClassicQueue(
+            queue,
+            node=self._node,
+            clock=self._clock,
+            journal=self._journal,
+            store=self._store,
+            post=self._post,
+            defer=self._defer,
+            unused=self._delete_unused,
+        )
+        self._classic[queue.uid] = started
+        return started
+
+    def _start_quorum(self, queue: Queue) -> None:
+        replica = QuorumQueue(
+            queue, clock=self._clock, post=self._post, defer=self._defer, led=self._begins_to_lead
+        )
+        self._quorum[queue.uid] = replica
+        replica.group = self._groups.open(queue, replica)
+
+    def _stop(self, uid: int) -> None:
+        classic = self._classic.pop(uid, None)
+        if classic is not None:
+            classic.deleted()
+        if self._quorum.pop(uid, None) is not None:
+            self._groups.close(uid, erase=True)
+        remote = self._remote.pop(uid, None)
+        if remote is not None:
+            remote.deleted()
+
+    def _moved(self, queue: Queue) -> None:
+        """Members or the leader hint changed."""
+        replica = self._quorum.get(queue.uid)
+        if replica is not None:
+            replica.record = queue
+            if self._node not in queue.members:
+                del self._quorum[queue.uid]
+                self._groups.close(queue.uid, erase=True)
+        elif queue.type == "quorum":
+            self._start(queue)
+        remote = self._remote.get(queue.uid)
+        if remote is not None:
+            remote.record = queue
+            remote.retarget()
+
+    def _end_boots(self, ended: list[tuple[str, str]]) -> None:
+        for node, boot in ended:
+            for classic in list(self._classic.values()):
+                classic.end_boot(node, boot)
+            for remote in list(self._remote.values()):
+                if remote.record.type == "classic" and remote.record.home == node:
+                    remote.home_ended()
+        for quorum in self._quorum.values():
+            quorum.end_boots(self._catalogue.is_living)
+
+    def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
+        """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
+        queue.end_boots(self._catalogue.is_living)
+        uid = queue.record.uid
+        self.led_lately[uid] = self._node
+        for node in self._catalogue.nodes():
+            if node.alive:
+                self._post(node.name, Answer(uid, term))
+
+    def _delete_unused(self, queue: ClassicQueue) -> None:
+        def outcome(result: object) -> None:
+            if isinstance(result, Refusal):
+                queue.resume()
+
+        count = queue.begin_delete(if_unused=True, if_empty=False)
+        if not isinstance(count, Refusal):
+            self._propose(DeleteQueue(queue.record.uid), outcome)
+
+    def _delete_quorum(self, queue: Queue, done: Done) -> None:
+        def counted(stat: object) -> None:
+            ready = getattr(stat, "ready", 0)
+
+            def outcome(result: object) -> None:
+                done(result if isinstance(result, Refusal) else ready)
+
+            self._propose(DeleteQueue(queue.uid), outcome)
+
+        self.open(queue).stat(counted)
+
+    def _post(self, node: str, answer: Answer) -> None:
+        if node == self._node:
+            self.receive_answer(node, answer)
+        else:
+            self._mail.send_answer(node, answer)
+
+    def _send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        if node == self._node:
+            self.receive_offer(uid, offer)
+        else:
+            self._mail.send_offer(node, uid, offer)
+
+    def _ask_stat(self, node: str, uid: int, done: Done) -> None:
+        if node == self._node:
+            self.stat_here(uid, done)
+        else:
+            self._mail.ask_stat(node, uid, done)

@@ -1,0 +1,389 @@
+"""The way to a queue's machine from any node: classic queues elsewhere, quorum queues everywhere.
+
+One publisher session per node and queue carries everything this node's channels ask of the queue,
+in order, numbered (`broker.fifo.offers`). What has no answer is offered again to whoever serves
+next; so a publish in flight when a leader dies is neither lost nor doubled (protocol.md P10-P12).
+
+A classic queue lives and dies with its home. When the home's boot ends, everything held is nacked
+and consumers are told that they are gone; there is nobody to offer to.
+
+Invariants:
+1. Every publish given gets exactly one verdict, every `done` one call.
+2. Within an answer, replies come before deliveries: consume-ok precedes the first message.
+3. Deliveries of an older leader, and those seen before, are dropped (`broker.fifo.inbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from broker.errors import Refusal, ReplyCode, quoted
+from broker.fifo import commands
+from broker.fifo.effects import Reply, Verdict, unpack_value
+from broker.fifo.inbox import ConsumerInbox, Leaving
+from broker.fifo.offers import Offers, Outcome
+from broker.message import Message
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
+from broker.queues.classic import Defer
+from broker.queues.envelopes import Answer
+
+SILENCE_MS: Final = 1_500
+"""Unanswered offers go out again after this long: the answer or the offer was lost."""
+
+
+class SendOffer(Protocol):
+    """Carries an offer to the node that serves a queue."""
+
+    def __call__(self, node: str, uid: int, offer: commands.Offer, /) -> None:
+        """Send; dropped when the node is not reachable."""
+        ...
+
+
+class _Publish(NamedTuple):
+    """Whose verdicts an enqueue's are; `seqnos` None wants none."""
+
+    publisher: PublisherPort
+    seqnos: list[int] | None
+
+
+class _Consume(NamedTuple):
+    """Who asked for a consumer."""
+
+    key: tuple[str, str]
+    done: Done
+
+
+class _Port(NamedTuple):
+    """An attached consumer."""
+
+    port: ConsumerPort
+    no_ack: bool
+
+
+class RemoteQueue:
+    """`QueueHandle` of a queue whose machine answers through messages.
+
+    Args:
+        record: The queue; replaced when its members or leader hint change.
+        node: This node.
+        boot: Its boot id.
+        clock: For how long things are held.
+        catalogue: Says who is alive.
+        send: Carries offers.
+        ask_stat: Asks a node for a queue's counts.
+        defer: `loop.call_soon`: what a turn of the loop gathers leaves together.
+    """
+
+    def __init__(
+        self,
+        record: Queue,
+        *,
+        node: str,
+        boot: str,
+        clock: Clock,
+        catalogue: Catalogue,
+        send: SendOffer,
+        ask_stat: Callable[[str, int, Done], None],
+        defer: Defer,
+    ) -> None:
+        self.record = record
+        self._clock = clock
+        self._catalogue = catalogue
+        self._send = send
+        self._ask_stat = ask_stat
+        self._defer = defer
+        self._offers = Offers(node, boot, record.uid)
+        self._inbox = ConsumerInbox()
+        self._ports: dict[tuple[str, str], _Port] = {}
+        self._leader: str | None = None
+        self._is_due = False
+        self._is_deleted = False
+        self._heard_ms = 0
+        self._drained: list[Callable[[], None]] = []
+
+    # What channels ask (`broker.ports.QueueHandle`).
+
+    @property
+    def is_congested(self) -> bool:
+        """True while half of what may be held for the queue is held."""
+        return self._offers.is_congested
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        """Call back when enough was answered."""
+        self._drained.append(resume)
+
+    def publish(
+        self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
+    ) -> None:
+        """Hold and offer; what does not fit, or has nowhere to go, is nacked at once (P12)."""
+        if self._is_deleted:
+            if seqnos is not None:
+                publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
+            return
+        token = _Publish(publisher, seqnos)
+        is_held = not self._is_down() and self._add(commands.Enqueue(messages), token)
+        if not is_held and seqnos is not None:
+            publisher.rejected(seqnos)
+
+    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+        """Attach a consumer."""
+        if self._refuses(done):
+            return
+        key = (spec.holder, spec.tag)
+        self._ports[key] = _Port(port, spec.no_ack)
+        self._add(commands.Checkout(*spec), _Consume(key, done))
+
+    def cancel(self, holder: str, tag: str, done: Done) -> None:
+        """Detach a consumer."""
+        if self._is_deleted or self._is_down():
+            self._ports.pop((holder, tag), None)
+            done(None)
+            return
+
+        def cancelled(result: object) -> None:
+            self._ports.pop((holder, tag), None)
+            done(None if isinstance(result, Refusal) else result)
+
+        self._add(commands.Cancel(holder, tag), cancelled)
+
+    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Remove acknowledged messages."""
+        leaving = self._inbox.leaving(holder, tag, numbers)
+        self._add(commands.Settle(holder, tag, numbers), leaving)
+
+    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Put messages back."""
+        leaving = self._inbox.leaving(holder, tag, numbers)
+        self._add(commands.Requeue(holder, tag, numbers), leaving)
+
+    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
+        """Reject messages without requeue."""
+        leaving = self._inbox.leaving(holder, tag, numbers)
+        self._add(commands.Discard(holder, tag, numbers), leaving)
+
+    def release(self, holder: str) -> None:
+        """End a channel."""
+        for key in [key for key in self._ports if key[0] == holder]:
+            del self._ports[key]
+        self._inbox.forget_holder(holder)
+        self._add(commands.Release(holder), None)
+
+    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+        """Pause or resume a consumer."""
+        self._add(commands.SetActive(holder, tag, active), None)
+
+    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+        """Change a consumer's credit limit."""
+        self._add(commands.SetPrefetch(holder, tag, prefetch), None)
+
+    def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
+        """Take one message."""
+        if not self._refuses(done):
+            self._add(commands.Get(holder, no_ack), done)
+
+    def purge(self, done: Done) -> None:
+        """Remove all ready messages."""
+        if not self._refuses(done):
+            self._add(commands.Purge(), done)
+
+    def stat(self, done: Done) -> None:
+        """Ask the node that serves the queue."""
+        target = self._target()
+        if self._refuses(done):
+            return
+        if target is None:
+            done(self._unavailable())
+        else:
+            self._ask_stat(target, self.record.uid, done)
+
+    # What the node tells.
+
+    def receive(self, node: str, answer: Answer) -> None:
+        """Take an answer of the queue's machine."""
+        if answer.leader is not None:
+            self._redirected(node, answer)
+            return
+        self._heard_ms = self._clock.monotonic_ms()
+        if answer.epoch > self._inbox.term or self._leader is None:
+            self._inbox.term = max(self._inbox.term, answer.epoch)
+            self._lead_by(node)
+        if self._offers.session in answer.session_lost:
+            self._lost()
+        self._take_answers(answer)
+        self._take_deliveries(answer)
+        if self._drained and not self._offers.is_congested:
+            drained, self._drained = self._drained, []
+            for resume in drained:
+                resume()
+
+    def _take_answers(self, answer: Answer) -> None:
+        for verdict in answer.verdicts:
+            self._end(self._offers.answered(Verdict(*verdict)))
+        for session, number, packed in answer.replies:
+            outcome = self._offers.replied(Reply(session, number, unpack_value(packed)))
+            if outcome is not None:
+                self._end([outcome])
+        for session, expected in answer.expected:
+            if self._offers.out_of_sequence(session, expected):
+                self._schedule()
+
+    def _take_deliveries(self, answer: Answer) -> None:
+        for holder, tag, deliveries in answer.deliveries:
+            found = self._ports.get((holder, tag))
+            if found is not None:
+                fresh = self._inbox.accept(
+                    answer.epoch, holder, tag, deliveries, no_ack=found.no_ack
+                )
+                if fresh:
+                    found.port.deliver(tag, fresh)
+        for key in answer.lost_consumers:
+            lost = self._ports.pop((key[0], key[1]), None)
+            if lost is not None:
+                lost.port.consumer_lost(key[1])
+
+    def retarget(self) -> None:
+        """Nodes or members changed: offer again, to whoever serves now."""
+        if self._leader is not None and not self._is_alive(self._leader):
+            self._leader = None
+        if len(self._offers):
+            self._offers.retarget()
+            self._schedule()
+
+    def home_ended(self) -> None:
+        """The boot of a classic queue's home is over, and with it all that was asked of it."""
+        self._lost()
+
+    def deleted(self) -> None:
+        """Group 0 has deleted the queue."""
+        self._is_deleted = True
+        for outcome in self._offers.session_lost(self._offers.session):
+            is_publish = isinstance(outcome.token, _Publish)
+            value = None if is_publish else self._gone()
+            ended = Outcome(outcome.token, outcome.offset, outcome.count, is_publish, value)
+            self._end([ended])
+        self._lose_consumers()
+
+    def tick(self) -> None:
+        """Once a second: nack what waited too long, offer again what was not answered."""
+        now_ms = self._clock.monotonic_ms()
+        self._end(self._offers.expire(now_ms))
+        if len(self._offers) and now_ms - self._heard_ms > SILENCE_MS:
+            self._heard_ms = now_ms
+            self._leader = None
+            self._offers.retarget()
+            self._schedule()
+
+    # Parts.
+
+    def _add(self, command: commands.SessionCommand, token: object) -> bool:
+        if self._is_deleted or (self._is_down() and not isinstance(command, commands.Enqueue)):
+            return False  # nobody holds anything there any more
+        if not len(self._offers):
+            self._heard_ms = self._clock.monotonic_ms()
+        if not self._offers.add(command, self._clock.monotonic_ms(), token):
+            return False
+        self._schedule()
+        return True
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._defer(self._flush)
+
+    def _flush(self) -> None:
+        self._is_due = False
+        target = self._target()
+        if target is None or self._is_deleted:
+            return
+        for offer in self._offers.to_send():
+            self._send(target, self.record.uid, offer)
+
+    def _target(self) -> str | None:
+        """Who serves the queue, as well as known; None when nobody can."""
+        if self.record.type == "classic":
+            return self.record.home if self._is_alive(self.record.home) else None
+        if self._leader is not None:
+            return self._leader
+        if self._is_alive(self.record.home):
+            return self.record.home
+        for member in self.record.members:
+            if self._is_alive(member):
+                return member
+        return None
+
+    def _redirected(self, node: str, answer: Answer) -> None:
+        """The node asked does not lead the queue."""
+        if answer.epoch < self._inbox.term or not answer.leader or answer.leader == node:
+            if self._leader == node:
+                self._leader = None
+            return
+        if self._leader != answer.leader:
+            self._lead_by(answer.leader)
+
+    def _lead_by(self, node: str) -> None:
+        self._leader = node
+        if len(self._offers):
+            self._offers.retarget()
+            self._schedule()
+
+    def _end(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            token = outcome.token
+            if type(token) is _Publish:
+                if token.seqnos is not None:
+                    seqnos = token.seqnos
+                    if outcome.count != len(seqnos):
+                        seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
+                    if outcome.ok:
+                        token.publisher.confirmed(seqnos)
+                    else:
+                        token.publisher.rejected(seqnos)
+            elif type(token) is Leaving:
+                self._inbox.forget(token)
+            elif type(token) is _Consume:
+                if isinstance(outcome.value, Refusal):
+                    self._ports.pop(token.key, None)
+                token.done(outcome.value)
+            elif callable(token):
+                token(outcome.value)
+
+    def _lost(self) -> None:
+        """The queue forgot this node: nack all that is held, tell consumers."""
+        self._inbox = ConsumerInbox()
+        self._end(self._offers.session_lost(self._offers.session))
+        self._lose_consumers()
+
+    def _lose_consumers(self) -> None:
+        ports, self._ports = self._ports, {}
+        for (_, tag), found in ports.items():
+            found.port.consumer_lost(tag)
+
+    def _refuses(self, done: Done) -> bool:
+        if self._is_deleted:
+            done(self._gone())
+            return True
+        if self._is_down():
+            done(self._unavailable())
+            return True
+        return False
+
+    def _is_down(self) -> bool:
+        return self.record.type == "classic" and not self._is_alive(self.record.home)
+
+    def _is_alive(self, node: str) -> bool:
+        found = self._catalogue.node(node)
+        return found is not None and found.alive
+
+    def _gone(self) -> Refusal:
+        where = quoted("queue", self.record.name, self.record.vhost)
+        return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
+
+    def _unavailable(self) -> Refusal:
+        where = quoted("queue", self.record.name, self.record.vhost)
+        if self.record.type == "classic":
+            text = f"home node '{self.record.home}' of durable {where} is down or inaccessible"
+            return Refusal(ReplyCode.NOT_FOUND, text)
+        return Refusal(ReplyCode.INTERNAL_ERROR, f"{where} has no leader: too few members answer")
