@@ -161,13 +161,20 @@ def options(recovery: DBRecoveryMode) -> Options:
     return chosen
 
 
-def _body_options(recovery: DBRecoveryMode) -> Options:
+def family_options(family: str, recovery: DBRecoveryMode) -> Options:
+    """RocksDB options of one family; bodies are kept as blobs, beside the tree.
+
+    Args:
+        family: Its name.
+        recovery: What to do with a damaged log.
+    """
     chosen = options(recovery)
-    chosen.set_enable_blob_files(True)
-    chosen.set_min_blob_size(_BLOB_BYTES_MIN)
-    chosen.set_enable_blob_gc(True)
-    # The oldest half of the blob files is rewritten when compaction meets them.
-    chosen.set_blob_gc_age_cutoff(0.5)
+    if family == "bodies":
+        chosen.set_enable_blob_files(True)
+        chosen.set_min_blob_size(_BLOB_BYTES_MIN)
+        chosen.set_enable_blob_gc(True)
+        # The oldest half of the blob files is rewritten when compaction meets them.
+        chosen.set_blob_gc_age_cutoff(0.5)
     return chosen
 
 
@@ -182,8 +189,7 @@ def open_database(path: Path, recovery: DBRecoveryMode) -> Rdict:
         StoreLocked: If it is open elsewhere.
         StoreDamaged: If RocksDB refuses it.
     """
-    families = {name: options(recovery) for name in FAMILIES}
-    families["bodies"] = _body_options(recovery)
+    families = {name: family_options(name, recovery) for name in FAMILIES}
     try:
         return Rdict(
             str(path),

@@ -1,0 +1,292 @@
+"""Saving what can be saved from a store that does not open.
+
+The damaged store is only read, and kept whole as evidence; a new one is built beside it and takes
+its place when it is complete and synced (protocol.md P30):
+
+- messages of classic queues come over if their record and their content pass their checksums; the
+  others are reported as lost, by queue and number;
+- nothing of a Raft group comes over: a replica that lost synced entries may have voted for what
+  it no longer holds. The groups are listed; their replicas must join again as learners.
+
+What a damaged log no longer shows at all can't be listed: the report says that there may be more.
+A crash at any point leaves either the damaged store or the complete new one in place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rocksdict import AccessType, DBRecoveryMode, Rdict, WriteBatch
+
+from broker.storage import message_keys as keys
+from broker.storage.message_store import Lost
+from broker.storage.store import (
+    BATCH_KEY,
+    Store,
+    StoreDamaged,
+    batch_number,
+    family_options,
+    open_store,
+    options,
+)
+
+REPORT_FILE: Final = "salvage.json"
+"""Written last: a new store without it is not complete."""
+
+NUMBERS_SKIPPED: Final = 1 << 32
+"""Added to every number mark: newer marks may be among what was lost."""
+
+_BATCH_RECORDS: Final = 1000
+_GROUP_BYTES: Final = 8
+
+_log = logging.getLogger(__name__)
+
+
+class SalvageReport(msgspec.Struct):
+    """What came over and what did not.
+
+    Attributes:
+        reason: Why the store did not open.
+        aside: Where the damaged store is kept.
+        kept_count: Messages that came over.
+        lost: Messages that are known to be lost; there may be more.
+        groups: Raft groups that had data; their replicas start again as learners.
+    """
+
+    reason: str
+    aside: str
+    kept_count: int = 0
+    lost: list[Lost] = []
+    groups: list[int] = []
+
+
+def open_or_salvage(path: Path) -> tuple[Store, SalvageReport | None]:
+    """Open the node's store; a damaged one is set aside and salvaged first.
+
+    Args:
+        path: The store's directory.
+
+    Returns:
+        The open store, and the report if it was salvaged just now.
+
+    Raises:
+        StoreLocked: If it is open elsewhere.
+        StoreDamaged: If nothing can be read of it at all.
+    """
+    _finish(path)
+    try:
+        return open_store(path), None
+    except StoreDamaged as error:
+        _log.critical("store.damaged", extra={"path": str(path), "reason": error.reason})
+        report = _rebuild(path, error.reason)
+    _log.error(
+        "store.salvaged",
+        extra={
+            "aside": report.aside,
+            "kept": report.kept_count,
+            "lost": len(report.lost),
+            "groups": len(report.groups),
+        },
+    )
+    return open_store(path), report
+
+
+def _building(path: Path) -> Path:
+    return path.with_name(path.name + ".salvaging")
+
+
+def _finish(path: Path) -> None:
+    """Complete, or forget, a salvage that a crash interrupted."""
+    building = _building(path)
+    if not building.exists():
+        return
+    if not (building / REPORT_FILE).exists():
+        shutil.rmtree(building)
+        return
+    report = msgspec.json.decode((building / REPORT_FILE).read_bytes(), type=SalvageReport)
+    _swap(path, building, Path(report.aside))
+
+
+def _rebuild(path: Path, reason: str) -> SalvageReport:
+    building = _building(path)
+    damaged = _open_damaged(path)
+    fresh = open_store(building)
+    report = SalvageReport(reason, str(_free_name(path)))
+    try:
+        _copy_messages(damaged, fresh, report)
+        _copy_marks(damaged, fresh)
+        report.groups = _groups(damaged)
+        fresh.database.flush_wal(True)
+    finally:
+        damaged.close()
+        fresh.close()
+    _write_synced(building / REPORT_FILE, msgspec.json.encode(report))
+    _swap(path, building, Path(report.aside))
+    return report
+
+
+def _swap(path: Path, building: Path, aside: Path) -> None:
+    if path.exists():
+        path.rename(aside)
+    building.rename(path)
+    _sync_directory(path.parent)
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return aside
+
+
+class _Damaged:
+    """A damaged store, open for reading, with what is readable of it."""
+
+    def __init__(self, database: Rdict) -> None:
+        self._database = database
+
+    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """All readable records of a family; a block that can't be read ends it."""
+        try:
+            rows = self._database.get_column_family(family).iter()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+            _log.warning("salvage.family_missing", extra={"family": family, "error": str(error)})
+            return
+        rows.seek_to_first()
+        while rows.valid():
+            yield rows.key(), rows.value()
+            rows.next()
+        try:
+            rows.status()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+            _log.warning("salvage.family_cut", extra={"family": family, "error": str(error)})
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """One record, None when it is absent or unreadable."""
+        try:
+            found: bytes | None = self._database.get_column_family(family).get(key)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
+            _log.warning("salvage.record_unreadable", extra={"key": key.hex(), "error": str(error)})
+            return None
+        return found
+
+    def close(self) -> None:
+        """Close it, unchanged."""
+        self._database.close()
+
+
+def _open_damaged(path: Path) -> _Damaged:
+    recovery = DBRecoveryMode.skip_any_corrupted_record()
+    chosen = options(recovery)
+    chosen.create_if_missing(False)
+    chosen.set_paranoid_checks(False)
+    try:
+        families = {name: family_options(name, recovery) for name in Rdict.list_cf(str(path))}
+        database = Rdict(
+            str(path), chosen, column_families=families, access_type=AccessType.read_only(False)
+        )
+    except Exception as error:
+        raise StoreDamaged(path, f"nothing can be read: {error}") from error
+    return _Damaged(database)
+
+
+class _Copier:
+    """Writes into the new store in batches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._batch = WriteBatch(raw_mode=True)
+        self._batches = 0
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Write one record."""
+        self._batch.put(key, value, self._store.handles[family])
+        if self._batch.len() >= _BATCH_RECORDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand the batch over."""
+        self._batches += 1
+        self._batch.put(BATCH_KEY, batch_number(self._batches), self._store.handles["meta"])
+        self._store.database.write(self._batch)
+        self._batch = WriteBatch(raw_mode=True)
+
+
+def _copy_messages(damaged: _Damaged, fresh: Store, report: SalvageReport) -> None:
+    copier = _Copier(fresh)
+    copied: set[int] = set()
+    for key, value in damaged.rows("queue_index"):
+        try:
+            uid, number = keys.parse_index_key(key)
+        except keys.RecordDamaged:
+            continue
+        try:
+            _, body = keys.parse_record(value)
+            if body is not None and body.body_id not in copied:
+                for part_key, part in _body(damaged, body):
+                    copier.put("bodies", part_key, part)
+                copied.add(body.body_id)
+        except keys.RecordDamaged as error:
+            report.lost.append(Lost(uid, number, str(error)))
+            continue
+        copier.put("queue_index", key, value)
+        report.kept_count += 1
+    copier.flush()
+
+
+def _body(damaged: _Damaged, body: keys.BodyAddress) -> list[tuple[bytes, bytes]]:
+    parts = []
+    for part in range(body.parts):
+        key = keys.body_key(body.body_id, part)
+        value = damaged.get("bodies", key)
+        if value is None:
+            raise keys.RecordDamaged(f"part {part} of body {body.body_id} is missing")
+        keys.parse_body_part(value)
+        parts.append((key, value))
+    return parts
+
+
+def _copy_marks(damaged: _Damaged, fresh: Store) -> None:
+    start, end = keys.number_range()
+    batch = WriteBatch(raw_mode=True)
+    handle = fresh.handles["meta"]
+    body_mark = 0
+    for key, value in damaged.rows("meta"):
+        if start <= key < end or key == keys.BODY_MARK_KEY:
+            try:
+                mark = keys.parse_number_mark(value)
+            except keys.RecordDamaged:
+                continue
+            if key == keys.BODY_MARK_KEY:
+                body_mark = mark
+            else:
+                batch.put(key, keys.number_mark(mark + NUMBERS_SKIPPED), handle)
+    batch.put(keys.BODY_MARK_KEY, keys.number_mark(body_mark + NUMBERS_SKIPPED), handle)
+    fresh.database.write(batch)
+
+
+def _groups(damaged: _Damaged) -> list[int]:
+    found = {key[:_GROUP_BYTES] for key, _ in damaged.rows("raft_state")}
+    return sorted(int.from_bytes(group, "big") for group in found)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

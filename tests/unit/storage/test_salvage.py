@@ -1,0 +1,162 @@
+"""broker.storage.salvage on really damaged RocksDB stores."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.message import Message
+from broker.storage import message_keys as keys
+from broker.storage import salvage
+from broker.storage.group_commit import GroupCommit
+from broker.storage.message_store import MessageStore
+from broker.storage.store import StoreDamaged, open_store
+
+
+def message(number: int, size: int = 1000) -> Message:
+    content = number.to_bytes(4, "big") + bytes(size - 4)
+    return Message("", "q", content, 1, 14, size, True)
+
+
+def write(path: Path, count: int = 300) -> None:
+    """Fill a store: one queue of small messages, one of big ones, one Raft group."""
+
+    async def main() -> None:
+        live = path.with_name("live")
+        journal = GroupCommit(open_store(live), pytest.fail)
+        store = MessageStore(journal)
+        for number in range(1, count + 1):
+            store.put(5, number, message(number))
+            if number % 10 == 0:
+                store.put(6, number, message(number, 6000))
+            journal.put("raft_state", (9).to_bytes(8, "big") + b"G", b"state")
+            done = asyncio.get_running_loop().create_future()
+            journal.when_synced(lambda done=done: done.set_result(None))
+            await done
+        shutil.copytree(live, path)  # as kill -9 leaves it: all in the log, nothing flushed
+        journal.close()
+
+    asyncio.run(main())
+
+
+def recovered(path: Path) -> tuple[list[tuple[int, Message]], list[tuple[int, Message]], int]:
+    async def main() -> tuple[list[tuple[int, Message]], list[tuple[int, Message]], int]:
+        journal = GroupCommit(open_store(path), pytest.fail)
+        store = MessageStore(journal)
+        found = store.recover(5), store.recover(6), store.next_number(5)
+        assert store.take_lost() == []
+        journal.close()
+        return found
+
+    return asyncio.run(main())
+
+
+def flip_a_bit(path: Path) -> None:
+    log = max(path.glob("*.log"), key=lambda file: file.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+
+
+def test_a_healthy_store_is_just_opened(tmp_path: Path) -> None:
+    write(tmp_path / "store", 20)
+    store, report = salvage.open_or_salvage(tmp_path / "store")
+    store.close()
+    assert report is None
+    assert len(recovered(tmp_path / "store")[0]) == 20
+
+
+def test_a_flipped_bit_costs_a_few_messages_and_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path)
+    flip_a_bit(path)
+
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+
+    assert report is not None
+    assert "hecksum" in report.reason
+    assert report.groups == [9]
+    assert Path(report.aside).name == "store.damaged-1"
+    small, big, next_number = recovered(path)
+    assert len(small) + len(big) == report.kept_count
+    assert 100 < len(small) < 300
+    assert all(found == message(number) for number, found in small)
+    assert all(found == message(number, 6000) for number, found in big)
+    assert next_number > salvage.NUMBERS_SKIPPED
+    again = open_store(path)
+    assert list(again.scan("raft_state", b"", b"\xff" * 9)) == []
+    again.close()
+
+
+def test_the_damaged_store_is_kept_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 50)
+    flip_a_bit(path)
+    shutil.copytree(path, tmp_path / "copy")
+
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+
+    assert report is not None
+    before = {f.name: f.read_bytes() for f in (tmp_path / "copy").glob("*.log")}
+    after = {f.name: f.read_bytes() for f in Path(report.aside).glob("*.log")}
+    assert {name: data for name, data in after.items() if name in before} == before
+
+
+def test_a_missing_body_is_reported_by_queue_and_number(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 30)
+    store = open_store(path)
+    store.families["bodies"].delete(next(k for k, _ in store.scan("bodies", b"", keys.KEYS_END)))
+    store.mark.write(10**6)  # as if later batches were lost
+    store.close()
+
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+
+    assert report is not None
+    assert [(lost.uid, lost.number) for lost in report.lost] == [(6, 10)]
+    assert report.kept_count == 30 + 2
+
+
+def test_a_salvage_cut_short_by_a_crash_begins_again(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 50)
+    flip_a_bit(path)
+    (tmp_path / "store.salvaging").mkdir()
+    (tmp_path / "store.salvaging" / "CURRENT").write_text("half")
+
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+
+    assert report is not None
+    assert not (tmp_path / "store.salvaging").exists()
+
+
+def test_a_salvage_cut_short_between_its_renames_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 50)
+    flip_a_bit(path)
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+    path.rename(tmp_path / "store.salvaging")
+
+    store, again = salvage.open_or_salvage(path)
+    store.close()
+
+    assert again is None
+    assert report is not None
+    small, big, _ = recovered(path)
+    assert len(small) + len(big) == report.kept_count
+
+
+def test_a_store_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 10)
+    (path / "CURRENT").write_text("nonsense\n")
+    with pytest.raises(StoreDamaged, match="nothing can be read"):
+        salvage.open_or_salvage(path)
