@@ -1,0 +1,1 @@
+"""`warrenmq ctl`: what rabbitmqctl, rabbitmq-queues and rabbitmq-diagnostics do, over HTTP."""

@@ -1,0 +1,110 @@
+"""Takes rabbitmqctl's arguments apart: options may stand anywhere, before or after the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.cli.ctl.api import EXIT_USAGE, CtlError
+
+# Every spelling of an option that takes a value -> its name here.
+_VALUED = {
+    "-n": "node",
+    "--node": "node",
+    "-p": "vhost",
+    "--vhost": "vhost",
+    "-t": "timeout",
+    "--timeout": "timeout",
+    "--formatter": "formatter",
+    "-u": "user",
+    "--user": "user",
+    "--password": "password",
+    "--url": "url",
+    "--dir": "dir",
+    "--priority": "priority",
+    "--apply-to": "apply_to",
+    "--address": "address",
+    "--membership": "membership",
+    "--unit": "unit",
+    "--printer": "printer",
+}
+_FLAGS = {
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "-s": "silent",
+    "--silent": "silent",
+    "--no-table-headers": "no_headers",
+    "-l": "ignored",
+    "--longnames": "ignored",
+    "--dry-run": "dry_run",
+    "--if-empty": "if_empty",
+    "--if-unused": "if_unused",
+    "-e": "if_empty",
+    "--online": "online",
+    "--offline": "offline",
+    "--local": "local",
+    "--all": "all",
+    "--disc": "ignored",
+    "--ram": "ignored",
+    "--pre-hashed-password": "pre_hashed",
+    "--help": "help",
+}
+
+
+class Invocation(NamedTuple):
+    """One call of `warrenmq ctl`, taken apart.
+
+    Attributes:
+        command: "list_queues"; "" where none was given.
+        arguments: What stands after it, without options.
+        values: Options with a value, by their names above.
+        flags: Options without one.
+    """
+
+    command: str
+    arguments: tuple[str, ...]
+    values: Mapping[str, str]
+    flags: frozenset[str]
+
+    @property
+    def vhost(self) -> str:
+        """The vhost of -p, "/" by default."""
+        return self.values.get("vhost", "/")
+
+
+def parse(words: Sequence[str]) -> Invocation:
+    """Take the words of a command line apart.
+
+    A lone `--` ends the options, so that a password may begin with a dash.
+
+    Args:
+        words: What stands after `warrenmq ctl`.
+
+    Raises:
+        CtlError: 64, an unknown option or one without its value.
+    """
+    plain: list[str] = []
+    values: dict[str, str] = {}
+    flags: set[str] = set()
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            plain += left
+            break
+        if not word.startswith("-") or word == "-":
+            plain.append(word)
+        elif name in _VALUED:
+            if not equals:
+                if not left:
+                    raise CtlError(EXIT_USAGE, f"{name} needs a value")
+                value = left.pop(0)
+            values[_VALUED[name]] = value
+        elif word in _FLAGS:
+            flags.add(_FLAGS[word])
+        else:
+            raise CtlError(
+                EXIT_USAGE, f"unknown option {word}; a value that begins with - goes after --"
+            )
+    return Invocation(plain[0] if plain else "", tuple(plain[1:]), values, frozenset(flags))

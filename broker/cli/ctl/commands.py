@@ -1,0 +1,201 @@
+"""`warrenmq ctl`: finds the node, runs the command, prints as rabbitmqctl, exits with its codes.
+
+A node is found by --url; else by -n in the local cluster of --dir or WARRENMQ_DIR, where no -n
+means the first node that answers; else it is http://127.0.0.1:15672.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from broker.cli.cluster.layout import HOST, Layout, LayoutError
+from broker.cli.ctl import arguments, listings, output
+from broker.cli.ctl.api import EXIT_NO_HOST, EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError
+from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.listings import LISTINGS
+from broker.cli.ctl.status import DESCRIPTIONS
+from broker.cli.ctl.table import CHANGES
+
+_DEFAULT_URL = f"http://{HOST}:15672"
+_DEFAULT_TIMEOUT_S = 60.0
+_HINT = "see `warrenmq ctl --help`"
+_INSTEAD = {
+    "eval": "there is no Erlang here; list_* commands and /api show a node's state",
+    "stop": "use `warrenmq cluster stop`, or SIGTERM",
+    "shutdown": "use `warrenmq cluster stop`, or SIGTERM",
+}
+
+
+@click.command(
+    "ctl",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def command(words: tuple[str, ...]) -> None:
+    """Rabbitmqctl's commands, over HTTP."""
+    sys.exit(run(words, os.environ))
+
+
+def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run one command line.
+
+    Args:
+        words: What stands after `warrenmq ctl`.
+        environ: The environment: WARRENMQ_DIR, WARRENMQ_URL, WARRENMQ_USER, WARRENMQ_PASSWORD.
+
+    Returns:
+        The exit code, as rabbitmqctl's.
+    """
+    try:
+        call = arguments.parse(words)
+        if not call.command or call.command == "help" or "help" in call.flags:
+            click.echo(_help())
+            return 0 if call.command or "help" in call.flags else EXIT_USAGE
+        _check(call)
+        api, node = find_node(call, environ)
+        _execute(api, node, call)
+    except CtlError as error:
+        click.echo(f"Error:\n{error.text}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
+    """The API to talk to, and what to call its node in banners.
+
+    Args:
+        call: Its options url, node, dir, user, password and timeout count.
+        environ: The environment.
+
+    Raises:
+        CtlError: 68 no such node in the local cluster, 69 none of its nodes answers.
+    """
+    user = call.values.get("user") or environ.get("WARRENMQ_USER", "guest")
+    password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD", "guest")
+    timeout_s = _timeout_s(call)
+
+    def api(url: str) -> Api:
+        return Api(url, user, password, timeout_s)
+
+    name = call.values.get("node")
+    url = call.values.get("url") or environ.get("WARRENMQ_URL")
+    if url:
+        return api(url), name or url
+    layout = Layout(call.values.get("dir") or environ.get("WARRENMQ_DIR") or ".warrenmq")
+    if not layout.exists:
+        if name is not None and "@" in name and not name.endswith("@localhost"):
+            host = name.partition("@")[2]
+            return api(f"http://{host}:15672"), name
+        return api(_DEFAULT_URL), name or "rabbit@localhost"
+    try:
+        places = [layout.node(name)] if name else layout.nodes()
+    except LayoutError as error:
+        raise CtlError(EXIT_NO_HOST, str(error)) from error
+    for place in places:
+        found = api(f"http://{HOST}:{place.management_port}")
+        if len(places) == 1 or _answers(found):
+            return found, place.full_name
+    raise CtlError(EXIT_UNAVAILABLE, f"no node of {layout.directory} answers")
+
+
+def _answers(api: Api) -> bool:
+    probe = Api(api.url, "", "", 2.0)  # a paused node accepts and never answers
+    try:
+        probe.status_of("/healthz")
+    except CtlError:
+        return False
+    return True
+
+
+def _timeout_s(call: Invocation) -> float:
+    text = call.values.get("timeout", str(_DEFAULT_TIMEOUT_S))
+    try:
+        value = float(text)
+    except ValueError:
+        raise CtlError(
+            EXIT_USAGE, f"--timeout must be a number of seconds, found {text!r}"
+        ) from None
+    return value if value > 0 else _DEFAULT_TIMEOUT_S
+
+
+def _check(call: Invocation) -> None:
+    """Refuse what is no command, or has the wrong number of arguments, before any request."""
+    name = call.command
+    formatter = call.values.get("formatter", "tab")
+    if formatter not in output.FORMATTERS:
+        known = ", ".join(output.FORMATTERS)
+        raise CtlError(EXIT_USAGE, f"unknown formatter {formatter}; known: {known}")
+    if name in CHANGES:
+        change = CHANGES[name]
+        if not change.least <= len(call.arguments) <= change.most:
+            raise CtlError(EXIT_USAGE, f"usage: warrenmq ctl {name} {change.usage}".rstrip())
+    elif name in _INSTEAD:
+        raise CtlError(EXIT_USAGE, f"{name} is not supported: {_INSTEAD[name]}")
+    elif name not in LISTINGS and name not in DESCRIPTIONS:
+        near = difflib.get_close_matches(name, [*LISTINGS, *DESCRIPTIONS, *CHANGES], n=1, cutoff=0)
+        raise CtlError(EXIT_USAGE, f"unknown command {name}; did you mean {near[0]}? {_HINT}")
+
+
+def _execute(api: Api, node: str, call: Invocation) -> None:
+    formatter = call.values.get("formatter", "tab")
+    is_quiet = bool(call.flags & {"quiet", "silent"}) or formatter in ("json", "csv")
+    if call.command in LISTINGS:
+        columns, rows, banner = listings.fetch(api, call)
+        headers = not call.flags & {"silent", "no_headers"}
+        _print_banner(banner, is_quiet=is_quiet)
+        click.echo(output.rows(formatter, columns, rows, headers=headers), nl=False)
+    elif call.command in DESCRIPTIONS:
+        describe, banner = DESCRIPTIONS[call.command]
+        text = describe(api, call)
+        _print_banner(banner.replace("{node}", node), is_quiet=is_quiet)
+        click.echo(text, nl=False)
+    else:
+        change = CHANGES[call.command]
+        _print_banner(_filled(change.banner, node, call), is_quiet=is_quiet)
+        said = change.run(api, call)
+        if said and not is_quiet:
+            click.echo(said)
+
+
+def _filled(banner: str, node: str, call: Invocation) -> str:
+    banner = banner.replace("{node}", node).replace("{vhost}", call.vhost)
+    for i, word in enumerate(call.arguments):
+        banner = banner.replace(f"{{{i}}}", word)
+    return banner
+
+
+def _print_banner(banner: str, *, is_quiet: bool) -> None:
+    if banner and not is_quiet:
+        click.echo(banner)
+
+
+def _help() -> str:
+    lines = [
+        "Usage: warrenmq ctl [OPTIONS] COMMAND [ARGUMENTS]",
+        "",
+        "  -n NODE         a node of the local cluster, node1 or rabbit@node1",
+        "  --dir DIR       the local cluster's directory (WARRENMQ_DIR, .warrenmq)",
+        "  --url URL       a management API, http://127.0.0.1:15672 (WARRENMQ_URL)",
+        "  --user U --password P   guest, guest (WARRENMQ_USER, WARRENMQ_PASSWORD)",
+        "  -p VHOST        /",
+        "  -q, -s          no banners; no banners and no headers",
+        "  --formatter F   tab, json, csv, pretty_table",
+        "  --no-table-headers, -t SECONDS",
+        "",
+        "Commands:",
+    ]
+    lines += [
+        f"  {name} [COLUMN ...]" if row.has_columns else f"  {name}"
+        for name, row in LISTINGS.items()
+    ]
+    lines += [f"  {name}" for name in DESCRIPTIONS]
+    lines += [f"  {name} {change.usage}".rstrip() for name, change in CHANGES.items()]
+    return "\n".join(lines)

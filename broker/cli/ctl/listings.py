@@ -1,0 +1,295 @@
+"""The `list_*` commands: which endpoint, which columns, what RabbitMQ's columns are called there.
+
+A column is looked up under its own name in the API's object unless `_SOURCES` says otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker.cli.ctl.api import EXIT_USAGE, Api, CtlError, segment
+from broker.cli.ctl.arguments import Invocation
+
+Record = Mapping[str, Any]
+
+
+class Listing(NamedTuple):
+    """One `list_*` command.
+
+    Attributes:
+        path: Endpoint; "{vhost}" and "{0}" stand for -p and the first argument.
+        columns: Default columns.
+        known: Every column that may be asked for.
+        banner: What is printed first unless -q; the same placeholders.
+        has_columns: Whether arguments choose columns.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    known: tuple[str, ...]
+    banner: str
+    has_columns: bool = True
+
+
+_QUEUE_COLUMNS = (
+    "name",
+    "durable",
+    "auto_delete",
+    "arguments",
+    "policy",
+    "operator_policy",
+    "effective_policy_definition",
+    "pid",
+    "owner_pid",
+    "exclusive",
+    "exclusive_consumer_pid",
+    "exclusive_consumer_tag",
+    "messages_ready",
+    "messages_unacknowledged",
+    "messages",
+    "messages_ready_ram",
+    "messages_unacknowledged_ram",
+    "messages_ram",
+    "messages_persistent",
+    "message_bytes",
+    "message_bytes_ready",
+    "message_bytes_unacknowledged",
+    "message_bytes_ram",
+    "message_bytes_persistent",
+    "head_message_timestamp",
+    "disk_reads",
+    "disk_writes",
+    "consumers",
+    "consumer_utilisation",
+    "consumer_capacity",
+    "memory",
+    "slave_pids",
+    "synchronised_slave_pids",
+    "mirror_pids",
+    "synchronised_mirror_pids",
+    "state",
+    "type",
+    "leader",
+    "members",
+    "online",
+    "vhost",
+    "node",
+)
+_CONNECTION_COLUMNS = (
+    "pid",
+    "name",
+    "port",
+    "host",
+    "peer_port",
+    "peer_host",
+    "ssl",
+    "ssl_protocol",
+    "ssl_key_exchange",
+    "ssl_cipher",
+    "ssl_hash",
+    "peer_cert_subject",
+    "peer_cert_issuer",
+    "peer_cert_validity",
+    "state",
+    "channels",
+    "protocol",
+    "auth_mechanism",
+    "user",
+    "vhost",
+    "timeout",
+    "frame_max",
+    "channel_max",
+    "client_properties",
+    "recv_oct",
+    "recv_cnt",
+    "send_oct",
+    "send_cnt",
+    "send_pend",
+    "connected_at",
+    "node",
+    "user_provided_name",
+)
+_CHANNEL_COLUMNS = (
+    "pid",
+    "connection",
+    "name",
+    "number",
+    "user",
+    "vhost",
+    "transactional",
+    "confirm",
+    "consumer_count",
+    "messages_unacknowledged",
+    "messages_uncommitted",
+    "acks_uncommitted",
+    "messages_unconfirmed",
+    "prefetch_count",
+    "global_prefetch_count",
+    "state",
+    "node",
+)
+_BINDING_COLUMNS = (
+    "source_name", "source_kind", "destination_name", "destination_kind", "routing_key",
+    "arguments", "vhost",
+)  # fmt: skip
+_CONSUMER_COLUMNS = (
+    "queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active",
+    "arguments", "activity_status", "exclusive",
+)  # fmt: skip
+_PERMISSION_COLUMNS = ("user", "vhost", "configure", "write", "read")
+
+LISTINGS: dict[str, Listing] = {
+    "list_queues": Listing(
+        "/api/queues/{vhost}", ("name", "messages"), _QUEUE_COLUMNS,
+        "Timeout: 60.0 seconds ...\nListing queues for vhost {vhost} ...",
+    ),
+    "list_exchanges": Listing(
+        "/api/exchanges/{vhost}", ("name", "type"),
+        ("name", "type", "durable", "auto_delete", "internal", "arguments", "policy", "vhost"),
+        "Listing exchanges for vhost {vhost} ...",
+    ),
+    "list_bindings": Listing(
+        "/api/bindings/{vhost}", _BINDING_COLUMNS[:6], _BINDING_COLUMNS,
+        "Listing bindings for vhost {vhost}...",
+    ),
+    "list_connections": Listing(
+        "/api/connections", ("user", "peer_host", "peer_port", "state"), _CONNECTION_COLUMNS,
+        "Listing connections ...",
+    ),
+    "list_channels": Listing(
+        "/api/channels", ("pid", "user", "consumer_count", "messages_unacknowledged"),
+        _CHANNEL_COLUMNS, "Listing channels ...",
+    ),
+    "list_consumers": Listing(
+        "/api/consumers/{vhost}", _CONSUMER_COLUMNS[:7], _CONSUMER_COLUMNS,
+        "Listing consumers in vhost {vhost} ...",
+    ),
+    "list_vhosts": Listing(
+        "/api/vhosts", ("name",),
+        ("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
+        "Listing vhosts ...",
+    ),
+    "list_users": Listing(
+        "/api/users", ("user", "tags"), ("user", "tags"), "Listing users ...", has_columns=False
+    ),
+    "list_permissions": Listing(
+        "/api/vhosts/{vhost}/permissions", ("user", "configure", "write", "read"),
+        _PERMISSION_COLUMNS, "Listing permissions for vhost \"{vhost}\" ...", has_columns=False,
+    ),
+    "list_user_permissions": Listing(
+        "/api/users/{0}/permissions", ("vhost", "configure", "write", "read"),
+        _PERMISSION_COLUMNS, "Listing permissions for user \"{0}\" ...", has_columns=False,
+    ),
+    "list_policies": Listing(
+        "/api/policies/{vhost}", ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
+        ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
+        "Listing policies for vhost \"{vhost}\" ...", has_columns=False,
+    ),
+}  # fmt: skip
+
+
+def _channel_of(record: Record, key: str) -> Any:
+    details = record.get("channel_details")
+    return details.get(key) if isinstance(details, dict) else None
+
+
+def _path(*keys: str) -> Callable[[Record], Any]:
+    def read(record: Record) -> Any:
+        value: Any = record
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    return read
+
+
+_SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
+    "list_queues": {
+        "pid": lambda q: q.get("leader") or q.get("node"),
+        "leader": lambda q: q.get("leader") or q.get("node"),
+        "slave_pids": _path("slave_nodes"),
+        "mirror_pids": _path("slave_nodes"),
+        "synchronised_slave_pids": _path("synchronised_slave_nodes"),
+        "synchronised_mirror_pids": _path("synchronised_slave_nodes"),
+        "owner_pid": _path("owner_pid_details", "name"),
+        "exclusive_consumer_tag": _path("single_active_consumer_tag"),
+    },
+    "list_bindings": {
+        "source_name": _path("source"),
+        "source_kind": lambda _: "exchange",
+        "destination_name": _path("destination"),
+        "destination_kind": _path("destination_type"),
+    },
+    "list_connections": {
+        "pid": _path("name"),
+        "peer_host": _path("peer_host"),
+    },
+    "list_channels": {
+        "pid": _path("name"),
+        "connection": _path("connection_details", "name"),
+    },
+    "list_consumers": {
+        "queue_name": _path("queue", "name"),
+        "channel_pid": lambda c: _channel_of(c, "name"),
+    },
+    "list_users": {"user": _path("name")},
+}
+
+
+def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, Any]], str]:
+    """Run a `list_*` command.
+
+    Args:
+        api: The node.
+        call: The command; its arguments are columns, or a user's name.
+
+    Returns:
+        The columns, the rows and the banner.
+
+    Raises:
+        CtlError: 64 an unknown column, else as `Api.request`.
+    """
+    listing = LISTINGS[call.command]
+    subject = _subject(call, listing)
+    columns = listing.columns
+    if listing.has_columns and call.arguments:
+        columns = tuple(word for text in call.arguments for word in text.split() if word)
+        _check(columns, listing.known)
+    path = listing.path.replace("{vhost}", segment(call.vhost)).replace("{0}", segment(subject))
+    found = api.get(path)
+    records = [r for r in found if _is_wanted(r, call)] if isinstance(found, list) else []
+    sources = _SOURCES.get(call.command, {})
+    rows = [
+        {name: sources[name](r) if name in sources else r.get(name) for name in columns}
+        for r in records
+    ]
+    banner = listing.banner.replace("{vhost}", call.vhost).replace("{0}", subject)
+    return columns, rows, banner
+
+
+def _subject(call: Invocation, listing: Listing) -> str:
+    if "{0}" not in listing.path:
+        return ""
+    if len(call.arguments) != 1:
+        raise CtlError(EXIT_USAGE, f"usage: {call.command} NAME")
+    return call.arguments[0]
+
+
+def _is_wanted(record: Record, call: Invocation) -> bool:
+    if call.command != "list_queues" or not call.flags & {"online", "offline", "local"}:
+        return True
+    if "local" in call.flags:
+        node = call.values.get("node", "")
+        serves = str(record.get("leader") or record.get("node") or "")
+        return serves in (node, f"rabbit@{node}")
+    is_online = record.get("state") not in ("down", "stopped")
+    return is_online == ("online" in call.flags)
+
+
+def _check(columns: Sequence[str], known: Sequence[str]) -> None:
+    for name in columns:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise CtlError(EXIT_USAGE, f"unknown column {name}; did you mean {near[0]}?")

@@ -1,0 +1,125 @@
+"""The commands that describe a node or the cluster: text as rabbitmqctl's, or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from broker.cli.ctl.api import Api, segment
+from broker.cli.ctl.arguments import Invocation
+
+
+def cluster_status(api: Api, call: Invocation) -> str:
+    """Who belongs to the cluster and who runs."""
+    found = api.get("/api/cluster/status")
+    if call.values.get("formatter") == "json":
+        return json.dumps(found) + "\n"
+    partitions = [f"{node}: {', '.join(o)}" for node, o in found.get("partitions", {}).items()]
+    versions = [f"{node}: {text}" for node, text in found.get("versions", {}).items()]
+    listeners = [
+        f"Node: {node}, interface: {one['interface']}, port: {one['port']},"
+        f" protocol: {one['protocol']}"
+        for node, ones in found.get("listeners", {}).items()
+        for one in ones
+    ]
+    sections: list[tuple[str, Sequence[str]]] = [
+        ("Basics", [f"Cluster name: {found.get('cluster_name', '')}"]),
+        ("Disk Nodes", found.get("disk_nodes", [])),
+        ("Running Nodes", found.get("running_nodes", [])),
+        ("Versions", versions),
+        ("Alarms", [str(alarm) for alarm in found.get("alarms", [])] or ["(none)"]),
+        ("Network Partitions", partitions or ["(none)"]),
+        ("Listeners", listeners),
+    ]
+    return _sections(sections)
+
+
+def status(api: Api, call: Invocation) -> str:
+    """One node: version, memory, disk, totals."""
+    overview = api.get("/api/overview")
+    name = overview.get("node", "")
+    node = api.get(f"/api/nodes/{segment(name)}") if name else {}
+    if call.values.get("formatter") == "json":
+        return json.dumps({"node": node, "overview": overview}) + "\n"
+    totals = overview.get("object_totals", {})
+    sections: list[tuple[str, Sequence[str]]] = [
+        (
+            "Runtime",
+            [
+                f"Node: {name}",
+                f"RabbitMQ version: {overview.get('rabbitmq_version', '')}",
+                f"{overview.get('product_name', 'WarrenMQ')} version:"
+                f" {overview.get('product_version', '')}",
+                f"Uptime (seconds): {int(node.get('uptime', 0)) // 1000}",
+            ],
+        ),
+        (
+            "Memory",
+            [
+                f"Total memory used: {_megabytes(node.get('mem_used'))}",
+                f"Memory high watermark: {_megabytes(node.get('mem_limit'))}",
+            ],
+        ),
+        (
+            "Free Disk Space",
+            [
+                f"Low free disk space watermark: {_megabytes(node.get('disk_free_limit'))}",
+                f"Free disk space: {_megabytes(node.get('disk_free'))}",
+            ],
+        ),
+        (
+            "Totals",
+            [
+                f"Connection count: {totals.get('connections', 0)}",
+                f"Queue count: {totals.get('queues', 0)}",
+            ],
+        ),
+        ("Listeners", _listeners(overview.get("listeners", []), name)),
+    ]
+    return _sections(sections)
+
+
+def version(api: Api, _: Invocation) -> str:
+    """The version clients see."""
+    return str(api.get("/api/overview").get("rabbitmq_version", "")) + "\n"
+
+
+def listeners(api: Api, _: Invocation) -> str:
+    """Where this node listens."""
+    overview = api.get("/api/overview")
+    return "\n".join(_listeners(overview.get("listeners", []), overview.get("node", ""))) + "\n"
+
+
+def environment(api: Api, _: Invocation) -> str:
+    """The settings that were read, without secrets."""
+    return "\n".join(api.get("/api/cluster/status").get("environment", [])) + "\n"
+
+
+DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str], str]] = {
+    "cluster_status": (cluster_status, "Cluster status of node {node} ..."),
+    "status": (status, "Status of node {node} ..."),
+    "server_version": (version, ""),
+    "version": (version, ""),
+    "listeners": (listeners, ""),
+    "environment": (environment, "Application environment of node {node} ..."),
+}
+
+
+def _sections(sections: Sequence[tuple[str, Sequence[str]]]) -> str:
+    return "".join(
+        f"{title}\n\n" + "".join(f"{x}\n" for x in lines) + "\n" for title, lines in sections
+    )
+
+
+def _listeners(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:
+    return [
+        f"Interface: {one.get('ip_address', '')}, port: {one.get('port', '')},"
+        f" protocol: {one.get('protocol', '')}"
+        for one in found
+        if one.get("node") in (None, node)
+    ]
+
+
+def _megabytes(size_bytes: object) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if isinstance(size_bytes, int | float) else "unknown"
