@@ -1,0 +1,173 @@
+"""Rules about the code itself that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+PACKAGE_FILES_MAX = 20
+BANNED_NAMES = {
+    "util",
+    "utils",
+    "common",
+    "helpers",
+    "helper",
+    "manager",
+    "managers",
+    "misc",
+    "base",
+}
+# Split so that this file does not name what it forbids.
+WORKPLACE = re.compile(
+    "|".join([r"/wor" + r"k/", r"/far" + r"m/", r"\.lib" + r"rary/", r"/tmp/" + r"wq"])
+)
+GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
+CODE_IN_TEXT = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:md|py|toml|yml|sh))`")
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout: no list of files")
+    return tuple(
+        ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()
+    )
+
+
+def sources() -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".py" and not GENERATED.search(path.name)]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_files_are_at_most_600_lines():
+    long = [
+        f"{name(p)}: {len(lines_of(p))}" for p in sources() if len(lines_of(p)) > FILE_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_functions_are_at_most_70_lines():
+    """Its docstring does not count: it explains, it does not do."""
+    long = []
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                text = 0
+                if ast.get_docstring(node) is not None:
+                    text = (first.end_lineno or 0) - first.lineno + 1
+                length = (node.end_lineno or 0) - node.lineno + 1 - text
+                if length > FUNCTION_LINES_MAX:
+                    long.append(f"{name(path)}:{node.lineno} {node.name}: {length}")
+    assert long == []
+
+
+def test_no_module_is_named_after_nothing():
+    banned = [name(p) for p in sources() if p.stem in BANNED_NAMES or p.parent.name in BANNED_NAMES]
+    assert banned == []
+
+
+def test_packages_stay_small():
+    folders: dict[Path, int] = {}
+    for path in sources():
+        if path.name != "__init__.py" and path.relative_to(ROOT).parts[0] in (
+            "broker",
+            "raft",
+            "gm",
+        ):
+            folders[path.parent] = folders.get(path.parent, 0) + 1
+    assert {name(p): n for p, n in folders.items() if n > PACKAGE_FILES_MAX} == {}
+
+
+def test_every_todo_names_an_issue():
+    marks = re.compile(r"#.*\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b(?!\(#\d+\))")
+    left = [
+        f"{name(path)}:{number}"
+        for path in sources()
+        for number, line in enumerate(lines_of(path), 1)
+        if marks.search(line)
+    ]
+    assert left == []
+
+
+def test_every_package_has_a_docstring():
+    bare = []
+    for path in sources():
+        if path.name != "__init__.py" or path.relative_to(ROOT).parts[0] == "tests":
+            continue
+        if GENERATED.search(path.name) or path.parent.name == "wire":
+            continue
+        if ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) is None:
+            bare.append(name(path))
+    assert bare == []
+
+
+def test_every_package_of_ours_has_an_init():
+    roots = ("broker", "raft", "gm", "chaos", "pipeline", "tests")
+    folders = {
+        p.parent for p in tracked() if p.suffix == ".py" and p.relative_to(ROOT).parts[0] in roots
+    }
+    assert [name(p) for p in sorted(folders) if not (p / "__init__.py").is_file()] == []
+
+
+def test_nothing_names_this_workplace():
+    found = []
+    for path in tracked():
+        if path.suffix in (".png", ".bin", ".gz"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [f"{name(path)}: {m[0]}" for m in WORKPLACE.finditer(text)]
+    assert found == []
+
+
+def test_every_path_in_the_architecture_exists():
+    page = ROOT / "ARCHITECTURE.md"
+    if not page.is_file():
+        pytest.skip("no ARCHITECTURE.md yet")
+    text = page.read_text(encoding="utf-8")
+    missing = [m for m in CODE_IN_TEXT.findall(text) if not (ROOT / m).exists()]
+    assert missing == []
+    assert len(text.splitlines()) <= 300
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs"])
+def test_links_between_our_pages_lead_somewhere(page: str):
+    top = ROOT / page
+    pages = sorted(top.rglob("*.md")) if top.is_dir() else [top]
+    broken = [
+        f"{name(p)} -> {target}"
+        for p in pages
+        if p.is_file()
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", p.read_text(encoding="utf-8"))
+        if not (p.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_every_golden_file_says_what_it_shows():
+    golden = [p for p in tracked() if name(p).startswith("tests/golden/") and p.suffix == ".txt"]
+    mute = [name(p) for p in golden if not lines_of(p) or not lines_of(p)[0].startswith("#")]
+    assert mute == []
+
+
+def test_decisions_are_numbered_without_gaps():
+    numbers = sorted(int(p.name[:4]) for p in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
