@@ -17,8 +17,8 @@ from raft.core.unstable import size_bytes
 class MemoryLog:
     """One group's hard state, log and snapshot; a raft.core.log.LogReader."""
 
-    def __init__(self, configuration: Configuration = Configuration()) -> None:
-        self.initial = configuration
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self.initial = configuration or Configuration()
         self.hard_state = HardState()
         self.base_index = 0
         self.base_term = 0
@@ -104,31 +104,35 @@ class Disk:
     def __init__(self, configuration: Configuration) -> None:
         self.live = MemoryLog(configuration)
         self.durable = MemoryLog(configuration)
+        self.written = 0  # number of the newest batch
+        self._synced = 0
         self._pending: deque[Batch] = deque()
-        self.is_poisoned = False  # a sync failed and was ignored: nothing later is durable
+        self._is_poisoned = False
 
     def write(self, batch: Batch) -> None:
-        """Write atomically; visible at once, durable after `sync`."""
+        """Write atomically; visible at once, durable once its number is synced."""
         _perform(self.live, batch)
         self._pending.append(batch)
+        self.written += 1
 
-    @property
-    def pending_count(self) -> int:
-        return len(self._pending)
-
-    def sync_first(self, count: int) -> None:
-        """The oldest `count` batches are durable."""
-        for _ in range(count):
+    def sync_to(self, number: int) -> None:
+        """Every batch up to `number` is durable."""
+        while self._synced < number:
+            self._synced += 1
             batch = self._pending.popleft()
-            if not self.is_poisoned:
+            if not self._is_poisoned:
                 _perform(self.durable, batch)
 
-    def crash(self, kept: int) -> None:
-        """Lose all but the oldest `kept` batches that were not synced."""
-        if not self.is_poisoned:
-            self.sync_first(min(kept, len(self._pending)))
+    def poison(self) -> None:
+        """A sync failed and the host goes on: nothing written from here on will be found again."""
+        self._is_poisoned = True
+
+    def crash(self, share: float) -> None:
+        """Lose the newest batches that were not synced; keep about this share of them."""
+        self.sync_to(self._synced + int(len(self._pending) * share))
         self._pending.clear()
-        self.is_poisoned = False
+        self._synced = self.written
+        self._is_poisoned = False
         self.live = self.durable.copy()
 
 

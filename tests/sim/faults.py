@@ -1,0 +1,105 @@
+"""What goes wrong, and when: one fault per step, chosen by the seed, healed after a while."""
+
+from __future__ import annotations
+
+from tests.sim.cluster import Cluster
+
+
+class Nemesis:
+    """Runs until it is stopped; `heal` ends what lasts."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.is_stopped = False
+        self._steps = {
+            "crash": self._crash,
+            "pause": self._pause,
+            "cut": self._cut,
+            "one_way": self._one_way,
+            "churn": self._churn,
+            "recreate": self._recreate,
+            "transfer": self._transfer,
+        }
+        self._chosen = [fault for fault in cluster.options.faults if fault in self._steps]
+        if self._chosen:
+            cluster.clock.after(500, self._step)
+
+    def heal(self) -> None:
+        self.is_stopped = True
+        self.cluster.network.cut.clear()
+
+    def _step(self) -> None:
+        if self.is_stopped:
+            return
+        cluster = self.cluster
+        gap = cluster.options.fault_gap_ms
+        cluster.clock.after(1 + int(cluster.rng.random() * 2 * gap), self._step)
+        self._steps[cluster.rng.choice(self._chosen)]()
+
+    def _victim(self) -> str:
+        """Any node, but the leader more often than chance would have it."""
+        cluster = self.cluster
+        leader = cluster.leader()
+        if leader is not None and cluster.rng.random() < 0.4:
+            return leader.name
+        return cluster.rng.choice(cluster.names)
+
+    def _length(self) -> int:
+        return 50 + int(self.cluster.rng.random() * self.cluster.options.fault_length_ms)
+
+    def _crash(self) -> None:
+        if self.cluster.rng.random() < 0.1:
+            for name in self.cluster.names:
+                self.cluster.crash(name)
+        else:
+            self.cluster.crash(self._victim())
+
+    def _pause(self) -> None:
+        self.cluster.pause(self._victim())
+
+    def _cut(self) -> None:
+        cluster = self.cluster
+        if cluster.rng.random() < 0.5:
+            side = [self._victim()]
+        else:
+            side = [name for name in cluster.names if cluster.rng.random() < 0.5]
+        links = [
+            (one, other)
+            for one in cluster.names
+            for other in cluster.names
+            if (one in side) != (other in side)
+        ]
+        self._cut_links(links)
+
+    def _one_way(self) -> None:
+        victim = self._victim()
+        others = [name for name in self.cluster.names if name != victim]
+        if self.cluster.rng.random() < 0.5:
+            self._cut_links([(victim, other) for other in others])
+        else:
+            self._cut_links([(other, victim) for other in others])
+
+    def _cut_links(self, links: list[tuple[str, str]]) -> None:
+        cluster = self.cluster
+        cluster.note(f"cut {links}")
+        cluster.count("cuts")
+        cluster.network.cut.update(links)
+        cluster.clock.after(self._length(), cluster.network.cut.difference_update, links)
+
+    def _churn(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None:
+            self.cluster.change_at(leader.name)
+
+    def _recreate(self) -> None:
+        if self.cluster.rng.random() < 0.3:
+            self.cluster.recreate()
+
+    def _transfer(self) -> None:
+        cluster = self.cluster
+        leader = cluster.leader()
+        if leader is not None:
+            to = cluster.rng.choice(leader.node.configuration.voters)
+            cluster.note(f"{leader.name} hands over to {to}")
+            leader.node.transfer_leadership(to)
+            leader.process()

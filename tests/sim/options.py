@@ -1,0 +1,85 @@
+"""Everything a run draws from its seed before it begins, so that it can be printed first."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+TICK_MS = 100
+FAULTS = (
+    "crash",
+    "pause",
+    "cut",
+    "one_way",
+    "churn",
+    "recreate",
+    "transfer",
+    "slow_disk",
+    "bad_sync",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Times in milliseconds, rates as probabilities per message, per sync or per fault step."""
+
+    seed: int
+    nodes: int
+    voters: int
+    ticks: int
+    faults: tuple[str, ...]
+    fault_gap_ms: int
+    fault_length_ms: int
+    latency_ms_max: int
+    drop: float
+    duplicate: float
+    reorder: float
+    sync_ms_max: int
+    slow_sync: float
+    failed_sync: float
+    snapshot_every: int
+    append_entries_max: int
+    inflight_appends_max: int
+    quiet_after_ticks: int
+    clients: int
+    proposals_gap_ms: int
+    change_at_once: bool
+    minority_stays_down: bool
+
+
+def draw(seed: int, ticks: int | None = None) -> Options:
+    """The options of a seed."""
+    rng = random.Random(seed * 7919 + 1)
+    nodes = rng.choice((1, 3, 3, 3, 4, 4, 5, 5))
+    voters = nodes if rng.random() < 0.6 else rng.randint(1, nodes)
+    chosen = tuple(fault for fault in FAULTS if rng.random() < 0.5)
+    lossy = rng.random() < 0.6
+    return Options(
+        seed=seed,
+        nodes=nodes,
+        voters=voters,
+        ticks=ticks if ticks is not None else rng.randint(80, 200),
+        faults=chosen,
+        fault_gap_ms=rng.choice((200, 600, 1500)),
+        fault_length_ms=rng.choice((300, 1500, 4000)),
+        latency_ms_max=rng.choice((2, 20, 90)),
+        drop=rng.choice((0.01, 0.05, 0.2)) if lossy else 0.0,
+        duplicate=rng.choice((0.0, 0.05)) if lossy else 0.0,
+        reorder=rng.choice((0.0, 0.1)) if lossy else 0.0,
+        sync_ms_max=rng.choice((1, 5, 40)),
+        slow_sync=0.05 if "slow_disk" in chosen else 0.0,
+        failed_sync=0.005 if "bad_sync" in chosen else 0.0,
+        snapshot_every=rng.choice((5, 12, 40, 10_000)),
+        append_entries_max=rng.choice((1, 2, 64)),
+        inflight_appends_max=rng.choice((1, 3, 64)),
+        quiet_after_ticks=rng.choice((0, 3, 10)),
+        clients=rng.randint(1, 3),
+        proposals_gap_ms=rng.choice((30, 100, 400)),
+        change_at_once=rng.random() < 0.5,
+        minority_stays_down=rng.random() < 0.3,
+    )
+
+
+def describe(options: Options) -> str:
+    """One line per option."""
+    return "\n".join(f"  {key} = {value}" for key, value in dataclasses.asdict(options).items())

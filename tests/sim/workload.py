@@ -1,0 +1,85 @@
+"""Clients: numbered commands, offered again until they are confirmed; and linearizable reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raft.core.ready import Refused
+from tests.sim.machine import Command
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+WINDOW = 8  # commands a client has under way
+PATIENCE_MS = 700  # without news, before it offers everything again; doubled each time
+PATIENCE_MS_MAX = 6000
+
+
+class Client:
+    """A session with the group; begins anew with each incarnation."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.target = cluster.rng.choice(cluster.names)
+        self.is_stopping = False
+        self.begin(cluster.group)
+
+    def begin(self, group: int) -> None:
+        """Forget the old incarnation's commands."""
+        self.group = group
+        self.offered = 0
+        self.confirmed = 0
+        self.news_ms = self.cluster.clock.now_ms
+        self.patience_ms = PATIENCE_MS
+
+    @property
+    def is_done(self) -> bool:
+        return self.confirmed == self.offered
+
+    def run(self) -> None:
+        """Offer something new, or everything again; then wait."""
+        cluster = self.cluster
+        now, rng = cluster.clock.now_ms, cluster.rng
+        if not self.is_stopping and self.offered - self.confirmed < WINDOW:
+            self.offer_next()
+        if now - self.news_ms > self.patience_ms and not self.is_done:
+            self.news_ms = now
+            self.patience_ms = min(2 * self.patience_ms, PATIENCE_MS_MAX)
+            self.target = rng.choice(cluster.names)
+            self.offer_again()
+        if rng.random() < 0.1:
+            cluster.read(rng.choice(cluster.names))
+        cluster.clock.after(1 + int(rng.random() * 2 * cluster.options.proposals_gap_ms), self.run)
+
+    def offer_next(self) -> None:
+        self.offered += 1
+        self._send(self.offered)
+
+    def offer_again(self) -> None:
+        """Everything not confirmed, in order (R17: without this a lost command is never taken)."""
+        if self.cluster.planted.re_offers:
+            for number in range(self.confirmed + 1, self.offered + 1):
+                self._send(number)
+
+    def _send(self, number: int) -> None:
+        command = Command(self.name, number, f"{self.group}/{number}")
+        data = msgspec.msgpack.encode(command)
+        network = self.cluster.network
+        network.send(self.name, self.target, self.cluster.offered, self, self.target, data)
+
+    def on_refused(self, group: int, refused: Refused) -> None:
+        """Go where the hint points."""
+        hint = refused.leader
+        if group == self.group and hint is not None and hint != self.target:
+            self.target = hint
+            self.offer_again()
+
+    def on_confirmed(self, group: int, next_number: int) -> None:
+        """Everything below `next_number` was taken."""
+        if group == self.group and next_number - 1 > self.confirmed:
+            self.confirmed = next_number - 1
+            self.news_ms = self.cluster.clock.now_ms
+            self.patience_ms = PATIENCE_MS
