@@ -106,6 +106,10 @@ class Assembler:
             of leniency). Negotiated later; may be set at any frame boundary.
         channel_max: Highest channel number; negotiated later.
         max_message_size: Largest body in bytes.
+
+    Attributes:
+        partial_bytes: Bytes buffered of contents that are not complete.
+        has_channel_zero: A method of channel 0 came out; the caller resets it.
     """
 
     __slots__ = (
@@ -121,6 +125,7 @@ class Assembler:
         "_single_max",
         "channel_max",
         "frame_max",
+        "has_channel_zero",
         "max_message_size",
         "partial_bytes",
     )
@@ -129,6 +134,7 @@ class Assembler:
         self.channel_max = channel_max
         self.max_message_size = max_message_size
         self.partial_bytes = 0
+        self.has_channel_zero = False
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._needed = 0
@@ -339,6 +345,7 @@ class Assembler:
                     method = None
                 if isinstance(method, spec.ConnectionClose | spec.ConnectionCloseOk):
                     out.append(MethodCommand(0, method))
+                    self.has_channel_zero = True
             pos = end
         return pos
 
@@ -382,6 +389,7 @@ class Assembler:
     def _on_channel_zero(self, kind: int, payload: bytes, out: list[Command]) -> None:
         if kind == FRAME_METHOD:
             out.append(MethodCommand(0, methods.decode(payload)))
+            self.has_channel_zero = True
         elif kind != FRAME_HEARTBEAT:
             raise _unexpected_frame(kind, payload)
 

@@ -1,0 +1,581 @@
+"""One connection's life on channel 0: handshake, limits, heartbeats, close. Pure.
+
+    state           input                           output, event                  next state
+    HEADER          AMQP 0 0 9 1, or 1 1 0 9        connection.start               STARTING
+                    TLS ClientHello                 Closed                         CLOSED
+                    any other 8 bytes               AMQP 0 0 9 1, Closed           CLOSED
+    STARTING        start-ok                        Authenticate                   AUTHENTICATING
+    AUTHENTICATING  authenticated()                 connection.tune                TUNING
+                    refused(), client is capable    connection.close 403           CLOSING
+                    refused(), client is not        nothing for 3 s, then Closed   SILENT
+    TUNING          tune-ok within the limits       -                              OPENING
+    OPENING         connection.open                 OpenVhost                      VHOST
+    VHOST           opened()                        open-ok                        RUNNING
+                    fail(error)                     connection.close               CLOSING
+    RUNNING         commands                        handed to the caller           RUNNING
+                    update-secret                   update-secret-ok               RUNNING
+                    connection.close                PeerClosed                     PEER_CLOSED
+                    any fault                       Fault, to be answered by close()
+                    close(error)                    connection.close               CLOSING
+    PEER_CLOSED     close_ok()                      close-ok, Closed               CLOSED
+    CLOSING         close-ok                        Closed                         CLOSED
+                    connection.close                close-ok, Closed               CLOSED
+                    3 s                             Closed                         CLOSED
+    before RUNNING  connection.close                close-ok, Closed               CLOSED
+                    any other method                connection.close 504           CLOSING
+                    channel above 0                 connection.close 505           CLOSING
+                    handshake deadline              Closed                         CLOSED
+    RUNNING         silence for 2 heartbeat checks  Closed                         CLOSED
+
+In AUTHENTICATING and VHOST the caller has the word: input is held, bounded, and read on afterwards.
+In RUNNING every fault, channel 0's too, goes out among the commands: whoever runs them in order
+answers it by `close`, so that what came before it is done first.
+
+How to call it, for each chunk: `receive`, run the commands, then run and clear `events`; while
+`has_input`, again with no bytes. Write `out` when something is in it.
+
+Source: rabbit_reader.erl (states, texts, order of checks), rabbit_heartbeat.erl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from broker.amqp import sasl, spec
+from broker.amqp.assembler import Assembler, Command, Fault, MethodCommand
+from broker.amqp.frames import (
+    FRAME,
+    FRAME_MIN_SIZE,
+    FRAME_OVERHEAD,
+    HEARTBEAT,
+    PROTOCOL_HEADER,
+    method_frame,
+)
+from broker.errors import AmqpError, ReplyCode
+
+GRACE_MS: Final = 3_000
+"""How long a client may take to answer connection.close, and how late a refusal hangs up."""
+
+HELD_INPUT_MAX: Final = 1 << 20
+"""Bytes held while the caller decides about a login or a vhost."""
+
+CAPABILITIES: Final[dict[str, object]] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+_HEADERS_TAKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_CHANNELS_UNLIMITED: Final = 65_535
+_MISSES_MAX: Final = 2
+
+
+class MachineSettings(msgspec.Struct, frozen=True):
+    """The server's side of the negotiation.
+
+    Attributes:
+        heartbeat_s: Proposed heartbeat; the client's answer counts.
+        frame_max_bytes: Largest frame accepted.
+        initial_frame_max_bytes: Largest frame before connection.tune-ok.
+        channel_max: Highest channel number; 0 is without limit.
+        max_message_size_bytes: Largest body.
+        handshake_timeout_ms: From the first byte's chance to open-ok, whatever happens between.
+    """
+
+    heartbeat_s: int = 60
+    frame_max_bytes: int = 131_072
+    initial_frame_max_bytes: int = 8_192
+    channel_max: int = 2_047
+    max_message_size_bytes: int = 134_217_728
+    handshake_timeout_ms: int = 10_000
+
+
+class Authenticate(msgspec.Struct):
+    """Check this login, then call `authenticated` or `refused`."""
+
+    mechanism: str
+    username: str
+    password: str
+
+
+class OpenVhost(msgspec.Struct):
+    """Check this virtual host, then call `opened` or `fail`."""
+
+    vhost: str
+
+
+class PeerClosed(msgspec.Struct):
+    """The client is leaving: release all it holds, then call `close_ok`."""
+
+    code: int
+    text: str
+
+
+class Closed(msgspec.Struct):
+    """Write what is in `out` and drop the socket. An empty reason is a clean end."""
+
+    reason: str
+
+
+Event = Authenticate | OpenVhost | PeerClosed | Closed
+
+
+class State(Enum):
+    """See the table at the top of the file."""
+
+    HEADER = auto()
+    STARTING = auto()
+    AUTHENTICATING = auto()
+    TUNING = auto()
+    OPENING = auto()
+    VHOST = auto()
+    RUNNING = auto()
+    PEER_CLOSED = auto()
+    CLOSING = auto()
+    SILENT = auto()
+    CLOSED = auto()
+
+
+_HANDSHAKE: Final = frozenset(
+    {
+        State.HEADER,
+        State.STARTING,
+        State.AUTHENTICATING,
+        State.TUNING,
+        State.OPENING,
+        State.VHOST,
+    }
+)
+_BEATS: Final = frozenset({State.OPENING, State.VHOST, State.RUNNING, State.PEER_CLOSED})
+_READS: Final = frozenset({State.STARTING, State.TUNING, State.OPENING})
+
+
+class ConnectionMachine:
+    """Channel 0 of one connection.
+
+    Args:
+        settings: The server's limits.
+        server_properties: For connection.start; `capabilities` is added if it is not there.
+        now_ms: Monotonic time of the accept; the handshake's deadline counts from it.
+
+    Attributes:
+        state: Where in the table it is.
+        out: Bytes to write, in order; the caller empties it.
+        events: What the caller has to do, in order, after the commands; the caller empties it.
+        frame_max: Largest frame in bytes, negotiated after tune-ok.
+        channel_max: Highest channel number, negotiated after tune-ok.
+        heartbeat: Negotiated interval in seconds; 0 is none.
+        client_properties: From start-ok.
+        capabilities: The client's, from its properties.
+        mechanism: SASL mechanism the client chose.
+        username: Who logged in; "" before.
+        vhost: What connection.open asked for; "" before.
+    """
+
+    def __init__(
+        self, settings: MachineSettings, server_properties: Mapping[str, object], now_ms: int
+    ) -> None:
+        self.state = State.HEADER
+        self.out: list[bytes] = []
+        self.events: list[Event] = []
+        self.frame_max = settings.initial_frame_max_bytes
+        self.channel_max = settings.channel_max or _CHANNELS_UNLIMITED
+        self.heartbeat = 0
+        self.client_properties: dict[str, object] = {}
+        self.capabilities: dict[str, object] = {}
+        self.mechanism = ""
+        self.username = ""
+        self.vhost = ""
+        self._settings = settings
+        properties = {"capabilities": CAPABILITIES, **server_properties}
+        self._server_properties = dict(sorted(properties.items()))
+        self._assembler = Assembler(
+            frame_max=self.frame_max,
+            channel_max=self.channel_max,
+            max_message_size=settings.max_message_size_bytes,
+        )
+        self._held = b""
+        self._now_ms = now_ms
+        self._deadline_ms: int | None = now_ms + settings.handshake_timeout_ms
+        self._wrote_ms = now_ms
+        self._check_ms = now_ms
+        self._misses = 0
+        self._has_received = False
+        self._is_paused = False
+        self._is_blocked = False
+
+    # What the socket brings
+
+    def receive(self, data: bytes, now_ms: int) -> list[Command]:
+        """Take a chunk.
+
+        Args:
+            data: What the socket gave; may be empty, to read on in held input.
+            now_ms: Monotonic time.
+
+        Returns:
+            Commands for the session, in order, to be run before `events`. A hard Fault among them
+            is the last and wants `close`.
+        """
+        self._now_ms = now_ms
+        self._has_received = True
+        if self.state is State.RUNNING and not self._held:
+            commands = self._assembler.feed(data)
+            return self._sorted(commands) if self._assembler.has_channel_zero else commands
+        if self.state in (State.CLOSING, State.RUNNING):
+            data, self._held = self._held + data, b""
+            return self._sorted(self._assembler.feed(data))
+        if self.state in _HANDSHAKE:
+            self._held += data
+            return self._shake_hands()
+        return []
+
+    @property
+    def has_input(self) -> bool:
+        """Held bytes can be read on: call `receive(b"", now_ms)`."""
+        return bool(self._held) and (self.state in _READS or self.state is State.RUNNING)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes buffered of contents that are not complete."""
+        return self._assembler.partial_bytes
+
+    def _sorted(self, commands: list[Command]) -> list[Command]:
+        """Keep channel 0's methods here and hand on the rest."""
+        self._assembler.has_channel_zero = False
+        passed: list[Command] = []
+        for command in commands:
+            if command.channel == 0 and isinstance(command, MethodCommand):
+                error = self._on_method(command.method)
+                if error is not None:
+                    self._assembler.refuse()
+                    passed.append(Fault(0, error))
+                    break
+            elif self.state is State.RUNNING:
+                passed.append(command)
+        return passed
+
+    def _on_method(self, method: spec.Method) -> AmqpError | None:
+        """A method of channel 0 in RUNNING or later."""
+        if self.state is State.CLOSING:
+            if isinstance(method, spec.ConnectionClose):
+                self._send(spec.ConnectionCloseOk())
+            if isinstance(method, spec.ConnectionClose | spec.ConnectionCloseOk):
+                self._end("")
+        elif self.state is State.RUNNING:
+            if isinstance(method, spec.ConnectionClose):
+                self._peer_closes(method)
+            elif isinstance(method, spec.ConnectionUpdateSecret):
+                self._send(spec.ConnectionUpdateSecretOk())
+            else:
+                return self._unexpected(method)
+        return None
+
+    def _peer_closes(self, method: spec.ConnectionClose) -> None:
+        self.state = State.PEER_CLOSED
+        self._assembler.refuse()
+        self.events.append(PeerClosed(method.reply_code, method.reply_text))
+
+    # The handshake
+
+    def _shake_hands(self) -> list[Command]:
+        """Read held input frame by frame, for as long as the client has the word."""
+        if self.state is State.HEADER and not self._take_header():
+            return []
+        while self.state in _READS:
+            frame = self._next_frame()
+            if not frame:
+                return []
+            for command in self._assembler.feed(frame):
+                error = self._on_handshake(command)
+                if error is not None:
+                    self.close(error)
+                    break
+            self._assembler.has_channel_zero = False
+        if self.state is State.CLOSING:
+            return self.receive(b"", self._now_ms)
+        if len(self._held) > HELD_INPUT_MAX:
+            self._end("too much input before the connection was open")
+        return []
+
+    def _take_header(self) -> bool:
+        """The first eight bytes; False when there is nothing to read after them."""
+        if self._held.startswith(_TLS_HANDSHAKE):
+            self._end("TLS handshake on a listener without TLS")
+            return False
+        if len(self._held) < len(PROTOCOL_HEADER):
+            return False
+        header = self._held[: len(PROTOCOL_HEADER)]
+        self._held = self._held[len(PROTOCOL_HEADER) :]
+        if header not in _HEADERS_TAKEN:
+            self.out.append(PROTOCOL_HEADER)
+            self._end(f"unsupported protocol header {header!r}")
+            return False
+        self._send(
+            spec.ConnectionStart(
+                0, 9, self._server_properties, " ".join(sasl.MECHANISMS).encode(), b"en_US"
+            )
+        )
+        self.state = State.STARTING
+        return True
+
+    def _next_frame(self) -> bytes:
+        """Cut one frame from the held input; empty when none is complete.
+
+        A frame over the limit is given at once, as far as it is there, for the assembler to refuse.
+        """
+        held = self._held
+        if len(held) < FRAME.size:
+            return b""
+        size = FRAME.unpack_from(held)[2]
+        end = size + FRAME_OVERHEAD
+        if size <= self._assembler.frame_max and end > len(held):
+            return b""
+        self._held = held[end:]
+        return held[:end]
+
+    def _on_handshake(self, command: Command) -> AmqpError | None:
+        """One command before RUNNING; returns what is wrong with it."""
+        if isinstance(command, Fault):
+            return command.error
+        if command.channel != 0 or not isinstance(command, MethodCommand):
+            return AmqpError(
+                ReplyCode.UNEXPECTED_FRAME,
+                f"frame on channel {command.channel} in connection state {self._state_name}",
+            )
+        method = command.method
+        if isinstance(method, spec.ConnectionClose):
+            self._send(spec.ConnectionCloseOk())
+            self._end("closed by the client during the handshake")
+            return None
+        if isinstance(method, spec.ConnectionStartOk) and self.state is State.STARTING:
+            return self._on_start_ok(method)
+        if isinstance(method, spec.ConnectionTuneOk) and self.state is State.TUNING:
+            return self._on_tune_ok(method)
+        if isinstance(method, spec.ConnectionOpen) and self.state is State.OPENING:
+            self.vhost = method.virtual_host
+            self.state = State.VHOST
+            self.events.append(OpenVhost(method.virtual_host))
+            return None
+        return self._unexpected(method)
+
+    def _on_start_ok(self, method: spec.ConnectionStartOk) -> AmqpError | None:
+        self.client_properties = method.client_properties
+        capabilities = method.client_properties.get("capabilities")
+        self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        self.mechanism = method.mechanism
+        try:
+            username, password = sasl.credentials_of(method.mechanism, method.response)
+        except AmqpError as error:
+            return error
+        self.state = State.AUTHENTICATING
+        self.events.append(Authenticate(method.mechanism, username, password))
+        return None
+
+    def authenticated(self, username: str) -> None:
+        """The login is good. Ignored, as all such answers, when the connection ended meanwhile."""
+        if self.state is not State.AUTHENTICATING:
+            return
+        self.username = username
+        settings = self._settings
+        self._send(
+            spec.ConnectionTune(
+                settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s
+            )
+        )
+        self.state = State.TUNING
+
+    def refused(self, text: str) -> None:
+        """The login is not good.
+
+        Args:
+            text: What a client that can hear it is told.
+        """
+        if self.state is not State.AUTHENTICATING:
+            return
+        if self.capabilities.get("authentication_failure_close") is True:
+            self.close(AmqpError(ReplyCode.ACCESS_REFUSED, text))
+            return
+        self.state = State.SILENT
+        self._held = b""
+        self._deadline_ms = self._now_ms + GRACE_MS
+
+    def _on_tune_ok(self, method: spec.ConnectionTuneOk) -> AmqpError | None:
+        settings = self._settings
+        error = _check_limit(
+            "frame_max", FRAME_MIN_SIZE, method.frame_max, settings.frame_max_bytes
+        ) or _check_limit("channel_max", 1, method.channel_max, settings.channel_max)
+        if error is not None:
+            return error
+        self.frame_max = method.frame_max or settings.frame_max_bytes
+        self.channel_max = method.channel_max or _CHANNELS_UNLIMITED
+        self.heartbeat = method.heartbeat
+        # Until open-ok frames stay small; see `opened`.
+        self.state = State.OPENING
+        self._wrote_ms = self._now_ms
+        self._check_ms = self._now_ms + self.heartbeat * 1000
+        return None
+
+    def opened(self) -> None:
+        """The virtual host is there and allowed."""
+        if self.state is not State.VHOST:
+            return
+        self._assembler.set_limits(frame_max=self.frame_max, channel_max=self.channel_max)
+        self._send(spec.ConnectionOpenOk())
+        self.state = State.RUNNING
+        self._deadline_ms = None
+
+    def fail(self, error: AmqpError) -> None:
+        """The virtual host is not there, or not for this user."""
+        self.close(error)
+
+    # The end
+
+    def close(self, error: AmqpError) -> None:
+        """Send connection.close and ignore what still comes; nothing happens when it is ending."""
+        if self.state not in _HANDSHAKE and self.state is not State.RUNNING:
+            return
+        if self.state is State.HEADER:
+            self._end(error.reply_text)
+            return
+        self._send(
+            spec.ConnectionClose(int(error.code), error.reply_text, error.class_id, error.method_id)
+        )
+        self.state = State.CLOSING
+        self._assembler.refuse()
+        self._deadline_ms = self._now_ms + GRACE_MS
+
+    def close_ok(self) -> None:
+        """All the client held is released: let it go."""
+        if self.state is State.PEER_CLOSED:
+            self._send(spec.ConnectionCloseOk())
+            self._end("")
+
+    def _end(self, reason: str) -> None:
+        self.state = State.CLOSED
+        self._deadline_ms = None
+        self._held = b""
+        self.events.append(Closed(reason))
+
+    # Time
+
+    def tick(self, now_ms: int) -> list[Event]:
+        """Do what is due: heartbeats, deadlines.
+
+        Args:
+            now_ms: Monotonic time.
+
+        Returns:
+            `events`.
+        """
+        self._now_ms = now_ms
+        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
+            self._end(_OVERDUE.get(self.state, "handshake timeout"))
+        elif self.heartbeat and self.state in _BEATS:
+            self._beat(now_ms)
+        return self.events
+
+    def _beat(self, now_ms: int) -> None:
+        if now_ms >= self._wrote_ms + self.heartbeat * 500:
+            self.out.append(HEARTBEAT)
+            self._wrote_ms = now_ms
+        if now_ms < self._check_ms:
+            return
+        self._check_ms = now_ms + self.heartbeat * 1000
+        is_heard = self._has_received or self._is_paused or self._is_blocked
+        self._misses = 0 if is_heard else self._misses + 1
+        self._has_received = False
+        if self._misses >= _MISSES_MAX:
+            self._end(f"missed heartbeats from client, timeout: {self.heartbeat}s")
+
+    def wrote(self, now_ms: int) -> None:
+        """Something was written: the next heartbeat can wait."""
+        self._wrote_ms = now_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has something to do at the latest, in monotonic ms; None for never."""
+        due = [] if self._deadline_ms is None else [self._deadline_ms]
+        if self.heartbeat and self.state in _BEATS:
+            due += (self._wrote_ms + self.heartbeat * 500, self._check_ms)
+        return min(due, default=None)
+
+    def set_reading(self, *, is_reading: bool) -> None:
+        """The caller stopped or resumed reading the socket: silence says nothing meanwhile."""
+        self._is_paused = not is_reading
+        self._has_received = True
+
+    # Alarms
+
+    def block(self, reason: str) -> None:
+        """The socket is not read because of an alarm; tells a client that can hear it.
+
+        Args:
+            reason: "low on memory", "low on disk" or "low on memory & disk".
+        """
+        if not self._is_blocked:
+            self._is_blocked = True
+            self._notify(spec.ConnectionBlocked(reason))
+
+    def unblock(self) -> None:
+        """The alarm has gone."""
+        if self._is_blocked:
+            self._is_blocked = False
+            self._has_received = True
+            self._notify(spec.ConnectionUnblocked())
+
+    def _notify(self, method: spec.Method) -> None:
+        if self.state is State.RUNNING and self.capabilities.get("connection.blocked") is True:
+            self._send(method)
+
+    # Output
+
+    def take_output(self) -> bytes:
+        """All of `out` as one piece; empties it."""
+        data = b"".join(self.out)
+        self.out.clear()
+        return data
+
+    def _send(self, method: spec.Method) -> None:
+        self.out.append(method_frame(0, method))
+
+    @property
+    def _state_name(self) -> str:
+        return self.state.name.lower()
+
+    def _unexpected(self, method: spec.Method) -> AmqpError:
+        return AmqpError(
+            ReplyCode.CHANNEL_ERROR,
+            f"unexpected method in connection state {self._state_name}",
+            method.class_id,
+            method.method_id,
+        )
+
+
+_OVERDUE: Final = {
+    State.CLOSING: "no close-ok from the client",
+    State.SILENT: "login refused",
+}
+
+
+def _check_limit(field: str, least: int, client: int, server: int) -> AmqpError | None:
+    """Compare a value of tune-ok with ours; 0 stands for no limit on either side."""
+    if client != 0 and client < least:
+        relation = f"lower than the minimum allowed value ({least})"
+    elif server != 0 and (client == 0 or client > server):
+        relation = f"higher than the maximum allowed value ({server})"
+    else:
+        return None
+    unlimited = " (no limit)" if client == 0 else ""
+    text = f"negotiated {field} = {client}{unlimited} is {relation}"
+    return AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 31)

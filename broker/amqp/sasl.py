@@ -1,0 +1,75 @@
+"""SASL: what a client says to log in, as user name and password. Checking them is not done here.
+
+Source: RFC 4616 (PLAIN); rabbit_auth_mechanism_plain.erl, rabbit_auth_mechanism_amqplain.erl.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from broker.amqp import fields
+from broker.errors import AmqpError, ReplyCode
+
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
+"""Mechanisms offered, in order of preference."""
+
+_PLAIN_PARTS: Final = 3
+
+
+class Credentials(NamedTuple):
+    """A claim, not yet checked."""
+
+    username: str
+    password: str
+
+
+def credentials_of(mechanism: str, response: bytes) -> Credentials:
+    """Read the response to a mechanism.
+
+    Args:
+        mechanism: The client's choice.
+        response: What start-ok carried.
+
+    Raises:
+        AmqpError: 503 for a mechanism that is not offered, 502 for a response not of its form.
+    """
+    if mechanism == "PLAIN":
+        return _plain(response)
+    if mechanism == "AMQPLAIN":
+        return _amqplain(response)
+    raise AmqpError(
+        ReplyCode.COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'", 10, 11
+    )
+
+
+def _plain(response: bytes) -> Credentials:
+    parts = response.split(b"\0")
+    # An authorization identity in front is read over, as RabbitMQ does.
+    if len(parts) != _PLAIN_PARTS:
+        raise _malformed("PLAIN")
+    return _decoded(parts[1], parts[2], "PLAIN")
+
+
+def _amqplain(response: bytes) -> Credentials:
+    try:
+        table = fields.decode_entries(response)
+    except AmqpError:
+        raise _malformed("AMQPLAIN") from None
+    login, password = table.get("LOGIN"), table.get("PASSWORD")
+    if not isinstance(login, str | bytes) or not isinstance(password, str | bytes):
+        raise _malformed("AMQPLAIN")
+    return _decoded(login, password, "AMQPLAIN")
+
+
+def _decoded(username: str | bytes, password: str | bytes, mechanism: str) -> Credentials:
+    try:
+        return Credentials(
+            username if isinstance(username, str) else username.decode(),
+            password if isinstance(password, str) else password.decode(),
+        )
+    except UnicodeDecodeError:
+        raise _malformed(mechanism) from None
+
+
+def _malformed(mechanism: str) -> AmqpError:
+    return AmqpError(ReplyCode.SYNTAX_ERROR, f"invalid {mechanism} response", 10, 11)
