@@ -189,7 +189,8 @@ class Bind(Command, frozen=True, tag=17):
 
     Attributes:
         uid: For a queue: the incarnation meant, 0 for whatever bears the name.
-        connection: "NODE/BOOT/CONNECTION_ID" of the asking connection for the 405 check, or "".
+        connection: "NODE/BOOT/CONNECTION_ID" of the asking connection: an exclusive queue of any
+            other one is a 405. "" (the HTTP API) owns none.
     """
 
     vhost: str
@@ -217,6 +218,9 @@ class Unbind(Command, frozen=True, tag=18):
 
 class CloseConnection(Command, frozen=True, tag=19):
     """A connection has ended: delete its exclusive queues. Result: how many.
+
+    A declare that was under way may still be applied after this one. Its node sees an exclusive
+    queue added whose connection it does not know, and proposes this command again (P6).
 
     Attributes:
         owner: "NODE/BOOT/CONNECTION_ID".

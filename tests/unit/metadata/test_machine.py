@@ -14,9 +14,9 @@ from broker.metadata.machine import _HANDLERS, MetadataMachine
 from broker.metadata.results import Declared, decode_result, encode_result
 from tests.unit.metadata.cluster import ONE, TWO, founded
 
-NODES = st.sampled_from([ONE, TWO, "rabbit@node3"])
-BOOTS = st.sampled_from(["1" * 16, "2" * 16, "3" * 16, "4" * 16])
-VHOSTS = st.sampled_from(["/", "/", "/", "v"])
+NODES = st.sampled_from([ONE] * 5 + [TWO] * 3 + ["rabbit@node3"])
+BOOTS = st.sampled_from(["1" * 16] * 3 + ["2" * 16] * 2 + ["3" * 16, "4" * 16])
+VHOSTS = st.sampled_from(["/"] * 9 + ["v"])
 QUEUES = st.sampled_from(["q1", "q2", "q3"])
 EXCHANGES = st.sampled_from(["x1", "x2", "amq.topic", "amq.headers", ""])
 KEYS = st.sampled_from(["", "a", "a.b", "#.a", "*.b", "#.#.#"])
@@ -31,9 +31,7 @@ ARGUMENTS = st.sampled_from(
         {"x-foo": [1, {"a": None}]},
     ]
 )
-OWNERS = st.one_of(
-    st.none(), st.builds(lambda node, boot, n: f"{node}/{boot}/{n}", NODES, BOOTS, st.just(1))
-)
+OWNERS = st.sampled_from([None, None, None, f"{ONE}/{'1' * 16}/1", f"{TWO}/{'2' * 16}/1"])
 BINDING = {
     "vhost": VHOSTS,
     "source": EXCHANGES,
@@ -43,7 +41,7 @@ BINDING = {
     "arguments": ARGUMENTS,
     "connection": OWNERS.map(lambda owner: owner or ""),
 }
-COMMANDS: st.SearchStrategy[AnyCommand] = st.one_of(
+BUILDING: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(
         commands.DeclareQueue,
         vhost=VHOSTS,
@@ -66,7 +64,8 @@ COMMANDS: st.SearchStrategy[AnyCommand] = st.one_of(
         arguments=ARGUMENTS,
     ),
     st.builds(commands.Bind, **BINDING),
-    st.builds(commands.Bind, **BINDING),
+)
+REST: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(commands.Unbind, **BINDING),
     st.builds(commands.DeleteQueue, st.integers(1, 40)),
     st.builds(commands.DeleteExchange, VHOSTS, EXCHANGES, st.booleans()),
@@ -77,8 +76,10 @@ COMMANDS: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(commands.ForgetNode, NODES),
     st.builds(commands.NoteLeader, st.just(((5, ONE), (6, TWO), (7, TWO)))),
     st.builds(commands.MoveMembers, st.integers(1, 20), st.just((TWO,))),
-    st.builds(commands.AddVhost, VHOSTS, default_queue_type=st.sampled_from([None, "quorum"])),
-    st.builds(commands.DeleteVhost, VHOSTS),
+    st.builds(
+        commands.AddVhost, st.just("v"), default_queue_type=st.sampled_from([None, "quorum"])
+    ),
+    st.builds(commands.DeleteVhost, st.just("v")),
     st.builds(commands.AddUser, st.just("u"), st.just("hash")),
     st.builds(commands.DeleteUser, st.just("u")),
     st.builds(
@@ -96,13 +97,20 @@ COMMANDS: st.SearchStrategy[AnyCommand] = st.one_of(
     ),
     st.builds(commands.SetClusterName, st.sampled_from(["a", "b"])),
 )
-LOGS = st.lists(st.tuples(COMMANDS, BOOTS, st.integers(1, 30), st.integers(1, 30)), max_size=30)
+COMMANDS = st.one_of(BUILDING, BUILDING, REST)
+BOOTS_ASKING = st.sampled_from(["1" * 16] * 8 + ["2" * 16] * 3 + ["3" * 16])
+LOGS = st.lists(
+    st.tuples(COMMANDS, BOOTS_ASKING, st.sampled_from([0] * 9 + [1, 2, 20])),
+    min_size=5,
+    max_size=40,
+)
 
 
 def encoded(log) -> list[bytes]:
+    """Number the requests 1, 2, ...; a few go back by some numbers, as repetitions do."""
     return [
-        commands.encode_request(boot, number, lowest, command)
-        for command, boot, number, lowest in log
+        commands.encode_request(boot, max(1, count - back), max(1, count - 10), command)
+        for count, (command, boot, back) in enumerate(log, 1)
     ]
 
 
