@@ -1,0 +1,173 @@
+"""Carries out what a session asks for: one method per effect, nothing decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.errors import AmqpError
+from broker.metadata.commands import AnyCommand
+from broker.ports import QueueHandle
+from broker.server.channel_port import ChannelPort
+from broker.server.context import ServerContext
+from broker.session import effects
+from broker.session.session import Session
+
+
+class Carrier:
+    """Runs the effects of one session.
+
+    Args:
+        context: The node.
+        session: Whose effects these are.
+        wrote: Called after the session may have output.
+        close: Called with a hard error that ends the connection.
+
+    Attributes:
+        congested: A queue that is behind after a publish; the connection waits for it.
+    """
+
+    def __init__(
+        self,
+        context: ServerContext,
+        session: Session,
+        wrote: Callable[[], None],
+        close: Callable[[AmqpError], None],
+    ) -> None:
+        self._context = context
+        self._queues = context.queues
+        self._session = session
+        self._wrote = wrote
+        self._close = close
+        self._ports: dict[int, ChannelPort] = {}
+        self.congested: QueueHandle | None = None
+        self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
+            effects.PublishTo: self._publish,
+            effects.Settle: self._settle,
+            effects.Requeue: self._requeue,
+            effects.Discard: self._discard,
+            effects.SetPrefetch: self._set_prefetch,
+            effects.SetActive: self._set_active,
+            effects.Release: self._release,
+            effects.Consume: self._consume,
+            effects.Cancel: self._cancel,
+            effects.Get: self._get,
+            effects.Purge: self._purge,
+            effects.Stat: self._stat,
+            effects.DeleteQueue: self._delete_queue,
+            effects.Propose: self._propose,
+            effects.ReplyTo: self._reply_to,
+            effects.CloseConnection: self._close_connection,
+        }
+
+    def run(self, asked: list[effects.Effect]) -> None:
+        """Carry effects out, in order."""
+        handlers = self._handlers
+        for effect in asked:
+            handlers[type(effect)](effect)
+
+    def _run_and_write(self, asked: list[effects.Effect]) -> None:
+        if asked:
+            self.run(asked)
+        self._wrote()
+
+    def _port(self, channel: int) -> ChannelPort:
+        port = self._ports.get(channel)
+        if port is None:
+            port = ChannelPort(self._session, channel, self._run_and_write)
+            self._ports[channel] = port
+        return port
+
+    def _completion(self, token: int) -> Callable[[object], None]:
+        def done(result: object) -> None:
+            now_ms = self._context.clock.monotonic_ms()
+            self._run_and_write(self._session.complete(token, result, now_ms))
+
+        return done
+
+    def _publish(self, effect: effects.PublishTo) -> None:
+        handle = self._queues.open(effect.queue)
+        handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
+        if handle.is_congested:
+            self.congested = handle
+
+    def _settle(self, effect: effects.Settle) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        if handle is not None:
+            handle.settle(effect.holder, effect.tag, effect.numbers)
+
+    def _requeue(self, effect: effects.Requeue) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        if handle is not None:
+            handle.requeue(effect.holder, effect.tag, effect.numbers)
+
+    def _discard(self, effect: effects.Discard) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        if handle is not None:
+            handle.discard(effect.holder, effect.tag, effect.numbers)
+
+    def _set_prefetch(self, effect: effects.SetPrefetch) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        if handle is not None:
+            handle.set_prefetch(effect.holder, effect.tag, effect.prefetch)
+
+    def _set_active(self, effect: effects.SetActive) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        if handle is not None:
+            handle.set_active(effect.holder, effect.tag, active=effect.active)
+
+    def _release(self, effect: effects.Release) -> None:
+        for uid in effect.queue_uids:
+            handle = self._queues.find(uid)
+            if handle is not None:
+                handle.release(effect.holder)
+        self._ports.pop(effect.channel, None)
+
+    def _consume(self, effect: effects.Consume) -> None:
+        handle = self._queues.open(effect.queue)
+        handle.consume(effect.spec, self._port(effect.channel), self._completion(effect.token))
+
+    def _cancel(self, effect: effects.Cancel) -> None:
+        handle = self._queues.find(effect.queue_uid)
+        done = self._completion(effect.token)
+        if handle is None:
+            done(None)
+        else:
+            handle.cancel(effect.holder, effect.tag, done)
+
+    def _get(self, effect: effects.Get) -> None:
+        handle = self._queues.open(effect.queue)
+        handle.get(effect.holder, no_ack=effect.no_ack, done=self._completion(effect.token))
+
+    def _purge(self, effect: effects.Purge) -> None:
+        self._queues.open(effect.queue).purge(self._completion(effect.token))
+
+    def _stat(self, effect: effects.Stat) -> None:
+        self._queues.open(effect.queue).stat(self._completion(effect.token))
+
+    def _delete_queue(self, effect: effects.DeleteQueue) -> None:
+        self._queues.delete(
+            effect.queue,
+            self._completion(effect.token),
+            if_unused=effect.if_unused,
+            if_empty=effect.if_empty,
+        )
+
+    def _propose(self, effect: effects.Propose) -> None:
+        self._context.spawn(self._ask(effect.command, self._completion(effect.token)))
+
+    async def _ask(self, command: AnyCommand, done: Callable[[object], None]) -> None:
+        done(await self._context.metadata.propose(command))
+
+    def _reply_to(self, effect: effects.ReplyTo) -> None:
+        self._context.send_reply(
+            effect.node,
+            effect.boot,
+            effect.connection_id,
+            effect.channel,
+            effect.key,
+            effect.message,
+        )
+
+    def _close_connection(self, effect: effects.CloseConnection) -> None:
+        self._close(effect.error)

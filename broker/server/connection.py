@@ -1,0 +1,325 @@
+"""One AMQP client's socket: bytes to the connection machine, commands to the session, effects out.
+
+An `asyncio.Protocol`, so a socket read is one call: parse the chunk, run the session once, hand its
+effects to queues, mark the connection for writing. Nothing here awaits.
+
+Back-pressure, both ways: while the client does not read (`pause_writing`) its consumers are paused
+at their queues; while the session or a queue is congested, or an alarm stands, the socket is not
+read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from broker.amqp.commands import Command
+from broker.amqp.connection import (
+    Authenticate,
+    Closed,
+    ConnectionMachine,
+    OpenVhost,
+    PeerClosed,
+)
+from broker.errors import AmqpError, ReplyCode
+from broker.message import Message
+from broker.metadata.commands import CloseConnection
+from broker.ports import QueueHandle
+from broker.server.carrier import Carrier
+from broker.server.connection_facts import ConnectionInfo, machine_settings
+from broker.server.context import ServerContext
+from broker.session.effects import Effect
+from broker.session.facts import ConnectionFacts
+from broker.session.session import Session
+
+if TYPE_CHECKING:
+    from broker.metadata.records import User
+
+_log = logging.getLogger(__name__)
+
+WRITE_HIGH_BYTES = 1024 * 1024
+"""Unsent output above which a connection's consumers are paused (reliability.md case 39)."""
+
+FLOW_SHOWN_MS = 5_000
+"""How long a connection is listed as `flow` after it had to wait (behaviour.md 1.22)."""
+
+
+class AmqpConnection(asyncio.Protocol):
+    """The shell of one connection.
+
+    Args:
+        context: The node.
+        connection_id: Unique within the boot.
+        ended: Called once when the socket is gone and everything is released.
+
+    Attributes:
+        info: What listings show.
+        session: The channels; None before connection.open.
+        is_marked: See `Outbox`.
+    """
+
+    def __init__(
+        self,
+        context: ServerContext,
+        connection_id: int,
+        ended: Callable[[AmqpConnection], None],
+    ) -> None:
+        self.info = ConnectionInfo(connection_id)
+        self.session: Session | None = None
+        self.is_marked = False
+        self._context = context
+        self._ended = ended
+        self._machine = ConnectionMachine(
+            machine_settings(context.settings),
+            context.server_properties,
+            context.clock.monotonic_ms(),
+        )
+        self._carrier: Carrier | None = None
+        self._transport: asyncio.Transport | None = None
+        self._user: User | None = None
+        self._is_reading = True
+        self._awaited = 0
+        self._is_released = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket; the client speaks first."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.info.connected(self._transport, self._context.clock.now_ms())
+
+    def data_received(self, data: bytes) -> None:
+        """Run one chunk through machine and session."""
+        self.info.received_bytes += len(data)
+        machine = self._machine
+        now_ms = self._context.clock.monotonic_ms()
+        while True:
+            commands = machine.receive(data, now_ms)
+            if commands:
+                self._handle(commands, now_ms)
+            if machine.events:
+                self._run_events()
+            if not machine.has_input:
+                break
+            data = b""
+        self._context.outbox.mark(self)
+
+    def _handle(self, commands: list[Command], now_ms: int) -> None:
+        session = self.session
+        carrier = self._carrier
+        if session is None or carrier is None or session.is_closed:
+            return
+        effects = session.handle(commands, now_ms)
+        if effects:
+            carrier.run(effects)
+            if carrier.congested is not None:
+                self._wait_for(carrier.congested)
+                carrier.congested = None
+        if session.is_congested:
+            self._pause_reading()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: pause its consumers."""
+        if self.session is not None:
+            self._carry(self.session.set_active(active=False))
+
+    def resume_writing(self) -> None:
+        """The client caught up: go on."""
+        if self.session is not None:
+            self._carry(self.session.set_active(active=True))
+
+    def eof_received(self) -> bool:
+        """The client half-closed: the connection is over."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: release everything."""
+        if exc is not None:
+            _log.debug("connection.lost", extra={"connection": self.info.name, "why": repr(exc)})
+        self._transport = None
+        self._release(None)
+        self._ended(self)
+
+    # For the node
+
+    def flush(self) -> None:
+        """Write what gathered in this turn (`Outbox`)."""
+        session = self.session
+        out = self._machine.out
+        if session is not None:
+            session.flush()
+            if session.out:
+                # The machine's own frames come last: a close follows what it closes.
+                out[:0] = session.out
+                session.out.clear()
+        if out:
+            data = b"".join(out)
+            out.clear()
+            if self._transport is not None:
+                self.info.sent_bytes += len(data)
+                self._machine.wrote(self._context.clock.monotonic_ms())
+                self._transport.write(data)
+        if not self._is_reading:
+            self._maybe_resume_reading()
+
+    def tick(self, now_ms: int) -> None:
+        """Heartbeats and deadlines; called about once a second."""
+        self._machine.tick(now_ms)
+        if self._machine.events:
+            self._run_events()
+        if self.session is not None and not self.session.is_closed:
+            self._carry(self.session.tick(now_ms))
+        self._context.outbox.mark(self)
+
+    def close(self, code: ReplyCode, text: str) -> None:
+        """Close in good order: tell the client why."""
+        self._fail(AmqpError(code, text))
+        self._context.outbox.mark(self)
+
+    def abort(self) -> None:
+        """Drop the socket now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def deliver_reply(self, channel: int, key: str, message: Message) -> None:
+        """Hand a direct reply to the channel that waits for it."""
+        if self.session is not None:
+            self.session.deliver_reply(channel, key, message)
+            self._context.outbox.mark(self)
+
+    # Parts
+
+    def _carry(self, effects: list[Effect]) -> None:
+        if effects and self._carrier is not None:
+            self._carrier.run(effects)
+
+    def _mark(self) -> None:
+        self._context.outbox.mark(self)
+
+    def _run_events(self) -> None:
+        events = self._machine.events
+        while events:
+            event = events.pop(0)
+            if isinstance(event, Authenticate):
+                self._authenticate(event)
+            elif isinstance(event, OpenVhost):
+                self._open(event.vhost)
+            elif isinstance(event, PeerClosed):
+                self._release(self._machine.close_ok)
+            elif isinstance(event, Closed):
+                self._drop(event.reason)
+
+    def _authenticate(self, event: Authenticate) -> None:
+        found = self._context.access.log_in(
+            event.username, event.password, loopback=self.info.is_loopback
+        )
+        if isinstance(found, str):
+            _log.error("%s login refused: user '%s' - %s", event.mechanism, event.username, found)
+            self._machine.refused(
+                f"Login was refused using authentication mechanism {event.mechanism}. "
+                "For details see the broker logfile."
+            )
+            return
+        self._user = found
+        self._machine.authenticated(found.name)
+
+    def _open(self, vhost: str) -> None:
+        context, user = self._context, self._user
+        assert user is not None  # the machine opens after authentication only
+        if context.catalogue.vhost(vhost) is None:
+            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, f"vhost {vhost} not found", 10, 40))
+            return
+        if not context.access.has_vhost(user.name, vhost):
+            text = f"access to vhost '{vhost}' refused for user '{user.name}'"
+            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 40))
+            return
+        machine = self._machine
+        facts = ConnectionFacts(
+            node=context.node,
+            boot=context.boot,
+            connection_id=self.info.connection_id,
+            vhost=vhost,
+            user=user.name,
+            frame_max=machine.frame_max,
+            channel_max=machine.channel_max,
+            consumer_cancel_notify=bool(machine.capabilities.get("consumer_cancel_notify")),
+            is_impersonator="impersonator" in user.tags,
+            reply_secret=context.reply_secret,
+        )
+        self.session = Session(
+            facts,
+            context.catalogue,
+            context.access,
+            context.new_name,
+            context.place,
+            context.limits,
+        )
+        self._carrier = Carrier(context, self.session, self._mark, self._fail)
+        self.info.opened(facts, machine)
+        self._machine.opened()
+
+    def _fail(self, error: AmqpError) -> None:
+        """End the connection with a hard error; the machine ignores what comes after."""
+        _log.warning(
+            "connection.closed_by_server",
+            extra={"connection": self.info.name, "code": int(error.code), "text": error.text},
+        )
+        self._machine.close(error)
+        self._release(None)
+        self._context.outbox.mark(self)
+
+    def _release(self, then: Callable[[], None] | None) -> None:
+        """Release all the session holds; exclusive queues go before `then` runs."""
+        session = self.session
+        if session is None or self._is_released:
+            if then is not None:
+                then()
+            return
+        self._is_released = True
+        self._carry(session.close_channels())
+        if self._context.catalogue.queues_of(session.owner):
+            self._context.spawn(self._delete_owned(session.owner, then))
+        elif then is not None:
+            then()
+
+    async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
+        await self._context.metadata.propose(CloseConnection(owner))
+        if then is not None:
+            then()
+            self._context.outbox.mark(self)
+
+    def _drop(self, reason: str) -> None:
+        if reason:
+            _log.info("connection.dropped", extra={"connection": self.info.name, "why": reason})
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _wait_for(self, queue: QueueHandle) -> None:
+        """A queue is behind: do not read until it has caught up (flow)."""
+        self._awaited += 1
+        self._pause_reading()
+        self.info.flow_until_ms = self._context.clock.monotonic_ms() + FLOW_SHOWN_MS
+        queue.when_drained(self._drained)
+
+    def _drained(self) -> None:
+        self._awaited -= 1
+        self._maybe_resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and self._transport is not None:
+            self._is_reading = False
+            self._machine.set_reading(is_reading=False)
+            self._transport.pause_reading()
+
+    def _maybe_resume_reading(self) -> None:
+        session = self.session
+        if self._is_reading or self._awaited or (session is not None and session.is_congested):
+            return
+        self._is_reading = True
+        self._machine.set_reading(is_reading=True)
+        if self._transport is not None:
+            self._transport.resume_reading()

@@ -1,0 +1,112 @@
+"""What is known of a connection beside its protocol: for listings, logs and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+
+from broker.amqp.connection import ConnectionMachine, MachineSettings
+from broker.config import Settings
+from broker.session.facts import ConnectionFacts
+
+_IN_IPV4 = "::ffff:"
+
+
+def machine_settings(settings: Settings) -> MachineSettings:
+    """Return what the connection machine needs of a node's settings."""
+    return MachineSettings(
+        heartbeat_s=settings.heartbeat_s,
+        frame_max_bytes=settings.frame_max_bytes,
+        initial_frame_max_bytes=settings.initial_frame_max_bytes,
+        channel_max=settings.channel_max,
+        max_message_size_bytes=settings.max_message_size_bytes,
+        handshake_timeout_ms=settings.handshake_timeout_ms,
+    )
+
+
+class ConnectionInfo:
+    """One connection, for `list_connections` and the log.
+
+    Attributes:
+        connection_id: Unique within the boot.
+        name: As RabbitMQ names connections: "127.0.0.1:40000 -> 127.0.0.1:5672".
+        peer_host: The client's address.
+        peer_port: The client's port.
+        host: Our address.
+        port: Our port.
+        connected_at_ms: Milliseconds since the epoch.
+        user: "" before login.
+        vhost: "" before connection.open.
+        heartbeat_s: Negotiated interval, 0 for none.
+        frame_max: Negotiated largest frame in bytes.
+        channel_max: Negotiated number of channels.
+        client_properties: As the client sent them.
+        mechanism: SASL mechanism.
+        received_bytes: From the client.
+        sent_bytes: To the client.
+        flow_until_ms: Monotonic time until which the connection counts as in flow.
+    """
+
+    __slots__ = (
+        "channel_max",
+        "client_properties",
+        "connected_at_ms",
+        "connection_id",
+        "flow_until_ms",
+        "frame_max",
+        "heartbeat_s",
+        "host",
+        "mechanism",
+        "name",
+        "peer_host",
+        "peer_port",
+        "port",
+        "received_bytes",
+        "sent_bytes",
+        "user",
+        "vhost",
+    )
+
+    def __init__(self, connection_id: int) -> None:
+        self.connection_id = connection_id
+        self.name = ""
+        self.peer_host, self.peer_port = "", 0
+        self.host, self.port = "", 0
+        self.connected_at_ms = 0
+        self.user = ""
+        self.vhost = ""
+        self.heartbeat_s = 0
+        self.frame_max = 0
+        self.channel_max = 0
+        self.client_properties: dict[str, object] = {}
+        self.mechanism = ""
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.flow_until_ms = 0
+
+    def connected(self, transport: asyncio.Transport, now_ms: int) -> None:
+        """Note the two ends of the socket."""
+        peer = transport.get_extra_info("peername") or ("", 0)
+        own = transport.get_extra_info("sockname") or ("", 0)
+        self.peer_host, self.peer_port = peer[0].removeprefix(_IN_IPV4), peer[1]
+        self.host, self.port = own[0].removeprefix(_IN_IPV4), own[1]
+        self.name = f"{self.peer_host}:{self.peer_port} -> {self.host}:{self.port}"
+        self.connected_at_ms = now_ms
+
+    def opened(self, facts: ConnectionFacts, machine: ConnectionMachine) -> None:
+        """Note what the handshake settled."""
+        self.user = facts.user
+        self.vhost = facts.vhost
+        self.heartbeat_s = machine.heartbeat
+        self.frame_max = machine.frame_max
+        self.channel_max = machine.channel_max
+        self.client_properties = machine.client_properties
+        self.mechanism = machine.mechanism
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if the client's own address is a loopback one (never the listener's address)."""
+        try:
+            return ipaddress.ip_address(self.peer_host).is_loopback
+        except ValueError:
+            return False

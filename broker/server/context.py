@@ -1,0 +1,117 @@
+"""What every connection of a node shares. Built once by node.py, never changed after."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from broker.config import Settings
+from broker.message import Message
+from broker.metadata.access import Access
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import AnyCommand
+from broker.metadata.records import Queue
+from broker.ports import Clock, Done, QueueHandle
+from broker.server.outbox import Outbox
+from broker.session.facts import Limits, Names, Placement
+
+
+class Metadata(Protocol):
+    """Group 0, as far as connections change it."""
+
+    async def propose(self, command: AnyCommand) -> object:
+        """Commit a command and wait until every lease holder has applied it (P4).
+
+        Returns:
+            What applying it returned, or a `Refusal`; never raises for either.
+        """
+        ...
+
+
+class Queues(Protocol):
+    """The way to every queue of the cluster."""
+
+    def open(self, queue: Queue) -> QueueHandle:
+        """The queue's handle on this node, made at first use."""
+        ...
+
+    def find(self, uid: int) -> QueueHandle | None:
+        """The handle of an incarnation, None when it was never opened here or is gone."""
+        ...
+
+    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Delete a queue through its home, which checks the conditions first (P5).
+
+        `done(count)` with the messages that were ready, or a `Refusal`.
+        """
+        ...
+
+
+class Spawner(Protocol):
+    """Runs coroutines that nobody waits for, inside the node's task group."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], /) -> None:
+        """Run `work`; its failure is logged and ends nothing else."""
+        ...
+
+
+class ReplyRoute(Protocol):
+    """Carries direct replies to the node of the asking connection."""
+
+    def __call__(
+        self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
+    ) -> None:
+        """Send; fire and forget."""
+        ...
+
+
+class Lease(Protocol):
+    """May this node route, confirm and deliver for its clients (P4)?"""
+
+    def is_valid(self) -> bool:
+        """True while the node's lease on group 0 lasts; asked before each batch."""
+        ...
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """The shared surroundings of connections.
+
+    Attributes:
+        settings: The node's settings.
+        node: This node's name.
+        boot: This start's boot id.
+        clock: Time.
+        outbox: Who is to be written at the end of the turn.
+        catalogue: Group 0's state.
+        access: Logins and permissions.
+        metadata: Changes to group 0.
+        queues: The way to queues.
+        lease: Whether the node may serve.
+        spawn: Runs a coroutine in the node's task group.
+        send_reply: Direct replies to other connections.
+        place: Where new queues go.
+        new_name: Unguessable names.
+        limits: Bounds of sessions.
+        reply_secret: Key of the HMAC in direct reply-to addresses.
+        server_properties: For connection.start.
+    """
+
+    settings: Settings
+    node: str
+    boot: str
+    clock: Clock
+    outbox: Outbox
+    catalogue: Catalogue
+    access: Access
+    metadata: Metadata
+    queues: Queues
+    lease: Lease
+    spawn: Spawner
+    send_reply: ReplyRoute
+    place: Placement
+    new_name: Names
+    limits: Limits
+    reply_secret: bytes
+    server_properties: dict[str, object] = field(default_factory=dict)

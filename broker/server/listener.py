@@ -1,0 +1,124 @@
+"""Accepts AMQP clients, keeps the list of connections and closes them in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.config import Listener
+from broker.errors import ReplyCode
+from broker.message import Message
+from broker.server.connection import AmqpConnection
+from broker.server.context import ServerContext
+
+_log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+CLOSE_GRACE_S = 2.0
+"""How long clients get to answer connection.close when the node stops."""
+
+
+class AmqpListener:
+    """The AMQP ports of a node and the connections that came through them.
+
+    Args:
+        context: The node.
+
+    Attributes:
+        connections: By connection id.
+        ports: Those listened on, in the order of the settings.
+    """
+
+    def __init__(self, context: ServerContext) -> None:
+        self.connections: dict[int, AmqpConnection] = {}
+        self.ports: list[int] = []
+        self._context = context
+        self._servers: list[asyncio.Server] = []
+        self._last_id = 0
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    @property
+    def is_open(self) -> bool:
+        """True while clients can connect."""
+        return bool(self._servers)
+
+    async def open(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: An address is taken or not ours; nothing listens then.
+        """
+        if self._servers:
+            return
+        loop = asyncio.get_running_loop()
+        self.ports.clear()
+        try:
+            for listener in self._context.settings.amqp_listeners:
+                server = await loop.create_server(
+                    self._accept,
+                    listener.host or None,
+                    listener.port,
+                    backlog=self._context.settings.tcp_backlog,
+                )
+                self._servers.append(server)
+                self.ports.append(_port(server, listener))
+        except OSError:
+            self.close_ports()
+            raise
+        for port in self.ports:
+            _log.info("started TCP listener on port %d", port)
+
+    def close_ports(self) -> None:
+        """Stop accepting; connections go on."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def close_connections(self, text: str) -> None:
+        """Tell every client 320 and why, wait a little, then drop what is left.
+
+        Args:
+            text: What follows `CONNECTION_FORCED - `.
+        """
+        for connection in list(self.connections.values()):
+            connection.close(ReplyCode.CONNECTION_FORCED, text)
+        if self.connections:
+            self._is_empty.clear()
+            try:
+                async with asyncio.timeout(CLOSE_GRACE_S):
+                    await self._is_empty.wait()
+            except TimeoutError:
+                for connection in list(self.connections.values()):
+                    connection.abort()
+
+    async def run(self) -> None:
+        """Tick every connection once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_ms = self._context.clock.monotonic_ms()
+            for connection in list(self.connections.values()):
+                connection.tick(now_ms)
+
+    def deliver_reply(self, connection_id: int, channel: int, key: str, message: Message) -> None:
+        """Hand a direct reply to a connection; dropped if it is gone."""
+        connection = self.connections.get(connection_id)
+        if connection is not None:
+            connection.deliver_reply(channel, key, message)
+
+    def _accept(self) -> AmqpConnection:
+        self._last_id += 1
+        connection = AmqpConnection(self._context, self._last_id, self._ended)
+        self.connections[self._last_id] = connection
+        return connection
+
+    def _ended(self, connection: AmqpConnection) -> None:
+        self.connections.pop(connection.info.connection_id, None)
+        if not self.connections:
+            self._is_empty.set()
+
+
+def _port(server: asyncio.Server, listener: Listener) -> int:
+    for socket in server.sockets:
+        return int(socket.getsockname()[1])
+    return listener.port
