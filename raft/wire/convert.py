@@ -82,7 +82,14 @@ def _decode_all(payload: wire.Payload, sender: str, to: str) -> Iterator[core.Me
         yield _DECODERS[kind](head, getattr(envelope, kind))
     for beat in payload.heartbeats:
         yield core.Heartbeat(
-            beat.group, sender, to, beat.term, beat.commit, beat.quiet, beat.read_round
+            beat.group,
+            sender,
+            to,
+            beat.term,
+            beat.commit,
+            beat.quiet,
+            beat.read_round,
+            beat.answer,
         )
     for reply in payload.heartbeat_replies:
         yield core.HeartbeatReply(
@@ -143,7 +150,12 @@ def _append_reply(payload: wire.Payload, m: core.AppendReply) -> None:
 
 def _heartbeat(payload: wire.Payload, m: core.Heartbeat) -> None:
     payload.heartbeats.add(
-        group=m.group, term=m.term, commit=m.commit, quiet=m.quiet, read_round=m.read_round
+        group=m.group,
+        term=m.term,
+        commit=m.commit,
+        quiet=m.quiet,
+        read_round=m.read_round,
+        answer=m.answer,
     )
 
 

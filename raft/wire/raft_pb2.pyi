@@ -363,11 +363,13 @@ class Heartbeat(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     QUIET_FIELD_NUMBER: _builtins.int
     READ_ROUND_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     term: _builtins.int
     commit: _builtins.int
     quiet: _builtins.bool
     read_round: _builtins.int
+    answer: _builtins.bool
     def __init__(
         self,
         *,
@@ -376,10 +378,11 @@ class Heartbeat(_message.Message):
         commit: _builtins.int = ...,
         quiet: _builtins.bool = ...,
         read_round: _builtins.int = ...,
+        answer: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "group", b"group", "quiet", b"quiet", "read_round", b"read_round", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "commit", b"commit", "group", b"group", "quiet", b"quiet", "read_round", b"read_round", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
