@@ -129,7 +129,7 @@ class Context:
         self.check_exclusive(found)
         if found.type == "classic" and found.durable:
             home = self.catalogue.node(found.home)
-            if home is not None and not home.alive:
+            if home is None or not home.alive:
                 text = f"home node '{found.home}' of durable {where} is down or inaccessible"
                 raise AmqpError(ReplyCode.NOT_FOUND, text)
         return found

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.assembler import Ack, MethodCommand
+from broker.metadata import commands
+from broker.session.effects import Release, Requeue, SetPrefetch
+from broker.session.facts import Limits
+from tests.unit.session.rig import Client, World, publish
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client(World()).open()
+    client.call(spec.QueueDeclare(queue="q"), spec.QueueDeclare(queue="r"))
+    return client
+
+
+def close_text(lines: list[str]) -> str:
+    assert len(lines) == 1
+    assert lines[0].startswith("1 channel.close")
+    return lines[0].split(" - ", 1)[1].rsplit(" failed_class_id=60", 1)[0]
+
+
+def consume(client: Client, queue: str = "q", tag: str = "c", **rest: object) -> list[str]:
+    return client.call(spec.BasicConsume(queue=queue, consumer_tag=tag, **rest))
+
+
+def test_consume_ok_precedes_the_first_delivery(client: Client) -> None:
+    client.feed(publish())
+    assert consume(client) == [
+        "1 basic.consume-ok consumer_tag=c",
+        "1 basic.deliver consumer_tag=c delivery_tag=1 routing_key=q 'x'",
+    ]
+
+
+def test_no_wait_consume_gets_no_ok(client: Client) -> None:
+    client.feed(publish())
+    assert consume(client, no_wait=True) == [
+        "1 basic.deliver consumer_tag=c delivery_tag=1 routing_key=q 'x'"
+    ]
+
+
+def test_delivery_tags_count_every_delivery_of_the_channel(client: Client) -> None:
+    """U5: consumers with and without acks, and basic.get, share one count."""
+    consume(client, "q", "a")
+    consume(client, "r", "b", no_ack=True)
+    lines = client.feed(publish("q"), publish("r"), publish("q"))
+    client.call(spec.BasicCancel(consumer_tag="a"))
+    lines += client.feed(publish("q"), MethodCommand(1, spec.BasicGet(queue="q")))
+    tags = [word for line in lines for word in line.split() if word.startswith("delivery_tag")]
+    assert tags == [f"delivery_tag={n}" for n in (1, 2, 3, 4)]
+
+
+def test_server_names_consumers(client: Client) -> None:
+    (line,) = client.call(spec.BasicConsume(queue="q"))
+    assert line.startswith("1 basic.consume-ok consumer_tag=amq.ctag-name1-")
+
+
+def test_tag_in_use_is_530(client: Client) -> None:
+    consume(client)
+    consume(client, "r")
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (530, "attempt to reuse consumer tag 'c'")
+
+
+def test_more_consumers_than_allowed_is_530() -> None:
+    client = Client(World(), limits=Limits(consumers_per_channel=1)).open()
+    client.call(spec.QueueDeclare(queue="q"))
+    consume(client, tag="a")
+    consume(client, tag="b")
+    assert client.error is not None
+    assert client.error.text == "reached maximum (1) of consumers per channel"
+
+
+def test_missing_queue_is_404_and_empty_name_needs_a_declare(client: Client) -> None:
+    assert close_text(consume(client, "nope")) == "no queue 'nope' in vhost '/'"
+    client.call(spec.ChannelCloseOk())
+    client.open()
+    assert close_text(consume(client, "")) == "no previously declared queue"
+
+
+def test_empty_name_is_the_queue_declared_last(client: Client) -> None:
+    consume(client, "")
+    assert client.feed(publish("r")) == [
+        "1 basic.deliver consumer_tag=c delivery_tag=1 routing_key=r 'x'"
+    ]
+
+
+def test_exclusive_consumer_refuses_others(client: Client) -> None:
+    consume(client, exclusive=True)
+    text = close_text(consume(client, tag="d"))
+    assert text == "queue 'q' in vhost '/' in exclusive use"
+    assert client.session.channel_count == 1
+
+
+def test_no_read_permission_is_403(client: Client) -> None:
+    client.world.apply(commands.SetPermissions("guest", "/", ".*", ".*", "^x$"))
+    text = close_text(consume(client))
+    assert text == "read access to queue 'q' in vhost '/' refused for user 'guest'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"x-priority": "high"},
+            "invalid arg 'x-priority' for queue 'q' in vhost '/': {unacceptable_type,longstr}",
+        ),
+        (
+            {"x-cancel-on-ha-failover": 1},
+            "invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': {unacceptable_type,",
+        ),
+        (
+            {"x-stream-offset": "first"},
+            "invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type "
+            "rabbit_classic_queue",
+        ),
+    ],
+)
+def test_bad_consumer_arguments_are_406(
+    client: Client, arguments: dict[str, object], text: str
+) -> None:
+    assert close_text(consume(client, arguments=arguments)).startswith(text)
+
+
+def test_prefetch_is_for_consumers_that_come_later(client: Client) -> None:
+    consume(client, "q", "before")
+    client.call(spec.BasicQos(prefetch_count=1))
+    consume(client, "r", "after")
+    assert len(client.feed(*[publish("q")] * 3, *[publish("r")] * 3)) == 4
+
+
+def test_prefetch_size_is_540(client: Client) -> None:
+    client.call(spec.BasicQos(prefetch_size=9))
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (540, "prefetch_size!=0 (9)")
+
+
+def test_channel_limit_spans_consumers_and_parks_the_rest(client: Client) -> None:
+    client.call(spec.BasicQos(prefetch_count=3, global_=True))
+    consume(client, "q", "a")
+    consume(client, "r", "b")
+    assert len(client.feed(*[publish("q")] * 3, *[publish("r")] * 3)) == 3
+    assert len(client.feed(Ack(1, 2, True))) == 2
+    assert len(client.feed(Ack(1, 4, True))) == 1
+
+
+def test_parked_deliveries_go_back_when_their_consumer_is_cancelled(client: Client) -> None:
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client, "q", "a")
+    consume(client, "r", "b")
+    client.feed(publish("q"), publish("r"))
+    client.world.log.clear()
+    assert client.call(spec.BasicCancel(consumer_tag="b")) == ["1 basic.cancel-ok consumer_tag=b"]
+    assert [e.tag for e in client.world.log if isinstance(e, Requeue)] == ["b"]
+    assert client.call(spec.BasicGet(queue="r", no_ack=True)) == [
+        "1 basic.get-ok delivery_tag=2 redelivered routing_key=r 'x'"
+    ]
+
+
+def test_qos_per_consumer_takes_the_channel_limit_away(client: Client) -> None:
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client)
+    assert len(client.feed(*[publish()] * 3)) == 1
+    client.world.log.clear()
+    lines = client.call(spec.BasicQos(prefetch_count=0))
+    assert [e.prefetch for e in client.world.log if isinstance(e, SetPrefetch)] == [0]
+    assert len(lines) == 3
+    assert lines[-1].startswith("1 basic.deliver") or "1 basic.qos-ok" in lines
+
+
+def test_no_ack_consumers_have_no_limit(client: Client) -> None:
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client, no_ack=True)
+    assert len(client.feed(*[publish()] * 5)) == 5
+
+
+def test_quorum_queue_under_channel_limit_is_540(client: Client) -> None:
+    arguments: dict[str, object] = {"x-queue-type": "quorum"}
+    client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=arguments))
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client, "qq")
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (
+        540,
+        "queue 'qq' in vhost '/' does not support global qos",
+    )
+
+
+def test_cancel_of_unknown_tag_is_ok(client: Client) -> None:
+    assert client.call(spec.BasicCancel(consumer_tag="z")) == ["1 basic.cancel-ok consumer_tag=z"]
+    assert client.call(spec.BasicCancel(consumer_tag="z", no_wait=True)) == []
+
+
+def test_unacked_of_a_cancelled_consumer_stay_with_the_channel(client: Client) -> None:
+    consume(client)
+    client.feed(publish())
+    client.call(spec.BasicCancel(consumer_tag="c"))
+    assert client.call(spec.BasicGet(queue="q")) == ["1 basic.get-empty"]
+    assert client.feed(Ack(1, 1, False)) == []
+
+
+def test_lost_queue_cancels_the_consumer_if_the_client_understands_it(client: Client) -> None:
+    consume(client)
+    client.open(2)
+    lines = client.call(spec.QueueDelete(queue="q"), channel=2)
+    assert lines == ["1 basic.cancel consumer_tag=c no_wait", "2 queue.delete-ok"]
+    assert client.call(spec.BasicCancel(consumer_tag="c")) == ["1 basic.cancel-ok consumer_tag=c"]
+
+
+def test_no_cancel_notify_without_the_capability() -> None:
+    client = Client(World(), cancel_notify=False).open()
+    client.call(spec.QueueDeclare(queue="q"))
+    consume(client)
+    assert client.call(spec.QueueDelete(queue="q")) == ["1 queue.delete-ok"]
+
+
+def test_get_tells_how_many_remain_and_empty(client: Client) -> None:
+    client.feed(publish(), publish())
+    assert client.call(spec.BasicGet(queue="q")) == [
+        "1 basic.get-ok delivery_tag=1 routing_key=q message_count=1 'x'"
+    ]
+    client.call(spec.BasicGet(queue="q", no_ack=True))
+    assert client.call(spec.BasicGet(queue="q")) == ["1 basic.get-empty"]
+
+
+def test_what_get_holds_is_released_with_the_channel(client: Client) -> None:
+    client.feed(publish())
+    client.call(spec.BasicGet(queue="q"))
+    client.world.log.clear()
+    client.call(spec.ChannelClose())
+    assert [type(effect) for effect in client.world.log] == [Release]
+
+
+def test_queue_on_a_dead_node_is_404(client: Client) -> None:
+    client.world.apply(
+        commands.DeclareQueue("/", "far", True, False, None, {}, "rabbit@b", ("rabbit@b",))
+    )
+    client.world.apply(commands.EndBoot("rabbit@b", "f" * 16))
+    text = close_text(consume(client, "far"))
+    assert text == (
+        "home node 'rabbit@b' of durable queue 'far' in vhost '/' is down or inaccessible"
+    )

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.assembler import Ack, MethodCommand
+from broker.session.facts import Limits
+from tests.unit.session.rig import Client, World, publish
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client(World()).open()
+    client.call(spec.QueueDeclare(queue="q"), spec.QueueDeclare(queue="r"))
+    return client
+
+
+def closed(lines: list[str]) -> str:
+    assert len(lines) == 1
+    assert lines[0].startswith("1 channel.close reply_code=406"), lines
+    return lines[0].split(" - ", 1)[1].split(" failed_class_id")[0]
+
+
+def ready(client: Client, name: str = "q") -> int:
+    queue = client.world.catalogue.queue("/", name)
+    assert queue is not None
+    return client.world.fifos[queue.uid].stat().ready
+
+
+def test_confirm_select_twice_is_fine(client: Client) -> None:
+    lines = client.call(spec.ConfirmSelect(), spec.ConfirmSelect(no_wait=True))
+    assert lines == ["1 confirm.select-ok"]
+
+
+def test_modes_exclude_each_other(client: Client) -> None:
+    client.call(spec.ConfirmSelect())
+    assert closed(client.call(spec.TxSelect())) == "cannot switch from confirm to tx mode"
+    client.open(2).call(spec.TxSelect(), channel=2)
+    (line,) = client.call(spec.ConfirmSelect(), channel=2)
+    assert "PRECONDITION_FAILED - cannot switch from tx to confirm mode" in line
+
+
+@pytest.mark.parametrize("method", [spec.TxCommit(), spec.TxRollback()])
+def test_commit_and_rollback_need_select(client: Client, method: spec.Method) -> None:
+    assert closed(client.call(method)) == "channel is not transactional"
+
+
+def test_publishes_reach_queues_at_commit(client: Client) -> None:
+    client.call(spec.TxSelect())
+    client.feed(publish(), publish(), publish("r"))
+    assert ready(client) == 0
+    assert client.call(spec.TxCommit()) == ["1 tx.commit-ok"]
+    assert (ready(client), ready(client, "r")) == (2, 1)
+    assert client.call(spec.TxCommit()) == ["1 tx.commit-ok"]
+    assert ready(client) == 2
+
+
+def test_publishes_are_routed_when_published(client: Client) -> None:
+    client.call(spec.TxSelect())
+    client.feed(publish("k", "amq.fanout"))
+    client.call(spec.QueueBind(queue="q", exchange="amq.fanout"))
+    client.call(spec.TxCommit())
+    assert ready(client) == 0
+
+
+def test_rollback_forgets_publishes_and_restores_acks(client: Client) -> None:
+    client.feed(publish(), publish())
+    client.call(spec.BasicConsume(queue="q"), spec.TxSelect())
+    client.feed(Ack(1, 1, False), MethodCommand(1, spec.BasicNack(delivery_tag=2)), publish("r"))
+    assert client.call(spec.TxRollback()) == ["1 tx.rollback-ok"]
+    client.call(spec.TxCommit())
+    assert ready(client, "r") == 0
+    assert client.feed(Ack(1, 2, True), MethodCommand(1, spec.TxCommit())) == ["1 tx.commit-ok"]
+
+
+def test_acks_take_effect_at_commit(client: Client) -> None:
+    client.feed(publish())
+    client.call(spec.BasicConsume(queue="q"), spec.TxSelect())
+    client.feed(Ack(1, 1, False))
+    assert "unknown delivery tag 1" in closed(client.feed(Ack(1, 1, False)))
+    assert ready(client) == 1
+
+
+def test_requeue_in_a_transaction(client: Client) -> None:
+    client.feed(publish())
+    client.call(spec.BasicGet(queue="q"), spec.TxSelect())
+    client.call(spec.BasicReject(delivery_tag=1, requeue=True))
+    assert ready(client) == 0
+    client.call(spec.TxCommit())
+    assert ready(client) == 1
+
+
+def test_mandatory_is_returned_at_commit(client: Client) -> None:
+    client.call(spec.TxSelect())
+    assert client.feed(publish("gone", mandatory=True)) == []
+    assert client.call(spec.TxCommit()) == [
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=gone 'x'",
+        "1 tx.commit-ok",
+    ]
+
+
+def test_commit_ok_waits_for_every_queue_and_a_refusal_is_406(client: Client) -> None:
+    client.call(spec.TxSelect())
+    queue = client.world.catalogue.queue("/", "r")
+    assert queue is not None
+    client.world.refusing.add(queue.uid)
+    client.feed(publish(), publish("r"))
+    assert closed(client.call(spec.TxCommit())) == "partial tx completion"
+
+
+def test_command_during_commit_is_504(client: Client) -> None:
+    client.call(spec.TxSelect())
+    client.feed(publish())
+    client.world.is_held = True
+    client.call(spec.TxCommit())
+    client.world.is_held = False
+    client.feed(publish())
+    assert client.error is not None
+    assert client.error.code == 504
+    assert client.error.text == "unexpected command while processing 'tx.commit'"
+
+
+def test_a_transaction_has_a_size_limit() -> None:
+    client = Client(World(), limits=Limits(transaction_bytes=100)).open()
+    client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
+    lines = client.feed(publish(body=b"x" * 200))
+    assert closed(lines) == "transaction is larger than 100 bytes"
