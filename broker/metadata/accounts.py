@@ -9,6 +9,7 @@ import msgspec
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.arguments import MODULES
 from broker.metadata.exchanges import predeclare
 from broker.metadata.records import Node, Parameter, Permission, TopicPermission, User, Vhost
 from broker.metadata.results import Result
@@ -44,7 +45,12 @@ def bootstrap(step: Step, command: commands.Bootstrap) -> Result:
 def add_vhost(step: Step, command: commands.AddVhost) -> Result:
     """Add a vhost, or change what describes it."""
     existing = step.catalogue.vhost(command.name)
-    record = Vhost(command.name, command.description, command.tags, command.default_queue_type)
+    default = command.default_queue_type
+    if default in {"", "undefined"}:  # how RabbitMQ's definitions say "none"
+        default = None
+    if default is not None and default not in MODULES:
+        return Refusal(ReplyCode.PRECONDITION_FAILED, f"unsupported queue type '{default}'")
+    record = Vhost(command.name, command.description, command.tags, default)
     if existing is not None:
         record = msgspec.structs.replace(record, tracing=existing.tracing)
         step.catalogue.put_vhost(record)

@@ -346,8 +346,19 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
 
 
 def _plain(value: object) -> object:
-    """Lower what msgpack has no type for: group 0 keeps plain values only."""
-    return int(value) if isinstance(value, int) else str(value)
+    """Lower the marked numbers and bytes of field tables: group 0 keeps plain values only.
+
+    A timestamp becomes an integer, a byte array bytes; a decimal is encoded as a map by itself.
+    """
+    match value:
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytes():
+            return bytes(value)
+        case _:
+            return str(value)
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)

@@ -124,6 +124,10 @@ def _placement_refusal(step: Step, command: commands.DeclareQueue) -> Refusal | 
     if home is None or not home.alive:
         text = f"cannot declare {subject}: node '{command.home}' is down"
         return Refusal(ReplyCode.INTERNAL_ERROR, text)
+    strangers = [name for name in command.members if step.catalogue.node(name) is None]
+    if strangers:
+        text = f"cannot declare {subject}: node '{strangers[0]}' is no member of this cluster"
+        return Refusal(ReplyCode.INTERNAL_ERROR, text)
     if command.exclusive_owner is not None:
         node, boot = owner_boot(command.exclusive_owner)
         if not step.catalogue.is_living(node, boot):

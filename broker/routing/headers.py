@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+import msgspec
+
 D = TypeVar("D", bound=Hashable)
 
 MODES = ("all", "any", "all-with-x", "any-with-x")
@@ -42,13 +44,14 @@ def arguments_fault(arguments: Mapping[str, object]) -> str | None:
 
 
 def comparable(value: object) -> Hashable:
-    """Bring a header's value into a form where `==` means what Erlang's does."""
+    """Bring a header's value into a form where `==` means what Erlang's does.
+
+    A decimal is compared as the map that group 0 keeps of it.
+    """
     match value:
         case bool():
             return ("bool", value)
-        case int() | float():
-            return value
-        case str():
+        case int() | float() | str():
             return value
         case bytes() | bytearray():
             return bytes(value)
@@ -58,6 +61,8 @@ def comparable(value: object) -> Hashable:
             return ("array", tuple(comparable(each) for each in value))
         case None:
             return ("undefined",)
+        case msgspec.Struct():
+            return comparable(msgspec.structs.asdict(value))
         case _:
             return ("other", repr(value))
 

@@ -80,3 +80,13 @@ def test_cluster_name_changes():
     asker.ask(commands.SetClusterName("burrow"))
     assert asker.machine.catalogue.cluster_name == "burrow"
     assert asker.machine.take_changes().parameters_changed
+
+
+def test_default_queue_type_is_one_we_have_or_none():
+    asker = founded()
+    assert refusal(asker.ask(commands.AddVhost("v", default_queue_type="bogus")))[0] == 406
+    for spelled in ("undefined", "", None):
+        asker.ask(commands.AddVhost("v", default_queue_type=spelled))
+        vhost = asker.machine.catalogue.vhost("v")
+        assert vhost is not None
+        assert vhost.default_queue_type is None

@@ -173,6 +173,8 @@ def test_nothing_is_placed_on_a_dead_node_or_owned_by_a_dead_boot():
     asker.ask(commands.EndBoot(TWO, BOOT_TWO))
     assert refusal(asker.queue("q", home=TWO))[0] == 541
     assert refusal(asker.queue("q", exclusive_owner=f"{TWO}/{BOOT_TWO}/1"))[0] == 541
+    assert refusal(asker.queue("q", arguments=QUORUM, members=(ONE, "rabbit@x")))[0] == 541
+    assert asker.machine.catalogue.queues() == []
 
 
 def test_note_leader_and_move_members_name_the_incarnation():
