@@ -62,7 +62,7 @@ class QueueModel:
     def cancel(self, key: Key) -> None:
         consumer = self.consumers.pop(key, None)
         if consumer is not None:
-            ring = self.rings[consumer["priority"]] if consumer["priority"] in self.rings else []
+            ring = self.rings.get(consumer["priority"], [])
             if key in ring:
                 ring.remove(key)
 
