@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata import commands, equivalence
 from broker.metadata.arguments import type_name
-from broker.metadata.queues import missing_vhost, reserved
+from broker.metadata.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.records import Binding, Exchange, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, unbind
@@ -70,8 +70,9 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             arguments=command.arguments,
         )
         return refusal or False
-    if command.name.startswith("amq."):
-        return reserved("exchange", command.name)
+    refusal = name_refusal("exchange", command.name)
+    if refusal is not None:
+        return refusal
     alternate = command.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         subject = quoted("exchange", command.name, command.vhost)
@@ -136,7 +137,9 @@ def bind(step: Step, command: commands.Bind) -> Result:
 
 
 def _binding_fault(source_type: str, command: commands.Bind) -> str | None:
-    """What the source's type has against a binding."""
+    """What is wrong with a binding; the source's type decides most of it."""
+    if len(command.routing_key.encode()) > NAME_BYTES_MAX:
+        return f"routing key is longer than {NAME_BYTES_MAX} bytes"
     if source_type == "topic":
         return topic.key_fault(command.routing_key)
     if source_type == "headers":

@@ -22,11 +22,19 @@ def missing_vhost(name: str) -> Refusal:
     return Refusal(ReplyCode.NOT_ALLOWED, f"vhost {name} not found")
 
 
-def reserved(kind: str, name: str) -> Refusal:
-    """The 403 for a name of the server's own."""
-    return Refusal(
-        ReplyCode.ACCESS_REFUSED, f"{kind} name '{name}' contains reserved prefix 'amq.*'"
-    )
+NAME_BYTES_MAX = 255
+"""What a short string holds; the HTTP API could send more, and no frame could carry it."""
+
+
+def name_refusal(kind: str, name: str, *, is_reserved_ok: bool = False) -> Refusal | None:
+    """Check the name of a new queue or exchange: 403 for the server's own, 406 if too long."""
+    if name.startswith("amq.") and not is_reserved_ok:
+        text = f"{kind} name '{name}' contains reserved prefix 'amq.*'"
+        return Refusal(ReplyCode.ACCESS_REFUSED, text)
+    if len(name.encode()) > NAME_BYTES_MAX:
+        text = f"{kind} name is longer than {NAME_BYTES_MAX} bytes"
+        return Refusal(ReplyCode.PRECONDITION_FAILED, text)
+    return None
 
 
 def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
@@ -76,12 +84,11 @@ def _creation_refusal(
     step: Step, vhost: Vhost, command: commands.DeclareQueue, wanted: dict[str, object]
 ) -> Refusal | None:
     """Everything that may stand against a new queue, in RabbitMQ's order."""
-    if command.name.startswith("amq.") and not command.server_named:
-        return reserved("queue", command.name)
-    if command.server_named:
+    refusal = name_refusal("queue", command.name, is_reserved_ok=command.server_named)
+    if refusal is None and command.server_named:
         refusal = arguments.server_named_fault(wanted)
-        if refusal is not None:
-            return refusal
+    if refusal is not None:
+        return refusal
     limit = step.catalogue.vhost_limit(vhost.name, "max-queues")
     if limit is not None and step.catalogue.queue_count(vhost.name) >= limit:
         return Refusal(

@@ -27,9 +27,6 @@ D = TypeVar("D", bound=Hashable)
 HASH_WORDS_MAX = 2
 """More `#` than this in one binding key are refused; see `key_fault`."""
 
-KEY_BYTES_MAX = 255
-"""Length of a short string; keys from the HTTP API could be longer."""
-
 
 def key_fault(binding_key: str) -> str | None:
     """Say what is wrong with a binding key, None if nothing is.
@@ -37,8 +34,6 @@ def key_fault(binding_key: str) -> str | None:
     Returns:
         Text for a 406.
     """
-    if len(binding_key.encode()) > KEY_BYTES_MAX:
-        return f"invalid topic binding key: longer than {KEY_BYTES_MAX} bytes"
     if binding_key.split(".").count("#") > HASH_WORDS_MAX:
         return f"invalid topic binding key '{binding_key}': more than {HASH_WORDS_MAX} '#' words"
     return None

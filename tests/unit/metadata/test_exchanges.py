@@ -198,3 +198,13 @@ def test_exchange_bound_to_itself_can_be_deleted():
     asker.bind("x", "x", kind="exchange")
     assert asker.ask(commands.DeleteExchange("/", "x")) is True
     assert asker.machine.catalogue.bindings("/") == []
+
+
+def test_names_that_no_frame_could_carry_are_refused():
+    """The HTTP API could send them; a short string holds 255 bytes."""
+    asker = founded()
+    assert asker.exchange("x" * 255) is True
+    assert refusal(asker.exchange("x" * 256))[0] == 406
+    assert refusal(asker.queue("\N{BUTTERFLY}" * 64))[0] == 406
+    asker.queue("q")
+    assert refusal(asker.bind("amq.direct", "q", "k" * 256))[0] == 406
