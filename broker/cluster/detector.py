@@ -99,6 +99,14 @@ class FailureDetector:
         self._refused_ms = now_ms
         return self._judge(Verdict.GONE)
 
+    def excuse(self, stalled_ms: int) -> None:
+        """This process itself stood still for so long: nobody's silence can be told from that."""
+        self._since_ms += stalled_ms
+        if self._heard_ms is not None:
+            self._heard_ms += stalled_ms
+        if self._heard_us_ms is not None:
+            self._heard_us_ms += stalled_ms
+
     def tick(self, now_ms: int) -> list[Event]:
         """Time has passed."""
         if self._is_silent(now_ms):

@@ -114,6 +114,12 @@ class LeaseBook:
         if holder is not None and holder.boot == boot:
             del self._holders[node]
 
+    def seen_as(self, node: str, boot: str) -> None:
+        """`boot` is the node's process now, so an earlier one is gone for certain."""
+        holder = self._holders.get(node)
+        if holder is not None and holder.boot != boot:
+            del self._holders[node]
+
     def reported(self, node: str, boot: str, index: int) -> None:
         """A node says up to where it has applied."""
         key = (node, boot)

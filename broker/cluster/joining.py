@@ -1,0 +1,163 @@
+"""How a node without a cluster gets one: the shell around `formation`, and joining a member."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from broker.cluster import formation
+from broker.cluster.calls import CallFailed
+from broker.cluster.formation import Found, Join, Standing
+from broker.cluster.identity import Identity, IdentityFile
+from broker.cluster.links import Links
+from broker.ports import Clock
+
+log = logging.getLogger(__name__)
+
+STAND_METHOD = "formation.stand"
+JOIN_METHOD = "membership.join"
+ROUND_S = 0.2
+ASK_TIMEOUT_S = 1.0
+JOIN_TIMEOUT_S = 15.0
+
+
+class JoinRequest(msgspec.Struct, array_like=True):
+    """A node without data of group 0 asks to be (again) a member."""
+
+    node: str
+    address: str
+
+
+class JoinReply(msgspec.Struct, array_like=True):
+    """It is one: of which cluster, and where the others are."""
+
+    cluster_id: str
+    addresses: dict[str, str]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_request = msgspec.msgpack.Decoder(JoinRequest).decode
+decode_reply = msgspec.msgpack.Decoder(JoinReply).decode
+_decode_standing = msgspec.msgpack.Decoder(Standing).decode
+
+
+class Joining:
+    """Founds or joins, and answers other nodes that try to.
+
+    Args:
+        links: To the other nodes.
+        file: This node's identity.
+        configured: The configured peers, this node included.
+        clock: Monotonic time.
+        draw_id: Draws a new cluster id.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        file: IdentityFile,
+        configured: tuple[str, ...],
+        clock: Clock,
+        draw_id: Callable[[], str],
+    ) -> None:
+        self._links = links
+        self._file = file
+        self._configured = configured
+        self._clock = clock
+        self._draw_id = draw_id
+        links.serve(STAND_METHOD, self._serve_stand)
+
+    async def get_cluster(self) -> None:
+        """Return when this node belongs to a cluster; `identity.is_founding` if it founds it."""
+        began_ms = self._clock.monotonic_ms()
+        while not self._file.identity.cluster_id:
+            before = _standing(self._file.identity)
+            answers = await self._ask_all(before)
+            standing = _standing(self._file.identity)
+            if standing != before:
+                continue  # we answered others meanwhile: these answers were for another standing
+            waited_ms = self._clock.monotonic_ms() - began_ms
+            decision = formation.decide(
+                self._links.node, self._configured, standing, answers, waited_ms, self._draw_id
+            )
+            if isinstance(decision, Found):
+                self._belong(decision.cluster_id, is_founding=True)
+            elif isinstance(decision, Join):
+                await self._join_any([decision.node])
+            else:
+                self._keep(decision.standing)
+                if len(self._configured) > 1:
+                    await asyncio.sleep(ROUND_S)
+
+    async def join_again(self) -> None:
+        """Group 0's data is lost here, the identity is not: become a new, empty member (P30)."""
+        log.error("membership.data_lost", extra={"cluster_id": self._file.identity.cluster_id})
+        while True:
+            if await self._join_any(list(self._links.peers)):
+                return
+
+    async def _ask_all(self, standing: Standing) -> dict[str, Standing]:
+        peers = [peer for peer in self._links.peers if self._links.is_up(peer)]
+        replies = await asyncio.gather(*(self._ask(peer, standing) for peer in peers))
+        return {peer: reply for peer, reply in zip(peers, replies, strict=True) if reply}
+
+    async def _ask(self, peer: str, standing: Standing) -> Standing | None:
+        try:
+            reply = await self._links.call(peer, STAND_METHOD, encode(standing), ASK_TIMEOUT_S)
+        except CallFailed:
+            return None
+        return _decode_standing(reply)
+
+    async def _serve_stand(self, node: str, _boot: str, payload: bytes) -> bytes:
+        mine = _standing(self._file.identity)
+        stands = formation.answer(self._links.node, mine, node, _decode_standing(payload))
+        self._keep(stands)
+        return encode(stands)
+
+    async def _join_any(self, members: list[str]) -> bool:
+        request = encode(JoinRequest(self._links.node, self._links.address))
+        for member in members:
+            try:
+                reply = decode_reply(
+                    await self._links.call(member, JOIN_METHOD, request, JOIN_TIMEOUT_S)
+                )
+            except CallFailed as why:
+                log.info("membership.join_failed", extra={"member": member, "why": str(why)})
+                continue
+            known = self._file.identity.cluster_id
+            if known and reply.cluster_id != known:
+                continue
+            self._belong(reply.cluster_id, is_founding=False)
+            for node, address in reply.addresses.items():
+                if self._links.address_of(node) is None:
+                    self._links.connect(node, address)
+            return True
+        await asyncio.sleep(ROUND_S)
+        return False
+
+    def _keep(self, standing: Standing) -> None:
+        identity = self._file.identity
+        if standing != _standing(identity):
+            self._file.save(
+                msgspec.structs.replace(
+                    identity, promise=standing.promise, abandoned=standing.abandoned
+                )
+            )
+
+    def _belong(self, cluster_id: str, *, is_founding: bool) -> None:
+        identity = self._file.identity
+        self._file.save(
+            msgspec.structs.replace(
+                identity, cluster_id=cluster_id, is_founding=is_founding, promise=None, abandoned=()
+            )
+        )
+        log.info("membership.cluster", extra={"cluster_id": cluster_id, "founding": is_founding})
+        if self._links.cluster_id != cluster_id:
+            self._links.identify(cluster_id=cluster_id)
+
+
+def _standing(identity: Identity) -> Standing:
+    return Standing(identity.cluster_id, identity.promise, identity.abandoned)

@@ -1,0 +1,426 @@
+"""One node's place in the cluster, from start to stop: what `broker.node` builds and holds.
+
+Start: links up; a cluster is founded, joined, or known from the identity file; group 0 is opened;
+this boot id is committed (P1); then `ready`. While it runs, the leader of group 0 turns the failure
+detectors' verdicts into ends of boots (P2, P7) and makes the group's members follow the catalogue.
+A node that learns that its boot was ended draws a new one, without a restart.
+
+Invariants:
+    1. Group 0 is founded only with the cluster id that formation gave, by one node, once.
+    2. A node without data of group 0 is never a voter: a join removes what it was, adds a learner,
+       and promotes it when it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from broker.cluster import joining, kinds
+from broker.cluster.calls import CallFailed
+from broker.cluster.detector import Event, Verdict
+from broker.cluster.handshake import Reason
+from broker.cluster.identity import IdentityFile
+from broker.cluster.joining import Joining, JoinReply
+from broker.cluster.links import Links
+from broker.cluster.metadata_group import GROUP, PROPOSE_TIMEOUT_S, MetadataGroup
+from broker.cluster.outbound import LinkLimits
+from broker.cluster.peers import Peers
+from broker.cluster.transport import LinkTransport
+from broker.errors import Refusal
+from broker.metadata import commands
+from broker.metadata.machine import MetadataMachine
+from broker.metadata.results import Changes
+from broker.ports import Clock, Journal
+from raft.errors import LogCorrupt, RaftError
+from raft.host import RaftHost
+from raft.ports import Rng
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 0.1
+RETRY_S = 0.2
+
+
+class ClusterSettings(NamedTuple):
+    """What an operator sets.
+
+    Attributes:
+        node: This node's name, "rabbit@node1".
+        listen: "host:port" for other nodes; port 0 draws one.
+        peers: The configured peers, name -> "host:port"; this node may be among them. One can
+            name a proxy.
+        secret: The cluster's shared secret.
+        folder: Where the identity file lives.
+        founding: What the founder puts into a new cluster; nodes and cluster id are filled in.
+        advertised: Where others reach this node; the listening address by default.
+        silent_ms: A node that is only silent, its death not proven, is declared dead after this.
+            Its exclusive and transient queues go with that, so it is P27's 60 s.
+        limits: Of the links.
+    """
+
+    node: str
+    listen: str
+    peers: dict[str, str]
+    secret: bytes
+    folder: Path
+    founding: commands.Bootstrap
+    advertised: str = ""
+    silent_ms: int = 60_000
+    limits: LinkLimits = LinkLimits()
+
+
+class Cluster:
+    """This node among the others.
+
+    Args:
+        settings: What an operator sets.
+        journal: The node's store.
+        clock: Monotonic time.
+        rng: Draws ids; election timeouts too.
+        draw_id: Draws 16 hex characters that were never drawn before.
+        on_unknown_group: See `RaftHost`.
+        on_group_failed: See `RaftHost`.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        journal: Journal,
+        clock: Clock,
+        rng: Rng,
+        draw_id: Callable[[], str],
+        *,
+        on_unknown_group: Callable[[str, int], None] | None = None,
+        on_group_failed: Callable[[int, BaseException], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.file = IdentityFile(settings.folder, settings.node)
+        self._draw_id = draw_id
+        self._save_boot(draw_id())
+        identity = self.file.identity
+        self.links = Links(
+            settings.node,
+            identity.boot,
+            identity.cluster_id,
+            settings.secret,
+            settings.peers,
+            settings.limits,
+        )
+        self.host = RaftHost(
+            settings.node,
+            journal,
+            LinkTransport(self.links),
+            clock,
+            rng,
+            on_unknown_group=on_unknown_group,
+            on_group_failed=on_group_failed,
+        )
+        self.metadata = MetadataGroup(self.links, self.host, MetadataMachine(), clock)
+        self.peers = Peers(self.links, clock, lambda: self.metadata.applied_index)
+        configured = tuple(sorted({settings.node, *settings.peers}))
+        self._joining = Joining(self.links, self.file, configured, clock, draw_id)
+        self._ready = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+        self._is_rebooting = False
+        self._ending: set[str] = set()
+        self._boot_listeners: list[Callable[[str, str], None]] = []
+        self._wire()
+
+    def _wire(self) -> None:
+        self.links.on(kinds.RAFT, lambda node, _boot, payload: self.host.receive(node, payload))
+        self.links.on_refusal(self._refused)
+        self.links.serve(joining.JOIN_METHOD, self._serve_join)
+        self.peers.on_event(self._peer_event)
+        self.peers.on_applied(self.metadata.reported)
+        self.metadata.on_applied(self._applied)
+
+    # What anyone may ask
+
+    @property
+    def node(self) -> str:
+        """This node's name."""
+        return self.settings.node
+
+    @property
+    def boot(self) -> str:
+        """Its boot id now."""
+        return self.links.boot
+
+    def has_lease(self) -> bool:
+        """May this node route, confirm and deliver now? Ask before each batch (P4)."""
+        return self.metadata.has_lease()
+
+    async def propose(
+        self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
+    ) -> object:
+        """Change group 0: the command's result, or a `Refusal`. See `MetadataGroup.propose`."""
+        return await self.metadata.propose(command, timeout_s)
+
+    def on_boot_ended(self, listener: Callable[[str, str], None]) -> None:
+        """Hear (old, new) when this node's boot was ended and it goes on under a new one (P1).
+
+        Nack what is held, close what the old boot owned; called inside an apply.
+        """
+        self._boot_listeners.append(listener)
+
+    # Start and stop
+
+    async def start(self, tasks: asyncio.TaskGroup) -> int:
+        """Listen and begin to find the cluster; `ready` says when it is found.
+
+        Returns:
+            The port for other nodes.
+
+        Raises:
+            OSError: The address is taken.
+        """
+        self._tasks = tasks
+        port = await self.links.start(tasks, self.settings.listen, self.settings.advertised)
+        for name, coroutine in (
+            ("peers", self.peers.run()),
+            ("lease", self.metadata.run()),
+            ("member", self._live()),
+        ):
+            self._running.append(tasks.create_task(coroutine, name=name))
+        return port
+
+    async def ready(self) -> None:
+        """Wait until this boot lives in group 0: from then on proposals work."""
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """Leave in good order: hand over group 0, say that this boot ends, close the links."""
+        self._is_stopping = True
+        group = self.metadata.group
+        others = [node for node in self.peers.up() if group and node in group.voters]
+        if group is not None and others and self._ready.is_set():
+            await self.metadata.propose(commands.EndBoot(self.node, self.boot), 1.0)
+            if group.is_leader:
+                try:
+                    async with asyncio.timeout(2):
+                        await group.transfer(others[0])
+                except (RaftError, TimeoutError) as why:
+                    log.info("metadata.not_handed_over", extra={"why": str(why)})
+        for task in self._running:
+            task.cancel()
+        await self.links.stop()
+        self.host.close()
+
+    def _save_boot(self, boot: str) -> None:
+        self.file.save(msgspec.structs.replace(self.file.identity, boot=boot))
+
+    async def _live(self) -> None:
+        """Get a cluster, open group 0, boot; then watch the others while leading."""
+        belonged = bool(self.file.identity.cluster_id)
+        await self._joining.get_cluster()
+        await self._open(belonged=belonged)
+        if self.file.identity.is_founding:
+            await self._found()
+        await self._commit_boot()
+        while True:
+            if self.metadata.is_leading:
+                self._end_dead_boots()
+                await self._follow_catalogue()
+            await asyncio.sleep(WATCH_S)
+
+    async def _open(self, *, belonged: bool) -> None:
+        assert self._tasks is not None, "start comes first"
+        is_founding = self.file.identity.is_founding
+        if belonged and not is_founding and GROUP not in self.host.groups_on_disk():
+            await self._joining.join_again()
+        try:
+            self.metadata.open(self._tasks, (self.node,) if is_founding else None)
+        except LogCorrupt:
+            log.exception("metadata.damaged")
+            self.host.close_group(GROUP, erase=True)
+            await self._joining.join_again()
+            self.metadata.open(self._tasks, None)
+
+    async def _found(self) -> None:
+        identity = self.file.identity
+        address = self.links.address
+        founding = msgspec.structs.replace(
+            self.settings.founding,
+            cluster_id=identity.cluster_id,
+            nodes=((self.node, address),),
+        )
+        while True:
+            if not isinstance(await self.metadata.propose_first(founding), Refusal):
+                break
+            await asyncio.sleep(RETRY_S)
+        self.file.save(msgspec.structs.replace(self.file.identity, is_founding=False))
+
+    # Boots
+
+    async def _commit_boot(self) -> None:
+        """Commit the present boot id (P1); again and again until it is done."""
+        while True:
+            boot = self.boot
+            command = commands.BootNode(self.node, boot, self.links.address)
+            result = await self.metadata.propose_first(command)
+            if boot != self.boot:
+                continue
+            if not isinstance(result, Refusal):
+                self.metadata.boot_lives()
+                self._ready.set()
+                return
+            log.warning("membership.boot_refused", extra={"text": result.text})
+            record = self.metadata.catalogue.node(self.node)
+            if record is not None and boot in record.ended_boots:
+                self._draw_boot()
+            await asyncio.sleep(RETRY_S)
+
+    def _draw_boot(self) -> None:
+        """This boot is over: go on under a new one."""
+        old, new = self.boot, self._draw_id()
+        log.warning("membership.boot_ended", extra={"old": old, "new": new})
+        self._ready.clear()
+        self._save_boot(new)
+        self.links.identify(boot=new)
+        self.metadata.boot_ended()
+        for listener in self._boot_listeners:
+            listener(old, new)
+
+    def _reboot(self) -> None:
+        if self._is_stopping or self._is_rebooting or self._tasks is None:
+            return
+        was_ready = self._ready.is_set()
+        self._draw_boot()
+        if was_ready:
+            self._is_rebooting = True
+            self._tasks.create_task(self._finish_reboot(), name="reboot")
+
+    async def _finish_reboot(self) -> None:
+        try:
+            await self._commit_boot()
+        finally:
+            self._is_rebooting = False
+
+    def _refused(self, _node: str, reason: Reason, by_peer: bool) -> None:  # noqa: FBT001
+        if by_peer and reason is Reason.STALE_BOOT:
+            self._reboot()
+
+    # Following group 0
+
+    def _applied(self, changes: Changes) -> None:
+        if not (changes.nodes_changed or changes.boots_ended or changes.restored):
+            return
+        known = set()
+        for record in self.metadata.catalogue.nodes():
+            known.add(record.name)
+            if record.name == self.node:
+                if self.boot in record.ended_boots:
+                    self._reboot()
+                continue
+            for boot in record.ended_boots:
+                self.links.end_boot(record.name, boot)
+            address = self.settings.peers.get(record.name, record.address)
+            self.links.connect(record.name, address)
+        for node in self.links.peers:
+            if self.metadata.catalogue.nodes() and node not in known | set(self.settings.peers):
+                self.links.disconnect(node)
+
+    def _peer_event(self, event: Event) -> None:
+        log.info(
+            "peer.verdict",
+            extra={"node": event.node, "boot": event.boot, "verdict": event.verdict.value},
+        )
+        book = self.metadata.book
+        if event.verdict is Verdict.UP:
+            book.seen_as(event.node, event.boot)
+            self.host.peer_up(event.node)
+            return
+        if event.verdict is Verdict.GONE:
+            book.proven_dead(event.node, event.boot or book.holders().get(event.node, ""))
+        self.host.peer_suspected(event.node)
+
+    def _end_dead_boots(self) -> None:
+        """As the leader: one EndBoot for each node that is dead by our detector (P2, P7)."""
+        assert self._tasks is not None, "start comes first"
+        for record in self.metadata.catalogue.nodes():
+            if record.boot is None or record.name == self.node or record.name in self._ending:
+                continue
+            verdict = self.peers.verdict(record.name)
+            is_dead = verdict is Verdict.GONE or (
+                verdict is Verdict.SUSPECTED
+                and self.peers.silence_ms(record.name) >= self.settings.silent_ms
+            )
+            if is_dead:
+                self._ending.add(record.name)
+                self._tasks.create_task(self._end_boot(record.name, record.boot))
+
+    async def _end_boot(self, node: str, boot: str) -> None:
+        try:
+            result = await self.metadata.propose(commands.EndBoot(node, boot))
+            log.info("membership.ended", extra={"node": node, "boot": boot, "is": repr(result)})
+        finally:
+            self._ending.discard(node)
+
+    async def _follow_catalogue(self) -> None:
+        """As the leader: group 0's members are the catalogue's nodes; one change at a time (P6)."""
+        group = self.metadata.group
+        assert group is not None, "a leader has its group"
+        status = group.status()
+        nodes = {record.name for record in self.metadata.catalogue.nodes()}
+        if self.node not in nodes:
+            return
+        try:
+            for node in (*status.voters, *status.learners):
+                if node not in nodes:
+                    await group.remove(node)
+            for node in sorted(nodes - {*status.voters, *status.learners}):
+                await group.add_learner(node)
+            for node in status.learners:
+                caught_up = status.matches.get(node, 0) >= status.commit_index
+                if node in nodes and caught_up and self.peers.verdict(node) is Verdict.UP:
+                    await group.promote(node)
+        except RaftError as why:
+            log.info("membership.change_refused", extra={"why": str(why)})
+
+    # Members come and go
+
+    async def _serve_join(self, node: str, _boot: str, payload: bytes) -> bytes:
+        """Let a node in whose data of group 0 is empty, whatever it was before."""
+        request = joining.decode_request(payload)
+        leader = self._leader_or_fail()
+        if leader != self.node:
+            return await self.links.call(
+                leader, joining.JOIN_METHOD, payload, joining.JOIN_TIMEOUT_S
+            )
+        group = self.metadata.group
+        assert group is not None, "a leader has its group"
+        log.info("membership.joining", extra={"node": request.node, "through": node})
+        try:
+            if request.node in (*group.voters, *group.learners):
+                await group.remove(request.node)
+            result = await self.propose(commands.JoinNode(request.node, request.address))
+            if isinstance(result, Refusal):
+                raise CallFailed(result.text)
+            if request.node not in (*group.voters, *group.learners):
+                await group.add_learner(request.node)
+        except RaftError as why:
+            raise CallFailed(str(why)) from why
+        addresses = {each.name: each.address for each in self.metadata.catalogue.nodes()}
+        return joining.encode(JoinReply(self.links.cluster_id, addresses))
+
+    def _leader_or_fail(self) -> str:
+        leader = self.metadata.leader
+        if leader is None or (leader == self.node and not self.metadata.is_leading):
+            raise CallFailed("group 0 has no leader now")
+        return leader
+
+    async def forget(self, node: str) -> object:
+        """Remove a stopped node from the cluster for good. Asked at any member.
+
+        Returns:
+            True, or False if it was no member, or a `Refusal`.
+        """
+        return await self.propose(commands.ForgetNode(node))

@@ -1,0 +1,437 @@
+"""Group 0 on this node: proposals from here, answers for others, the lease (P3, P4, P6).
+
+A proposal goes to the leader (over a link if that is another node), carries (boot, number), and is
+tried again under each new leader until it has an answer or its 5 s are over; the machine answers a
+repetition with the first answer. The leader answers when every node that may hold the lease has
+applied the change; the proposing node passes the answer on when it has applied it itself.
+
+Shells hear `on_applied(changes)` inside each apply, before this node reports the index as applied:
+what a change means here has happened when the proposer is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from broker.cluster import kinds
+from broker.cluster.calls import CallFailed
+from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
+from broker.cluster.links import Links
+from broker.cluster.outbound import CONTROL
+from broker.errors import Refusal, ReplyCode
+from broker.metadata import commands, results
+from broker.metadata.machine import MetadataMachine
+from broker.metadata.results import Changes
+from broker.ports import Clock
+from raft.errors import GroupClosed, NotLeader, ProposalDropped, RaftError
+from raft.group import Group
+from raft.host import RaftHost
+
+log = logging.getLogger(__name__)
+
+GROUP = 0
+PROPOSE_METHOD = "metadata.propose"
+PROPOSE_TIMEOUT_S = 5.0
+"""P3: a proposal that is not committed in 5 s fails, it does not hang."""
+
+PULSE_S = 0.05
+"""How often expiries are looked at and failed proposals tried again."""
+
+_RETRIED = (CallFailed, NotLeader, ProposalDropped, TimeoutError)
+"""TimeoutError: a forwarded call that a change of leader has ended; our own limit is further out
+and arrives as a cancellation."""
+
+
+class _Answer(msgspec.Struct, array_like=True):
+    """The leader's answer on the wire: applied where it matters up to `index`."""
+
+    index: int
+    result: bytes
+
+
+_decode_answer = msgspec.msgpack.Decoder(_Answer).decode
+
+Outcome = tuple[int, object]
+
+
+class MetadataGroup:
+    """Group 0, its lease, and the way to it. A `raft.ports.Machine`.
+
+    Args:
+        links: To the other nodes; its `node` and `boot` are ours.
+        host: This node's Raft groups.
+        machine: The replicated machine.
+        clock: Monotonic time.
+    """
+
+    def __init__(
+        self, links: Links, host: RaftHost, machine: MetadataMachine, clock: Clock
+    ) -> None:
+        self.machine = machine
+        self.catalogue = machine.catalogue
+        self.applied_index = 0
+        self.lease = NodeLease()
+        self.book = LeaseBook()
+        self.group: Group | None = None
+        self._links = links
+        self._host = host
+        self._clock = clock
+        self._is_leading = False
+        self._lives = asyncio.Event()
+        self._next_number = 1
+        self._outstanding: dict[int, None] = {}
+        self._awaiting_all: list[tuple[int, asyncio.Future[None]]] = []
+        self._awaiting_here: list[tuple[int, asyncio.Future[None]]] = []
+        self._forwarded: set[asyncio.Timeout] = set()
+        self._listeners: list[Callable[[Changes], None]] = []
+        self._is_report_due = False
+        self._is_confirming = False
+        self._lease_requests: list[tuple[str, str, int]] = []
+        self._requested_ms = 0
+        self._told_leader: str | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        links.on(kinds.APPLIED, self._received_applied)
+        links.on(kinds.LEASE_REQUEST, self._received_lease_request)
+        links.on(kinds.LEASE_GRANT, self._received_lease_grant)
+        links.serve(PROPOSE_METHOD, self._serve_propose)
+
+    # What anyone may ask
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads group 0, as far as this node knows."""
+        return None if self.group is None else self.group.leader
+
+    @property
+    def is_leading(self) -> bool:
+        """True from the apply of this leader's first own entry to its loss of leadership."""
+        return self._is_leading
+
+    def has_lease(self) -> bool:
+        """May this node route, confirm and deliver now? Ask before each batch (P4)."""
+        return self.lease.is_held(self._clock.monotonic_ms())
+
+    def lease_lost_for_ms(self) -> int:
+        """How long the lease has been gone; 0 while it is held or was never."""
+        return self.lease.lost_for_ms(self._clock.monotonic_ms())
+
+    def on_applied(self, listener: Callable[[Changes], None]) -> None:
+        """Hear what each applied command or snapshot changed. Must not raise."""
+        self._listeners.append(listener)
+
+    # Starting
+
+    def open(self, tasks: asyncio.TaskGroup, initial_voters: tuple[str, ...] | None) -> None:
+        """Open the group: recover it, found it (initial voters), or wait for a leader (None).
+
+        Raises:
+            LogCorrupt: Its data here is damaged.
+        """
+        self._tasks = tasks
+        self.group = self._host.open_group(
+            GROUP,
+            initial_voters,
+            self,
+            campaign_at_once=initial_voters == (self._links.node,),
+            on_leader_change=self._leader_changed,
+        )
+
+    def boot_lives(self) -> None:
+        """BootNode of the current boot id is committed: proposals may begin."""
+        self._lives.set()
+
+    def boot_ended(self) -> None:
+        """This boot is over: no lease, no proposals, until the next one lives."""
+        self._lives.clear()
+        self.lease.drop()
+        self._next_number = 1
+        self._outstanding.clear()
+        self._wake_forwarded()
+
+    # Proposing
+
+    async def propose(
+        self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
+    ) -> object:
+        """Change group 0.
+
+        Args:
+            command: What to do.
+            timeout_s: How long it may take, seconds.
+
+        Returns:
+            The command's result, or a `Refusal`. INTERNAL_ERROR (541) says that the outcome is
+            unknown or that there is no leader. Answered means: every node with a lease has
+            applied it.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._lives.wait()
+                return await self._propose_numbered(command)
+        except TimeoutError:
+            text = f"the cluster did not agree on the change in {timeout_s:g} s"
+            return Refusal(ReplyCode.INTERNAL_ERROR, text)
+        except GroupClosed:
+            return Refusal(ReplyCode.INTERNAL_ERROR, "this node is stopping")
+
+    async def propose_first(
+        self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
+    ) -> object:
+        """Propose Bootstrap or BootNode, which need no living boot; otherwise as `propose`."""
+        data = commands.encode_request(self._links.boot, 1, 1, command)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._submit(data, self._links.boot)
+        except (TimeoutError, GroupClosed):
+            return Refusal(ReplyCode.INTERNAL_ERROR, "the cluster did not agree in time")
+
+    async def _propose_numbered(self, command: commands.AnyCommand) -> object:
+        boot, number = self._links.boot, self._next_number
+        self._next_number += 1
+        self._outstanding[number] = None
+        try:
+            lowest = next(iter(self._outstanding))
+            return await self._submit(commands.encode_request(boot, number, lowest, command), boot)
+        finally:
+            self._outstanding.pop(number, None)
+
+    async def _submit(self, data: bytes, boot: str) -> object:
+        while boot == self._links.boot:
+            try:
+                index, result = await self._submit_once(data)
+            except _RETRIED as why:
+                log.debug("metadata.retry", extra={"why": repr(why)})
+                await asyncio.sleep(PULSE_S)
+                continue
+            await self._applied_here(index)
+            return result
+        return Refusal(ReplyCode.INTERNAL_ERROR, "this node was declared dead")
+
+    async def _submit_once(self, data: bytes) -> Outcome:
+        leader = self.leader
+        if leader is None:
+            raise CallFailed("no leader")
+        if leader == self._links.node:
+            return await self._lead(data)
+        async with asyncio.timeout(None) as scope:
+            self._forwarded.add(scope)
+            try:
+                reply = await self._links.call(leader, PROPOSE_METHOD, data, PROPOSE_TIMEOUT_S)
+            finally:
+                self._forwarded.discard(scope)
+        answer = _decode_answer(reply)
+        return answer.index, results.decode_result(answer.result)
+
+    async def _applied_here(self, index: int) -> None:
+        if self.applied_index < index:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaiting_here.append((index, future))
+            await future
+
+    # Leading
+
+    async def _serve_propose(self, _node: str, _boot: str, data: bytes) -> bytes:
+        try:
+            index, result = await self._lead(data)
+        except RaftError as why:
+            raise CallFailed(repr(why)) from why
+        return msgspec.msgpack.encode(_Answer(index, results.encode_result(result)))
+
+    async def _lead(self, data: bytes) -> Outcome:
+        """Commit an entry here, and wait until all who may hold a lease have applied it."""
+        group = self.group
+        if group is None or not self._is_leading:
+            raise NotLeader(self.leader)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+
+        def done(result: object) -> None:
+            if outcome.done():
+                return
+            if isinstance(result, RaftError):
+                outcome.set_exception(result)
+            else:  # called inside the apply of this very entry
+                outcome.set_result((self.applied_index, result))
+
+        group.propose_nowait(data, done)
+        index, result = await outcome
+        everywhere: asyncio.Future[None] = loop.create_future()
+        self._awaiting_all.append((index, everywhere))
+        self._answer_applied()
+        await everywhere
+        return index, result
+
+    def _answer_applied(self) -> None:
+        """Answer the changes that every possible holder of a lease has applied."""
+        if not self._awaiting_all:
+            return
+        if not self._is_leading:
+            waiting, self._awaiting_all = self._awaiting_all, []
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(NotLeader(self.leader))
+            return
+        lowest = self.book.applied_by_all(self._clock.monotonic_ms())
+        self._awaiting_all = _settle(self._awaiting_all, self.applied_index, lowest)
+
+    # raft.ports.Machine
+
+    def apply(self, index: int, data: bytes) -> object:
+        """Apply one committed entry."""
+        result = self.machine.apply(index, data)
+        self._advanced(index)
+        return result
+
+    def snapshot(self) -> Sequence[bytes]:
+        """The whole state."""
+        return self.machine.snapshot()
+
+    def restore(self, index: int, parts: Sequence[bytes]) -> None:
+        """Replace the whole state."""
+        self.machine.restore(index, parts)
+        self._advanced(index)
+
+    def role_changed(self, *, leader: bool, term: int) -> None:
+        """This replica began or ceased to lead."""
+        log.info("metadata.role", extra={"leading": leader, "term": term})
+        self._is_leading = leader
+        if leader:
+            living = [(n.name, n.boot) for n in self.catalogue.nodes() if n.boot is not None]
+            self.book.began(living, self._clock.monotonic_ms())
+        self._lease_requests.clear()
+        self._report_soon()
+
+    def _advanced(self, index: int) -> None:
+        self.applied_index = index
+        changes = self.machine.take_changes()
+        for node, _boot in changes.boots_ended:
+            record = self.catalogue.node(node)
+            if record is not None and record.boot is not None:
+                self.book.seen_as(node, record.boot)  # a new boot ended it: no process is left
+        for listener in self._listeners:
+            listener(changes)
+        self.lease.applied(index)
+        self._awaiting_here = _settle(self._awaiting_here, index, None)
+        self._report_soon()
+
+    # Telling the leader what is applied here
+
+    def _leader_changed(self, leader: str | None) -> None:
+        if leader == self._told_leader:
+            return
+        self._told_leader = leader
+        self._wake_forwarded()
+        self._requested_ms = -RENEW_MS
+        self._report_soon()
+
+    def _wake_forwarded(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for scope in self._forwarded:
+            if not scope.expired():
+                scope.reschedule(now)
+
+    def _report_soon(self) -> None:
+        """Report at the end of this loop tick, once for all that was applied in it."""
+        if not self._is_report_due:
+            self._is_report_due = True
+            asyncio.get_running_loop().call_soon(self._report)
+
+    def _report(self) -> None:
+        self._is_report_due = False
+        leader = self.leader
+        if self._is_leading:
+            self.book.reported(self._links.node, self._links.boot, self.applied_index)
+        elif leader is not None and leader != self._links.node:
+            payload = kinds.encode(kinds.Applied(self.applied_index))
+            self._links.send(leader, CONTROL, kinds.APPLIED, payload)
+        self._answer_applied()
+
+    def _received_applied(self, node: str, boot: str, payload: bytes) -> None:
+        self.reported(node, boot, kinds.decode_applied(payload).index)
+
+    def reported(self, node: str, boot: str, index: int) -> None:
+        """A node told what it has applied; heartbeats tell it too."""
+        self.book.reported(node, boot, index)
+        self._answer_applied()
+
+    # The lease
+
+    async def run(self) -> None:
+        """Keep the lease, and look at expiries, until cancelled."""
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            wait_ms = RENEW_MS if self.lease.is_held(now_ms) else RENEW_MS // 5
+            if self._lives.is_set() and now_ms - self._requested_ms >= wait_ms:
+                self._request_lease(now_ms)
+            self._answer_applied()
+            await asyncio.sleep(PULSE_S)
+
+    def _request_lease(self, now_ms: int) -> None:
+        leader = self.leader
+        if leader is None:
+            return
+        self._requested_ms = now_ms
+        number = self.lease.request(now_ms)
+        if leader == self._links.node:
+            self._lease_asked(leader, self._links.boot, number)
+        else:
+            payload = kinds.encode(kinds.LeaseRequest(number))
+            self._links.send(leader, CONTROL, kinds.LEASE_REQUEST, payload)
+
+    def _received_lease_request(self, node: str, boot: str, payload: bytes) -> None:
+        self._lease_asked(node, boot, kinds.decode_lease_request(payload).number)
+
+    def _lease_asked(self, node: str, boot: str, number: int) -> None:
+        if not self._is_leading or not self.catalogue.is_living(node, boot):
+            return
+        self._lease_requests.append((node, boot, number))
+        if not self._is_confirming and self._tasks is not None:
+            self._is_confirming = True
+            self._tasks.create_task(self._grant_confirmed(), name="lease-grants")
+
+    async def _grant_confirmed(self) -> None:
+        """Prove, after the requests came, that this node still leads; then grant them."""
+        try:
+            while self._lease_requests and self.group is not None:
+                requests, self._lease_requests = self._lease_requests, []
+                term = self.group.term
+                try:
+                    await self.group.read_barrier()
+                except RaftError:
+                    continue
+                if self._is_leading and self.group.is_leader and self.group.term == term:
+                    for node, boot, number in requests:
+                        self._grant(node, boot, number)
+        finally:
+            self._is_confirming = False
+
+    def _grant(self, node: str, boot: str, number: int) -> None:
+        if not self.catalogue.is_living(node, boot):
+            return
+        self.book.grant(node, boot, self._clock.monotonic_ms())
+        if node == self._links.node:
+            if boot == self._links.boot:
+                self.lease.granted(number, self.applied_index)
+            return
+        payload = kinds.encode(kinds.LeaseGrant(number, self.applied_index))
+        self._links.send(node, CONTROL, kinds.LEASE_GRANT, payload)
+
+    def _received_lease_grant(self, _node: str, _boot: str, payload: bytes) -> None:
+        grant = kinds.decode_lease_grant(payload)
+        if self._lives.is_set():
+            self.lease.granted(grant.number, grant.index)
+
+
+def _settle(
+    waiting: list[tuple[int, asyncio.Future[None]]], applied: int, lowest: int | None
+) -> list[tuple[int, asyncio.Future[None]]]:
+    """Answer who waits for an index at most min(applied, lowest). Returns the others."""
+    bound = applied if lowest is None else min(applied, lowest)
+    for index, future in waiting:
+        if index <= bound and not future.done():
+            future.set_result(None)
+    return [each for each in waiting if not each[1].done()]

@@ -1,0 +1,119 @@
+"""Heartbeats and failure detectors towards all other nodes: who lives, told to who asks.
+
+One timer sends a heartbeat to every peer each 200 ms and lets each pair's detector judge. If the
+timer itself is late, this process stood still, and the peers are excused for that long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.cluster import kinds
+from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
+from broker.cluster.links import Links
+from broker.cluster.outbound import CONTROL
+from broker.ports import Clock
+
+STALL_MS = 500
+"""A timer later than this was stopped (SIGSTOP, a suspended machine), not merely busy."""
+
+
+class Peers:
+    """Who of the other nodes lives.
+
+    Args:
+        links: Carries the heartbeats.
+        clock: Monotonic time.
+        applied_index: The group 0 index applied here, for the heartbeats.
+    """
+
+    def __init__(self, links: Links, clock: Clock, applied_index: Callable[[], int]) -> None:
+        self._links = links
+        self._clock = clock
+        self._applied_index = applied_index
+        self._detectors: dict[str, FailureDetector] = {}
+        self._listeners: list[Callable[[Event], None]] = []
+        self._applied_listeners: list[Callable[[str, str, int], None]] = []
+        links.on(kinds.HEARTBEAT, self._heard)
+        links.on_connection_refused(self._refused)
+
+    def on_event(self, listener: Callable[[Event], None]) -> None:
+        """Hear of nodes that come up, are suspected or are gone."""
+        self._listeners.append(listener)
+
+    def on_applied(self, listener: Callable[[str, str, int], None]) -> None:
+        """Hear (node, boot, group 0 index) of every heartbeat."""
+        self._applied_listeners.append(listener)
+
+    def verdict(self, node: str) -> Verdict:
+        """What is thought of a node."""
+        detector = self._detectors.get(node)
+        return Verdict.UNKNOWN if detector is None else detector.verdict
+
+    def boot(self, node: str) -> str:
+        """The boot id a node was last heard with; "" if never."""
+        detector = self._detectors.get(node)
+        return "" if detector is None else detector.boot
+
+    def silence_ms(self, node: str) -> int:
+        """How long a node has not been heard."""
+        detector = self._detectors.get(node)
+        return NEVER_MS if detector is None else detector.silence_ms(self._clock.monotonic_ms())
+
+    def up(self) -> list[str]:
+        """Nodes that live, without this one."""
+        return [n for n, d in self._detectors.items() if d.verdict is Verdict.UP]
+
+    async def run(self) -> None:
+        """Send and judge until cancelled."""
+        last_ms = self._clock.monotonic_ms()
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            late_ms = now_ms - last_ms - HEARTBEAT_MS
+            last_ms = now_ms
+            self._follow_links(now_ms)
+            for detector in self._detectors.values():
+                if late_ms > STALL_MS:
+                    detector.excuse(late_ms)
+                self._send(detector, now_ms)
+            for detector in list(self._detectors.values()):
+                self._tell(detector.tick(now_ms))
+            await asyncio.sleep(HEARTBEAT_MS / 1000)
+
+    def _follow_links(self, now_ms: int) -> None:
+        peers = self._links.peers
+        for node in peers:
+            if node not in self._detectors:
+                self._detectors[node] = FailureDetector(node, now_ms)
+        for node in [each for each in self._detectors if each not in peers]:
+            del self._detectors[node]
+
+    def _send(self, detector: FailureDetector, now_ms: int) -> None:
+        silence_ms = min(detector.silence_ms(now_ms), NEVER_MS)
+        beat = kinds.Heartbeat(detector.boot, silence_ms, self._applied_index())
+        self._links.send(detector.node, CONTROL, kinds.HEARTBEAT, kinds.encode(beat))
+
+    def _heard(self, node: str, boot: str, payload: bytes) -> None:
+        beat = kinds.decode_heartbeat(payload)
+        now_ms = self._clock.monotonic_ms()
+        detector = self._detectors.get(node)
+        if detector is None:
+            detector = self._detectors[node] = FailureDetector(node, now_ms)
+        hears_us = beat.heard_boot == self._links.boot
+        was_heard = detector.boot == boot
+        self._tell(detector.heard(boot, beat.silence_ms if hears_us else NEVER_MS, now_ms))
+        if not was_heard:
+            self._send(detector, now_ms)  # so that it learns at once that it is heard
+        for listener in self._applied_listeners:
+            listener(node, boot, beat.applied)
+
+    def _refused(self, node: str) -> None:
+        detector = self._detectors.get(node)
+        if detector is not None:
+            self._tell(detector.refused(self._clock.monotonic_ms()))
+
+    def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            for listener in self._listeners:
+                listener(event)

@@ -1,0 +1,26 @@
+"""Raft's port to other nodes, on the links: control and data each on their own stream (P14)."""
+
+from __future__ import annotations
+
+from broker.cluster import kinds
+from broker.cluster.links import Links
+from broker.cluster.outbound import CONTROL, DATA
+
+
+class LinkTransport:
+    """A `raft.ports.Transport`.
+
+    Args:
+        links: What carries the payloads.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    def send_control(self, node: str, payload: bytes) -> None:
+        """Votes, heartbeats, answers. Dropped if the link is down."""
+        self._links.send(node, CONTROL, kinds.RAFT, payload)
+
+    def send_data(self, node: str, payload: bytes) -> None:
+        """Appends and snapshot chunks. Dropped if the link is down."""
+        self._links.send(node, DATA, kinds.RAFT, payload)

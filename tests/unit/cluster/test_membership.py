@@ -1,0 +1,150 @@
+"""Group 0 over real links: founding, joining, deaths, boots, and P4's promise."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.errors import Refusal
+from broker.metadata import commands
+from broker.metadata.results import Declared
+from tests.unit.cluster.nodes import MemoryJournal, cluster_of, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+A, B, C = "rabbit@a", "rabbit@b", "rabbit@c"
+
+
+def declare(name: str, home: str = A) -> commands.DeclareQueue:
+    return commands.DeclareQueue("/", name, True, False, None, {}, home)
+
+
+async def test_single_node_founds_at_once(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A) as nodes:
+        a = nodes.running[A]
+        assert isinstance(await a.propose(declare("q")), Declared)
+        await until(a.has_lease, 1)
+        assert not a.file.identity.is_founding
+
+
+async def test_declared_on_one_node_is_visible_on_the_others_when_answered(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        clusters = list(nodes.running.values())
+        await until(lambda: all(each.has_lease() for each in clusters))
+        assert len({each.file.identity.cluster_id for each in clusters}) == 1
+        for i in range(60):
+            declared = await clusters[i % 3].propose(declare(f"q{i}"))
+            assert isinstance(declared, Declared)
+            for each in clusters:
+                assert each.metadata.catalogue.queue("/", f"q{i}") is not None
+        await until(lambda: len(clusters[0].metadata.group.voters) == 3)
+
+
+async def test_refusal_reaches_the_node_that_asked(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B) as nodes:
+        for each in nodes.running.values():
+            result = await each.propose(commands.DeclareQueue("no", "q", True, False, None, {}, A))
+            assert isinstance(result, Refusal)
+
+
+async def test_killed_leader_is_replaced_and_its_boot_ended(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        clusters = nodes.running
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in clusters.values()))
+        leader = next(n for n, c in clusters.items() if c.metadata.is_leading)
+        await nodes.kill(leader)
+        other = next(iter(clusters.values()))
+        assert isinstance(await other.propose(declare("after")), Declared)
+        await until(lambda: other.metadata.catalogue.node(leader).boot is None, 5)
+        again = await nodes.start(leader, dict(nodes.addresses))
+        await again.ready()
+        assert again.metadata.catalogue.queue("/", "after") is not None
+        assert other.metadata.catalogue.is_living(leader, again.boot)
+
+
+async def test_all_nodes_restart_with_what_they_knew(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        assert isinstance(await nodes.running[B].propose(declare("kept")), Declared)
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        for name in (A, B, C):
+            await nodes.kill(name)
+        for name in (A, B, C):
+            await nodes.start(name, dict(nodes.addresses))
+        for each in nodes.running.values():
+            await each.ready()
+            assert each.metadata.catalogue.queue("/", "kept") is not None
+
+
+async def test_without_a_majority_proposals_fail_and_the_lease_ends(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        await nodes.kill(A)
+        await nodes.kill(B)
+        c = nodes.running[C]
+        result = await c.propose(declare("q"), 0.5)
+        assert isinstance(result, Refusal)
+        assert result.code == 541
+        await until(lambda: not c.has_lease(), 4)
+
+
+async def test_node_whose_boot_was_ended_goes_on_under_a_new_one(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        b, c = nodes.running[B], nodes.running[C]
+        ended: list[tuple[str, str]] = []
+        b.on_boot_ended(lambda old, new: ended.append((old, new)))
+        old = b.boot
+        assert await c.propose(commands.EndBoot(B, old)) is True
+        assert not b.has_lease()
+        await until(lambda: ended)
+        await b.ready()
+        assert ended == [(old, b.boot)]
+        assert c.metadata.catalogue.is_living(B, b.boot)
+        assert isinstance(await b.propose(declare("q")), Declared)
+
+
+async def test_wiped_node_joins_again_as_a_new_member(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        cluster_id = nodes.running[B].file.identity.cluster_id
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        await nodes.kill(A)
+        shutil.rmtree(tmp_path / A)
+        nodes.journals[A] = MemoryJournal()
+        again = await nodes.start(A, dict(nodes.addresses))
+        await again.ready()
+        assert again.file.identity.cluster_id == cluster_id
+        await until(lambda: A in nodes.running[B].metadata.group.voters)
+
+
+async def test_lost_store_with_identity_joins_again(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        await nodes.kill(B)
+        nodes.journals[B] = MemoryJournal()
+        again = await nodes.start(B, dict(nodes.addresses))
+        await again.ready()
+        await until(lambda: B in nodes.running[A].metadata.group.voters)
+
+
+async def test_unconfigured_node_joins_through_a_member_and_is_forgotten(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B) as nodes:
+        c = await nodes.start(C, {B: nodes.addresses[B]})
+        await c.ready()
+        a = nodes.running[A]
+        await until(lambda: C in a.metadata.group.voters)
+        assert isinstance(await a.forget(C), Refusal)
+        await nodes.kill(C)
+        await until(lambda: a.metadata.catalogue.node(C).boot is None, 5)
+        assert await a.forget(C) is True
+        await until(lambda: C not in a.metadata.group.voters)
+
+
+async def test_stopped_leader_hands_over_and_ends_its_boot(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        leader = next(n for n, c in nodes.running.items() if c.metadata.is_leading)
+        await nodes.running.pop(leader).stop()
+        other = next(iter(nodes.running.values()))
+        assert other.metadata.catalogue.node(leader).boot is None
+        assert isinstance(await other.propose(declare("q", other.node), 1.0), Declared)
