@@ -37,6 +37,15 @@ class GroupStatus(NamedTuple):
         group: Its id.
         role: "leader", "follower", "candidate", "pre-candidate" or "stopped".
         leader: Who leads, if known.
+        term: The current term.
+        commit_index: The newest entry known to be committed.
+        applied_index: The newest entry given to the machine.
+        first_index: The oldest entry kept.
+        last_index: The newest entry, durable or not.
+        snapshot_index: Where the newest snapshot stands, durable or under way; 0: none.
+        voters: Members whose votes and copies count.
+        learners: Members that only receive.
+        is_quiet: True when no timers run.
         matches: Per member, the last index known durable there; empty unless leading.
     """
 
@@ -177,6 +186,7 @@ class Group:
             done: Called once: with the machine's result, or with a `NotLeader`,
                 `ProposalDropped` or `GroupClosed` instance, then possibly before this returns.
         """
+        assert data, "an entry without data would not reach the machine's apply"
         self._submit(lambda: self.node.propose(data), done)
 
     def propose(self, data: bytes) -> asyncio.Future[object]:

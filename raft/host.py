@@ -119,9 +119,10 @@ class RaftHost:
 
         Args:
             group: Its id, never used for another group before.
-            initial_voters: The first members of a new group, the same on each of them; None
-                recovers, or waits for a leader that adds this node. Ignored when the group is
-                on disk.
+            initial_voters: The first members of a new group, the same on each of them, and only
+                where this node never had the group: a voter that forgot its votes could vote
+                twice. None recovers, or waits for a leader that adds this node. Ignored when the
+                group is on disk.
             machine: A fresh machine; it is restored from the snapshot, if there is one.
             campaign_at_once: Become leader without waiting (protocol.md P31).
             on_leader_change: Told who leads when that changes.

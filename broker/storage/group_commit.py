@@ -119,6 +119,7 @@ class GroupCommit:
         self._in_flight: list[_Batch] = []
         self._turn_end_is_due = False
         self._lazy: asyncio.TimerHandle | None = None
+        self._lazy_is_over = False
         self._current: dict[str, _Segment] = {}
         self._begin_batch()
         self._is_failed = False
@@ -239,16 +240,17 @@ class GroupCommit:
             if self._gathering.is_full():
                 self._seal()
             return
-        if self._sealed or self._gathering.waiting or self._gathering.is_full():
+        is_due = self._lazy_is_over or self._gathering.waiting or self._gathering.is_full()
+        if self._sealed or is_due:
             self._hand_over()
         elif self._lazy is None:
-            self._lazy = self._loop.call_later(LAZY_S, self._lazy_is_due)
+            self._lazy = self._loop.call_later(LAZY_S, self._end_lazy)
 
-    def _lazy_is_due(self) -> None:
+    def _end_lazy(self) -> None:
         self._lazy = None
-        # Between two turns' ends the gathering batch may hold half of a turn; its end comes now.
-        if not self._in_flight and not self._is_closed and not self._turn_end_is_due:
-            self._hand_over()
+        # Not handed over here: the gathering batch may hold half of a turn.
+        self._lazy_is_over = True
+        self._touch()
 
     def _hand_over(self) -> None:
         self._seal()
@@ -257,6 +259,7 @@ class GroupCommit:
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None
+        self._lazy_is_over = False
         self._in_flight, self._sealed = self._sealed, []
         self._work.put(self._in_flight)
 

@@ -170,6 +170,21 @@ def test_lazy_writes_reach_the_disk_without_a_waiter(tmp_path: Path) -> None:
     run_with_journal(tmp_path / "store", body)
 
 
+def test_lazy_writes_are_not_put_off_by_new_ones(tmp_path: Path) -> None:
+    async def body(journal: GroupCommit) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 10
+        number = 0
+        journal.put("meta", b"key", b"x")
+        while not dict(journal.scan("meta", b"key", b"kez")):
+            number += 1
+            journal.put("meta", b"other", b"%d" % number)
+            await asyncio.sleep(0)
+            assert loop.time() < deadline
+
+    run_with_journal(tmp_path / "store", body)
+
+
 def test_a_batch_that_fills_while_another_flies_keeps_the_order(tmp_path: Path) -> None:
     async def body(journal: GroupCommit) -> None:
         for number in range(5000):
