@@ -1,0 +1,530 @@
+"""Channel 0: the table of states, the limits, the clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import methods, spec
+from broker.amqp.assembler import Command, Fault, MethodCommand, Publish
+from broker.amqp.connection import (
+    CAPABILITIES,
+    GRACE_MS,
+    HELD_INPUT_MAX,
+    Authenticate,
+    Closed,
+    ConnectionMachine,
+    MachineSettings,
+    OpenVhost,
+    PeerClosed,
+    State,
+)
+from broker.amqp.content import Properties, build_message
+from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
+from broker.errors import AmqpError, ReplyCode
+
+START_MS = 1_000
+START_OK = spec.ConnectionStartOk(
+    {"capabilities": {"authentication_failure_close": True, "connection.blocked": True}},
+    "PLAIN",
+    b"\0guest\0secret",
+    "en_US",
+)
+TUNE_OK = spec.ConnectionTuneOk(2047, 131_072, 60)
+OPEN = spec.ConnectionOpen("/")
+CLOSE = spec.ConnectionClose(200, "bye")
+DECLARE = method_frame(1, spec.QueueDeclare("q"))
+PUBLISH = (
+    method_frame(1, spec.BasicPublish("", "q"))
+    + build_message("", "q", Properties(), b"hello").content
+)
+
+
+class Client:
+    """A machine and what a client and a shell would do with it."""
+
+    def __init__(self, settings: MachineSettings | None = None) -> None:
+        self.machine = ConnectionMachine(
+            settings or MachineSettings(), {"product": "RabbitMQ", "version": "3.13.7"}, START_MS
+        )
+        self.now_ms = START_MS
+
+    def send(self, *what: spec.Method | bytes) -> list[Command]:
+        raw = b"".join(each if isinstance(each, bytes) else method_frame(0, each) for each in what)
+        return self.machine.receive(raw, self.now_ms)
+
+    def at(self, ms: int) -> None:
+        self.now_ms = START_MS + ms
+        self.machine.tick(self.now_ms)
+
+    def heard(self) -> list[spec.Method | bytes]:
+        """What came out since, methods decoded."""
+        data, found = self.machine.take_output(), []
+        while data:
+            if data.startswith(b"AMQP"):
+                found.append(data[:8])
+                data = data[8:]
+                continue
+            end = FRAME.unpack_from(data)[2] + 8
+            kind, payload = data[0], data[7 : end - 1]
+            found.append(methods.decode(payload) if kind == 1 else data[:end])
+            data = data[end:]
+        return found
+
+    def events(self) -> list[object]:
+        found: list[object] = list(self.machine.events)
+        self.machine.events.clear()
+        return found
+
+    def closed_with(self) -> tuple[int, str]:
+        [close] = [each for each in self.heard() if isinstance(each, spec.ConnectionClose)]
+        assert self.machine.state is State.CLOSING
+        return close.reply_code, close.reply_text
+
+
+def client_in(state: State) -> Client:
+    """A client whose machine has come to `state` the usual way, its output and events read."""
+    client = Client()
+    steps = [
+        (State.HEADER, lambda: client.send(PROTOCOL_HEADER)),
+        (State.STARTING, lambda: client.send(START_OK)),
+        (State.AUTHENTICATING, lambda: client.machine.authenticated("guest")),
+        (State.TUNING, lambda: client.send(TUNE_OK)),
+        (State.OPENING, lambda: client.send(OPEN)),
+        (State.VHOST, client.machine.opened),
+    ]
+    for at, step in steps:
+        if state is at:
+            break
+        step()
+    if state is State.PEER_CLOSED:
+        client.send(CLOSE)
+    elif state in (State.CLOSING, State.CLOSED):
+        client.machine.close(AmqpError(ReplyCode.CONNECTION_FORCED, "stop"))
+        if state is State.CLOSED:
+            client.send(spec.ConnectionCloseOk())
+    assert client.machine.state is state
+    client.machine.take_output()
+    client.machine.events.clear()
+    return client
+
+
+# The way in
+
+
+def test_a_whole_handshake() -> None:
+    client = Client()
+    client.send(PROTOCOL_HEADER)
+    [start] = client.heard()
+    assert isinstance(start, spec.ConnectionStart)
+    assert (start.version_major, start.version_minor) == (0, 9)
+    assert (start.mechanisms, start.locales) == (b"PLAIN AMQPLAIN", b"en_US")
+    assert start.server_properties == {
+        "capabilities": CAPABILITIES,
+        "product": "RabbitMQ",
+        "version": "3.13.7",
+    }
+    client.send(START_OK)
+    assert client.events() == [Authenticate("PLAIN", "guest", "secret")]
+    client.machine.authenticated("guest")
+    assert client.heard() == [spec.ConnectionTune(2047, 131_072, 60)]
+    client.send(TUNE_OK, OPEN)
+    assert client.events() == [OpenVhost("/")]
+    client.machine.opened()
+    assert client.heard() == [spec.ConnectionOpenOk()]
+    machine = client.machine
+    assert (machine.state, machine.username, machine.vhost) == (State.RUNNING, "guest", "/")
+    assert (machine.frame_max, machine.channel_max, machine.heartbeat) == (131_072, 2047, 60)
+    assert machine.capabilities["connection.blocked"] is True
+    [command] = client.send(PUBLISH)
+    assert isinstance(command, Publish)
+
+
+def test_byte_by_byte_is_the_same() -> None:
+    client = Client()
+    for octet in PROTOCOL_HEADER + method_frame(0, START_OK):
+        client.send(bytes((octet,)))
+    assert client.events() == [Authenticate("PLAIN", "guest", "secret")]
+
+
+def test_what_comes_early_waits_for_the_caller() -> None:
+    client = client_in(State.TUNING)
+    assert client.send(TUNE_OK, OPEN, DECLARE, PUBLISH[:-3]) == []
+    assert not client.machine.has_input
+    client.machine.opened()
+    assert client.machine.has_input
+    assert [command.channel for command in client.send()] == [1]
+    assert not client.machine.has_input
+    [publish] = client.send(PUBLISH[-3:])
+    assert isinstance(publish, Publish)
+
+
+def test_early_input_is_bounded() -> None:
+    client = client_in(State.AUTHENTICATING)
+    client.send(bytes(HELD_INPUT_MAX))
+    assert client.machine.state is State.AUTHENTICATING
+    client.send(b"x")
+    assert client.events() == [Closed("too much input before the connection was open")]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"AMQP\x00\x00\x09\x02",
+        b"AMQP\x01\x01\x08\x00",
+        b"AMQP\x01\x01\x09\x01",
+        b"AMQP\x00\x01\x00\x00",
+        b"AMQP\x03\x01\x00\x00",
+    ],
+    ids=["1 http", "2 version", "4 0-8", "4 0-8 too", "5 AMQP 1.0", "5 SASL"],
+)
+def test_other_protocols_hear_ours(first: bytes) -> None:
+    client = Client()
+    client.send(first)
+    assert client.heard() == [PROTOCOL_HEADER]
+    [closed] = client.events()
+    assert isinstance(closed, Closed)
+
+
+def test_0_9_is_taken_as_0_9_1() -> None:
+    """Case 3."""
+    client = Client()
+    client.send(b"AMQP\x01\x01\x00\x09")
+    assert isinstance(client.heard()[0], spec.ConnectionStart)
+
+
+def test_tls_on_a_plain_port_is_dropped() -> None:
+    """Case 6."""
+    client = Client()
+    client.send(b"\x16\x03\x01\x02\x00")
+    assert client.heard() == []
+    assert client.events() == [Closed("TLS handshake on a listener without TLS")]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State.HEADER,
+        State.STARTING,
+        State.AUTHENTICATING,
+        State.TUNING,
+        State.OPENING,
+        State.VHOST,
+    ],
+)
+def test_the_handshake_has_ten_seconds_in_all(state: State) -> None:
+    """Cases 7 and 8: the deadline is absolute, whatever drips in."""
+    client = client_in(state)
+    assert client.machine.next_deadline_ms() == START_MS + 10_000
+    for second in range(1, 10):
+        client.at(second * 1000)
+        client.send(b"")
+    assert client.events() == []
+    client.at(10_000)
+    assert client.events() == [Closed("handshake timeout")]
+
+
+def test_early_frames_are_small() -> None:
+    """Case 9."""
+    client = client_in(State.STARTING)
+    client.send(FRAME.pack(1, 0, 8193))
+    code, text = client.closed_with()
+    assert (code, text[:11]) == (501, "FRAME_ERROR")
+    assert "{frame_too_large,8193,8184}" in text
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.TUNING, State.OPENING])
+def test_channels_wait_for_open(state: State) -> None:
+    """Case 17."""
+    client = client_in(state)
+    assert client.send(DECLARE) == []
+    assert client.closed_with()[0] == 505
+
+
+UNEXPECTED = [
+    (State.STARTING, TUNE_OK),
+    (State.STARTING, OPEN),
+    (State.STARTING, spec.ConnectionSecureOk()),
+    (State.TUNING, START_OK),
+    (State.TUNING, OPEN),
+    (State.OPENING, TUNE_OK),
+    (State.OPENING, spec.QueueDeclare("q")),
+]
+
+
+@pytest.mark.parametrize(("state", "method"), UNEXPECTED)
+def test_methods_in_the_wrong_state(state: State, method: spec.Method) -> None:
+    """Case 18."""
+    client = client_in(state)
+    client.send(method)
+    name = state.name.lower()
+    assert client.closed_with() == (
+        504,
+        f"CHANNEL_ERROR - unexpected method in connection state {name}",
+    )
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        START_OK,
+        TUNE_OK,
+        OPEN,
+        spec.QueueDeclare("q"),
+        spec.BasicAck(1),
+        spec.BasicPublish("", "q"),
+        spec.ConnectionCloseOk(),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_wrong_methods_of_channel_zero_while_running(method: spec.Method) -> None:
+    """Case 18: the fault follows the commands before it, and nothing follows the fault."""
+    client = client_in(State.RUNNING)
+    first, fault = client.send(DECLARE, method, DECLARE)
+    assert isinstance(first, MethodCommand)
+    assert isinstance(fault, Fault)
+    assert (fault.channel, fault.error.code) == (0, ReplyCode.CHANNEL_ERROR)
+    assert fault.error.text == "unexpected method in connection state running"
+    assert (fault.error.class_id, fault.error.method_id) == (method.class_id, method.method_id)
+    assert client.send(DECLARE) == []
+
+
+# Login
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "code"),
+    [("EXTERNAL", b"", 503), ("PLAIN", b"guest", 502), ("PLAIN", b"\0a\0b\0c", 502)],
+)
+def test_broken_logins(mechanism: str, response: bytes, code: int) -> None:
+    """Cases 41 and 42."""
+    client = client_in(State.STARTING)
+    client.send(spec.ConnectionStartOk({}, mechanism, response, "en_US"))
+    assert client.closed_with()[0] == code
+
+
+def test_refused_logins_are_told_who_can_hear_it() -> None:
+    """Case 43."""
+    client = client_in(State.AUTHENTICATING)
+    client.machine.refused("Login was refused")
+    assert client.closed_with() == (403, "ACCESS_REFUSED - Login was refused")
+
+
+def test_refused_logins_without_the_capability_end_late_and_silent() -> None:
+    client = client_in(State.STARTING)
+    client.send(spec.ConnectionStartOk({}, "PLAIN", b"\0a\0b", "en_US"))
+    client.machine.events.clear()
+    client.machine.refused("Login was refused")
+    client.send(OPEN)
+    assert (client.heard(), client.events()) == ([], [])
+    client.at(GRACE_MS)
+    assert (client.heard(), client.events()) == ([], [Closed("login refused")])
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("channel_max", "frame_max", "text"),
+    [
+        (
+            0,
+            131_072,
+            "channel_max = 0 (no limit) is higher than the maximum allowed value (2047)",
+        ),
+        (2048, 131_072, "channel_max = 2048 is higher than the maximum allowed value (2047)"),
+        (2047, 4095, "frame_max = 4095 is lower than the minimum allowed value (4096)"),
+        (2047, 131_073, "frame_max = 131073 is higher than the maximum allowed value (131072)"),
+        (2047, 0, "frame_max = 0 (no limit) is higher than the maximum allowed value (131072)"),
+    ],
+)
+def test_limits_the_server_does_not_grant(channel_max: int, frame_max: int, text: str) -> None:
+    """Cases 47 and 48."""
+    client = client_in(State.TUNING)
+    client.send(spec.ConnectionTuneOk(channel_max, frame_max, 60))
+    assert client.closed_with() == (530, f"NOT_ALLOWED - negotiated {text}")
+
+
+def test_the_clients_limits_are_final() -> None:
+    client = client_in(State.TUNING)
+    client.send(spec.ConnectionTuneOk(10, 4096, 0), OPEN)
+    client.machine.opened()
+    machine = client.machine
+    assert (machine.channel_max, machine.frame_max, machine.heartbeat) == (10, 4096, 0)
+    assert machine.next_deadline_ms() is None
+    [fault] = client.send(method_frame(11, spec.ChannelOpen()))
+    assert isinstance(fault, Fault)
+    assert fault.error.code is ReplyCode.CHANNEL_ERROR
+
+
+def test_a_vhost_that_is_refused() -> None:
+    """Case 46."""
+    client = client_in(State.VHOST)
+    client.machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, "vhost x not found", 10, 40))
+    assert client.closed_with() == (530, "NOT_ALLOWED - vhost x not found")
+
+
+# Heartbeats
+
+
+def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
+    client = client_in(State.RUNNING)
+    client.at(29_999)
+    assert client.heard() == []
+    client.at(30_000)
+    assert client.heard() == [HEARTBEAT]
+    client.machine.wrote(START_MS + 50_000)
+    client.at(79_999)
+    assert client.heard() == []
+
+
+def test_silence_over_two_checks_ends_the_connection() -> None:
+    """Case 40."""
+    client = client_in(State.RUNNING)
+    client.at(60_000)
+    client.at(120_000)
+    assert client.events() == []
+    client.at(180_000)
+    assert client.events() == [Closed("missed heartbeats from client, timeout: 60s")]
+
+
+def test_anything_received_counts_as_life() -> None:
+    client = client_in(State.RUNNING)
+    for minute in range(1, 10):
+        client.at(minute * 60_000)
+        client.send(HEARTBEAT)
+    assert client.events() == []
+
+
+def test_silence_says_nothing_while_the_socket_is_not_read() -> None:
+    client = client_in(State.RUNNING)
+    client.machine.set_reading(is_reading=False)
+    client.at(60_000)
+    client.at(120_000)
+    client.machine.block("low on memory")
+    client.machine.set_reading(is_reading=True)
+    for minute in range(3, 9):
+        client.at(minute * 60_000)
+    assert client.events() == []
+    client.machine.unblock()
+    for minute in range(9, 12):
+        client.at(minute * 60_000)
+    assert client.events() == [Closed("missed heartbeats from client, timeout: 60s")]
+
+
+# Alarms
+
+
+def test_blocked_is_told_once_to_who_can_hear_it() -> None:
+    client = client_in(State.RUNNING)
+    client.machine.block("low on disk")
+    client.machine.block("low on disk")
+    client.machine.unblock()
+    client.machine.unblock()
+    assert client.heard() == [
+        spec.ConnectionBlocked("low on disk"),
+        spec.ConnectionUnblocked(),
+    ]
+    client.machine.capabilities = {}
+    client.machine.block("low on disk")
+    assert client.heard() == []
+
+
+# The way out
+
+
+def test_the_client_leaves() -> None:
+    client = client_in(State.RUNNING)
+    commands = client.send(DECLARE, CLOSE, DECLARE)
+    assert [command.channel for command in commands] == [1]
+    assert client.events() == [PeerClosed(200, "bye")]
+    assert client.heard() == []  # exclusive queues go first
+    assert client.send(DECLARE) == []
+    client.machine.close_ok()
+    assert client.heard() == [spec.ConnectionCloseOk()]
+    assert client.events() == [Closed("")]
+
+
+def test_the_server_closes_and_hears_only_the_end() -> None:
+    """Case 37."""
+    client = client_in(State.RUNNING)
+    error = AmqpError(ReplyCode.UNEXPECTED_FRAME, "why", 60, 40)
+    client.machine.close(error)
+    client.machine.close(error)
+    assert client.heard() == [spec.ConnectionClose(505, "UNEXPECTED_FRAME - why", 60, 40)]
+    assert client.send(DECLARE, PUBLISH, TUNE_OK) == []
+    assert client.events() == []
+    assert client.send(spec.ConnectionCloseOk()) == []
+    assert client.events() == [Closed("")]
+
+
+def test_two_closes_that_cross() -> None:
+    client = client_in(State.CLOSING)
+    client.send(CLOSE)
+    assert client.heard() == [spec.ConnectionCloseOk()]
+    assert client.events() == [Closed("")]
+
+
+def test_no_close_ok_in_time() -> None:
+    """Case 38."""
+    client = client_in(State.CLOSING)
+    client.at(GRACE_MS - 1)
+    assert client.events() == []
+    client.at(GRACE_MS)
+    assert client.events() == [Closed("no close-ok from the client")]
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.TUNING, State.OPENING])
+def test_a_client_may_leave_during_the_handshake(state: State) -> None:
+    client = client_in(state)
+    client.send(CLOSE)
+    assert client.heard() == [spec.ConnectionCloseOk()]
+    assert client.events() == [Closed("closed by the client during the handshake")]
+
+
+def test_a_running_fault_is_handed_on_in_order() -> None:
+    client = client_in(State.RUNNING)
+    commands = client.send(PUBLISH, FRAME.pack(9, 1, 0) + b"\xce", PUBLISH)
+    assert [type(command) for command in commands] == [Publish, Fault]
+    assert client.machine.state is State.RUNNING
+    fault = commands[-1]
+    assert isinstance(fault, Fault)
+    client.machine.close(fault.error)
+    assert client.closed_with() == (
+        501,
+        "FRAME_ERROR - type 9, all octets = <<>>: unknown_frame",
+    )
+
+
+def test_update_secret_is_answered() -> None:
+    client = client_in(State.RUNNING)
+    assert client.send(spec.ConnectionUpdateSecret(b"new", "expired")) == []
+    assert client.heard() == [spec.ConnectionUpdateSecretOk()]
+
+
+def test_commands_pass_as_the_same_list() -> None:
+    client = client_in(State.RUNNING)
+    commands = client.send(DECLARE, HEARTBEAT)
+    assert commands == [MethodCommand(1, spec.QueueDeclare("q"))]
+
+
+@pytest.mark.parametrize("state", [State.CLOSED, State.PEER_CLOSED, State.CLOSING])
+def test_late_answers_of_the_caller_are_ignored(state: State) -> None:
+    client = client_in(state)
+    machine = client.machine
+    machine.authenticated("x")
+    machine.refused("x")
+    machine.opened()
+    machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, "x"))
+    machine.block("x")
+    assert (machine.state, client.heard(), client.events()) == (state, [], [])
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_no_state_raises_for_any_input(state: State) -> None:
+    if state is State.SILENT:
+        pytest.skip("entered by a refused login only")
+    for what in (b"", b"\0" * 50, PUBLISH, DECLARE, PROTOCOL_HEADER, HEARTBEAT, b"\xff" * 9):
+        client_in(state).send(what)
+    for method in spec.METHODS.values():
+        client_in(state).send(method())

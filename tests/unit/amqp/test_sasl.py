@@ -1,0 +1,49 @@
+"""Login responses."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import fields, sasl
+from broker.errors import AmqpError, ReplyCode
+
+
+def entries(table: dict[str, object]) -> bytes:
+    return fields.encode_table(table)[4:]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "expected"),
+    [
+        ("PLAIN", b"\0guest\0secret", ("guest", "secret")),
+        ("PLAIN", b"admin\0guest\0secret", ("guest", "secret")),
+        ("PLAIN", b"\0guest\0", ("guest", "")),
+        ("PLAIN", "\0jürgen\0ß".encode(), ("jürgen", "ß")),
+        ("AMQPLAIN", entries({"LOGIN": "guest", "PASSWORD": "secret"}), ("guest", "secret")),
+    ],
+)
+def test_logins(mechanism: str, response: bytes, expected: tuple[str, str]) -> None:
+    assert sasl.credentials_of(mechanism, response) == expected
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response", "code"),
+    [
+        ("EXTERNAL", b"", ReplyCode.COMMAND_INVALID),
+        ("plain", b"\0a\0b", ReplyCode.COMMAND_INVALID),
+        ("PLAIN", b"guest", ReplyCode.SYNTAX_ERROR),
+        ("PLAIN", b"\0guest", ReplyCode.SYNTAX_ERROR),
+        ("PLAIN", b"\0a\0b\0c", ReplyCode.SYNTAX_ERROR),
+        ("PLAIN", b"\0\xff\0b", ReplyCode.SYNTAX_ERROR),
+        ("AMQPLAIN", b"\x05LOG", ReplyCode.SYNTAX_ERROR),
+        ("AMQPLAIN", entries({"LOGIN": "guest"}), ReplyCode.SYNTAX_ERROR),
+        ("AMQPLAIN", entries({"LOGIN": "guest", "PASSWORD": 5}), ReplyCode.SYNTAX_ERROR),
+        ("AMQPLAIN", entries({"LOGIN": b"\xff", "PASSWORD": "x"}), ReplyCode.SYNTAX_ERROR),
+    ],
+)
+def test_malformed_logins(mechanism: str, response: bytes, code: ReplyCode) -> None:
+    """Cases 41 and 42."""
+    with pytest.raises(AmqpError) as caught:
+        sasl.credentials_of(mechanism, response)
+    assert caught.value.code is code
+    assert (caught.value.class_id, caught.value.method_id) == (10, 11)
