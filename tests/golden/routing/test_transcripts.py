@@ -1,7 +1,7 @@
 """Runs the transcripts of this folder against group 0's machine.
 
-Commands: exchange NAME TYPE [ae=] [auto_delete], queue NAME [owner=], bind|unbind SOURCE DESTINATION
-[KEY] [HEADER=VALUE ...] (a destination is an exchange if one has the name), delete NAME [if_unused],
+Commands: exchange NAME TYPE [ae=] [auto_delete], queue NAME [owner=], bind|unbind FROM TO
+[KEY] [HEADER=VALUE ...] (TO is an exchange if one has the name), delete NAME [if_unused],
 publish EXCHANGE [KEY ...] [HEADER=VALUE ...] (keys after the first are CC's), exchanges, bindings.
 Values that are digits are integers, true and false are booleans, nothing is void.
 """
