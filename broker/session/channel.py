@@ -187,6 +187,13 @@ class Channel:
         if type(command) is Publish:
             self.held_bytes += len(command.message.content)
 
+    def next_held(self) -> Command:
+        """Take the oldest command that was held back."""
+        command = self.held.popleft()
+        if type(command) is Publish:
+            self.held_bytes -= len(command.message.content)
+        return command
+
     def give(self, kind: Give, taken: Taken) -> None:
         """Tell queues what became of deliveries: one effect per consumer."""
         by_source: dict[Source, list[int]] = {}

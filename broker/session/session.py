@@ -383,16 +383,18 @@ class Session:
 
     def _run_held(self, channel: Channel) -> None:
         """Run held commands until the channel waits again."""
-        while channel.held and not channel.is_waiting and not self.is_closed:
-            command = channel.held.popleft()
-            if type(command) is Publish:
-                channel.held_bytes -= len(command.message.content)
-                if self._begin(command):
-                    self._publisher.end()
-            elif type(command) is Ack:
-                self._ack(command)
-            else:
-                self._cold(cast("MethodCommand | Fault", command))
+        while channel.held and not channel.is_waiting:
+            self._dispatch(channel.next_held())
+
+    def _dispatch(self, command: Command) -> None:
+        """Run one command outside a chunk."""
+        if type(command) is Publish:
+            if self._begin(command):
+                self._publisher.end()
+        elif type(command) is Ack:
+            self._ack(command)
+        else:
+            self._cold(cast("MethodCommand | Fault", command))
 
     def _open(self, channel: Channel | None, number: int) -> None:
         if channel is not None:
@@ -413,11 +415,16 @@ class Session:
 
     def _close(self, channel: Channel) -> None:
         """channel.close from the client, perhaps crossing ours."""
-        if not channel.is_closing:
-            channel.flush_confirms()
-            channel.end()
-            self._forget(channel)
+        if channel.is_closing:
+            channel.send(spec.ChannelCloseOk())
+            return
+        later = list(channel.held)  # held behind the close: an eager client opens again
+        channel.flush_confirms()
+        channel.end()
+        self._forget(channel)
         channel.send(spec.ChannelCloseOk())
+        for command in later:
+            self._dispatch(command)
 
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.number]
@@ -428,12 +435,18 @@ class Session:
         if not error.is_soft:
             self._close_connection(error)
             return
+        is_crossed = any(
+            type(held) is MethodCommand and type(held.method) is spec.ChannelClose
+            for held in channel.held
+        )
         channel.flush_confirms()
         channel.end()
         self._news.pop(channel.number, None)
         channel.send(
             spec.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
         )
+        if is_crossed:  # the client has closed too, and waits for its close-ok
+            channel.send(spec.ChannelCloseOk())
 
     def _close_connection(self, error: AmqpError) -> None:
         for channel in self._channels.values():

@@ -149,6 +149,22 @@ def test_soft_fault_waits_its_turn(client: Client) -> None:
     ]
 
 
+def test_held_close_is_answered_when_the_channel_fails_meanwhile(client: Client) -> None:
+    lines = client.call(spec.QueueBind(queue="nope", exchange="amq.direct"), spec.ChannelClose())
+    assert "404" in lines[0]
+    client.open(2).call(spec.QueueDeclare(queue="q"), channel=2)
+    client.world.is_held = True
+    method = spec.QueueBind(queue="q", exchange="nope")
+    assert client.call(method, spec.ChannelClose(), channel=2) == []
+    client.world.is_held = False
+    client.world.let_go()
+    lines = client.take()
+    assert "404" in lines[0]
+    assert lines[1:] == ["2 channel.close-ok"]
+    client.call(spec.ChannelCloseOk(), channel=2)
+    client.open(2)
+
+
 def test_publish_after_a_failed_ack_in_the_same_chunk_is_ignored(client: Client) -> None:
     """A run of publishes must not go on over the channel's end."""
     with_queue(client)
