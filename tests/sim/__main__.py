@@ -29,12 +29,18 @@ def kept_seeds() -> list[int]:
 
 
 def run_seed(
-    seed: int, ticks: int | None = None, bug: str | None = None
+    seed: int,
+    ticks: int | None = None,
+    bug: str | None = None,
+    *,
+    outcomes_only: bool = False,
 ) -> tuple[int, str, Result | None]:
     """Run one seed; exit code, text of the failure, and the result if there was none."""
     simulation = None
     try:
-        simulation = Simulation(draw(seed, ticks), BUGS[bug] if bug else HONEST)
+        simulation = Simulation(
+            draw(seed, ticks), BUGS[bug] if bug else HONEST, outcomes_only=outcomes_only
+        )
         result = simulation.run()
     except Exception as error:  # noqa: BLE001 the outermost frame: anything is a finding
         code = CRASH

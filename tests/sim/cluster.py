@@ -43,9 +43,10 @@ class SimNode:
 class Cluster:
     """The whole world of one run."""
 
-    def __init__(self, options: Options, planted: Planted) -> None:
+    def __init__(self, options: Options, planted: Planted, *, outcomes_only: bool = False) -> None:
         self.options = options
         self.planted = planted
+        self.outcomes_only = outcomes_only
         self.rng = random.Random(options.seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.rng, options)
@@ -94,7 +95,11 @@ class Cluster:
             self.count("installed")
 
     def checker(self, group: int) -> GroupChecker:
-        return self.checkers.setdefault(group, GroupChecker(group))
+        checker = self.checkers.get(group)
+        if checker is None:
+            checker = GroupChecker(group, outcomes_only=self.outcomes_only)
+            self.checkers[group] = checker
+        return checker
 
     # the catalogue
 
@@ -268,17 +273,17 @@ class Cluster:
 
     # clients
 
-    def offered(self, client: Client, name: str, data: bytes) -> None:
+    def offered(self, client: Client, group: int, name: str, data: bytes) -> None:
         """A client's command reaches a node."""
         node = self.nodes[name]
-        if not node.is_up or self._is_paused(node, self.offered, client, name, data):
+        if not node.is_up or self._is_paused(node, self.offered, client, group, name, data):
             return
         replica = node.replica
-        if replica is None or replica.checker.group != client.group:
+        if replica is None or replica.checker.group != group:
             return
         answer = replica.node.propose(data)
         if isinstance(answer, Refused):
-            self.network.send(name, client.name, client.on_refused, client.group, answer)
+            self.network.send(name, client.name, client.on_refused, group, answer)
         replica.process()
 
     def confirm(self, replica: SimReplica, client_name: str, next_number: int) -> None:

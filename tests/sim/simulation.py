@@ -26,9 +26,11 @@ class Result:
 class Simulation:
     """Holds the cluster, so that a failed run can be looked at."""
 
-    def __init__(self, options: Options, planted: Planted = HONEST) -> None:
+    def __init__(
+        self, options: Options, planted: Planted = HONEST, *, outcomes_only: bool = False
+    ) -> None:
         self.options = options
-        self.cluster = Cluster(options, planted)
+        self.cluster = Cluster(options, planted, outcomes_only=outcomes_only)
         self.nemesis = Nemesis(self.cluster)
 
     def run(self) -> Result:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 WINDOW = 8  # commands a client has under way
 PATIENCE_MS = 700  # without news, before it offers everything again; doubled each time
-PATIENCE_MS_MAX = 6000
+PATIENCE_MS_MAX = 3000
+MOVE_GAP_MS = 100  # at least, between two moves to a hinted leader
 
 
 class Client:
@@ -34,6 +35,7 @@ class Client:
         self.confirmed = 0
         self.news_ms = self.cluster.clock.now_ms
         self.patience_ms = PATIENCE_MS
+        self.moved_ms = -MOVE_GAP_MS
 
     @property
     def is_done(self) -> bool:
@@ -48,7 +50,8 @@ class Client:
         if now - self.news_ms > self.patience_ms and not self.is_done:
             self.news_ms = now
             self.patience_ms = min(2 * self.patience_ms, PATIENCE_MS_MAX)
-            self.target = rng.choice(cluster.names)
+            names = cluster.names
+            self.target = names[(names.index(self.target) + 1) % len(names)]
             self.offer_again()
         if rng.random() < 0.1:
             cluster.read(rng.choice(cluster.names))
@@ -68,14 +71,18 @@ class Client:
         command = Command(self.name, number, f"{self.group}/{number}")
         data = msgspec.msgpack.encode(command)
         network = self.cluster.network
-        network.send(self.name, self.target, self.cluster.offered, self, self.target, data)
+        network.send(
+            self.name, self.target, self.cluster.offered, self, self.group, self.target, data
+        )
 
     def on_refused(self, group: int, refused: Refused) -> None:
-        """Go where the hint points."""
-        hint = refused.leader
+        """Go where the hint points; two nodes that point at each other must not cause a storm."""
+        hint, now = refused.leader, self.cluster.clock.now_ms
         if group == self.group and hint is not None and hint != self.target:
             self.target = hint
-            self.offer_again()
+            if now - self.moved_ms >= MOVE_GAP_MS:
+                self.moved_ms = now
+                self.offer_again()
 
     def on_confirmed(self, group: int, next_number: int) -> None:
         """Everything below `next_number` was taken."""
