@@ -6,10 +6,10 @@ import asyncio
 
 
 class Proxy:
-    """Forwards a loopback port to another; stops forwarding on request, without closing.
+    """Forwards a loopback port to another, until told otherwise.
 
-    What stops is what flows from the dialler to the target (`cut`), or nothing goes at all and new
-    connections hang (`blackhole`), or everything is dropped at once (`reset`).
+    `cut` holds back everything, both ways, connections staying open; each node dials the links it
+    sends on, so one proxy stands on one direction between two nodes. `reset` breaks what is open.
     """
 
     def __init__(self, target_port: int) -> None:

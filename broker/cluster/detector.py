@@ -72,6 +72,10 @@ class FailureDetector:
         """How long the peer has not been heard; what our heartbeat tells it."""
         return NEVER_MS if self._heard_ms is None else now_ms - self._heard_ms
 
+    def is_former(self, boot: str) -> bool:
+        """Was `boot` replaced by a later one?"""
+        return boot in self._former_boots
+
     def heard(self, boot: str, silence_ms: int, now_ms: int) -> list[Event]:
         """A heartbeat came.
 

@@ -101,8 +101,11 @@ class Acceptor:
         return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
 
     async def _link(self, _requests: object, context: Context) -> None:
-        async with asyncio.timeout(self._hall.limits.handshake_ms / 1000):
-            hello = await self._shake_hands(context)
+        try:
+            async with asyncio.timeout(self._hall.limits.handshake_ms / 1000):
+                hello = await self._shake_hands(context)
+        except TimeoutError:
+            return
         if hello is None:
             return
         stream = Inbound(hello)

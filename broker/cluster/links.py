@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 KIND_CALL, KIND_REPLY = 1, 2
 """Kinds below 16 belong to broker.cluster."""
 
+RPCS_MAX = 1024
+"""Streams accepted at a time, strangers that never finish their handshake included."""
+
 ENDED_BOOTS_MAX = 64
 """Ended boots remembered a node: each is a start of that node that the others saw end."""
 
@@ -132,11 +135,12 @@ class Links:
             OSError: The address is taken.
         """
         server = grpc.aio.server(
+            maximum_concurrent_rpcs=RPCS_MAX,
             options=(
                 *CHANNEL_OPTIONS,
                 ("grpc.max_concurrent_streams", 256),
                 ("grpc.so_reuseport", 0),
-            )
+            ),
         )
         server.add_generic_rpc_handlers((Acceptor(self).rpc_handler(),))
         try:

@@ -32,7 +32,7 @@ from broker.cluster.metadata_group import GROUP, PROPOSE_TIMEOUT_S, MetadataGrou
 from broker.cluster.outbound import LinkLimits
 from broker.cluster.peers import Peers
 from broker.cluster.transport import LinkTransport
-from broker.errors import Refusal
+from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.results import Changes
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.1
 RETRY_S = 0.2
+FORGOTTEN_RETRY_S = 10.0
 
 
 class ClusterSettings(NamedTuple):
@@ -121,8 +122,14 @@ class Cluster:
             on_unknown_group=on_unknown_group,
             on_group_failed=on_group_failed,
         )
-        self.metadata = MetadataGroup(self.links, self.host, MetadataMachine(), clock)
         self.peers = Peers(self.links, clock, lambda: self.metadata.applied_index)
+        self.metadata = MetadataGroup(
+            self.links,
+            self.host,
+            MetadataMachine(),
+            clock,
+            lambda node: self.peers.verdict(node) is Verdict.GONE,
+        )
         configured = tuple(sorted({settings.node, *settings.peers}))
         self._joining = Joining(self.links, self.file, configured, clock, draw_id)
         self._ready = asyncio.Event()
@@ -272,10 +279,12 @@ class Cluster:
                 self.metadata.boot_lives()
                 self._ready.set()
                 return
-            log.warning("membership.boot_refused", extra={"text": result.text})
             record = self.metadata.catalogue.node(self.node)
+            log.warning("membership.boot_refused", extra={"text": result.text})
             if record is not None and boot in record.ended_boots:
                 self._draw_boot()
+            elif result.code is ReplyCode.NOT_ALLOWED:  # forgotten: an operator must reset it
+                await asyncio.sleep(FORGOTTEN_RETRY_S)
             await asyncio.sleep(RETRY_S)
 
     def _draw_boot(self) -> None:
@@ -348,12 +357,7 @@ class Cluster:
         for record in self.metadata.catalogue.nodes():
             if record.boot is None or record.name == self.node or record.name in self._ending:
                 continue
-            verdict = self.peers.verdict(record.name)
-            is_dead = verdict is Verdict.GONE or (
-                verdict is Verdict.SUSPECTED
-                and self.peers.silence_ms(record.name) >= self.settings.silent_ms
-            )
-            if is_dead:
+            if self.peers.is_dead(record.name, record.boot, self.settings.silent_ms):
                 self._ending.add(record.name)
                 self._tasks.create_task(self._end_boot(record.name, record.boot))
 

@@ -66,10 +66,16 @@ class MetadataGroup:
         host: This node's Raft groups.
         machine: The replicated machine.
         clock: Monotonic time.
+        is_gone: Whether a node's process is proven dead, by this node's failure detector.
     """
 
     def __init__(
-        self, links: Links, host: RaftHost, machine: MetadataMachine, clock: Clock
+        self,
+        links: Links,
+        host: RaftHost,
+        machine: MetadataMachine,
+        clock: Clock,
+        is_gone: Callable[[str], bool],
     ) -> None:
         self.machine = machine
         self.catalogue = machine.catalogue
@@ -80,6 +86,7 @@ class MetadataGroup:
         self._links = links
         self._host = host
         self._clock = clock
+        self._is_gone = is_gone
         self._is_leading = False
         self._lives = asyncio.Event()
         self._next_number = 1
@@ -300,7 +307,11 @@ class MetadataGroup:
         log.info("metadata.role", extra={"leading": leader, "term": term})
         self._is_leading = leader
         if leader:
-            living = [(n.name, n.boot) for n in self.catalogue.nodes() if n.boot is not None]
+            living = [
+                (record.name, record.boot)
+                for record in self.catalogue.nodes()
+                if record.boot is not None and not self._is_gone(record.name)
+            ]
             self.book.began(living, self._clock.monotonic_ms())
         self._lease_requests.clear()
         self._report_soon()

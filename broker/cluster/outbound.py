@@ -235,7 +235,7 @@ class Outbound:
     async def _probe(self) -> None:
         host, _, port = self.address.rpartition(":")
         async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         writer.close()
 
     async def _shake_hands(self, call: _Call) -> str:

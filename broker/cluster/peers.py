@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from broker.cluster import kinds
 from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
-from broker.cluster.links import Links
+from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import CONTROL
 from broker.ports import Clock
 
@@ -37,6 +37,7 @@ class Peers:
         self._applied_listeners: list[Callable[[str, str, int], None]] = []
         links.on(kinds.HEARTBEAT, self._heard)
         links.on_connection_refused(self._refused)
+        links.on_event(self._link_event)
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         """Hear of nodes that come up, are suspected or are gone."""
@@ -56,10 +57,26 @@ class Peers:
         detector = self._detectors.get(node)
         return "" if detector is None else detector.boot
 
+    def is_dead(self, node: str, boot: str, silent_ms: int) -> bool:
+        """Is `boot` of `node` proven dead, or silent for so long that it counts as dead?
+
+        A boot that the detector has not met may be newer than the one it saw die.
+        """
+        detector = self._detectors.get(node)
+        if detector is None:
+            return False
+        if detector.verdict is Verdict.GONE:
+            return detector.boot in {"", boot} or detector.is_former(boot)
+        is_suspected = detector.verdict is Verdict.SUSPECTED
+        return is_suspected and self._silence_ms(detector) >= silent_ms
+
+    def _silence_ms(self, detector: FailureDetector) -> int:
+        return detector.silence_ms(self._clock.monotonic_ms())
+
     def silence_ms(self, node: str) -> int:
         """How long a node has not been heard."""
         detector = self._detectors.get(node)
-        return NEVER_MS if detector is None else detector.silence_ms(self._clock.monotonic_ms())
+        return NEVER_MS if detector is None else self._silence_ms(detector)
 
     def up(self) -> list[str]:
         """Nodes that live, without this one."""
@@ -107,6 +124,12 @@ class Peers:
             self._send(detector, now_ms)  # so that it learns at once that it is heard
         for listener in self._applied_listeners:
             listener(node, boot, beat.applied)
+
+    def _link_event(self, event: LinkEvent) -> None:
+        """A new boot shows itself with its stream, before its first heartbeat: it lives."""
+        detector = self._detectors.get(event.node)
+        if event.is_up and not event.outgoing and detector and detector.boot != event.boot:
+            self._tell(detector.heard(event.boot, NEVER_MS, self._clock.monotonic_ms()))
 
     def _refused(self, node: str) -> None:
         detector = self._detectors.get(node)
