@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from raft import parts
 from raft.core.membership import Change, ChangeKind
 from raft.core.messages import NORMAL, Entry, Message
 from raft.core.node import RaftNode
@@ -122,6 +123,7 @@ class Group:
         self._next_context = 1
         self._transfer: _Transfer | None = None
         self._ticks = 0
+        self._joiner = parts.Joiner()
         self._snapshot_index = log.saved.snapshot_index
 
     # -- what anyone may read -----------------------------------------------------------------
@@ -182,12 +184,16 @@ class Group:
         """Propose an entry.
 
         Args:
-            data: Not empty.
+            data: Not empty; a large one takes several entries of the log.
             done: Called once: with the machine's result, or with a `NotLeader`,
                 `ProposalDropped` or `GroupClosed` instance, then possibly before this returns.
         """
         assert data, "an entry without data would not reach the machine's apply"
-        self._submit(lambda: self.node.propose(data), done)
+        pieces = parts.cut(data)
+        if len(pieces) == 1:
+            self._submit(lambda: self.node.propose(pieces[0]), done)
+        else:
+            self._submit(lambda: self._propose_all(pieces), done)
 
     def propose(self, data: bytes) -> asyncio.Future[object]:
         """Propose an entry; the future gives the machine's result on this node.
@@ -240,6 +246,7 @@ class Group:
             self._soft = soft
         if ready.snapshot is not None:
             meta = ready.snapshot.meta
+            self._joiner.reset()
             self._machine.restore(meta.index, ready.snapshot.parts)
             self._snapshot_index = meta.index
         for entry in ready.committed:
@@ -319,6 +326,16 @@ class Group:
         self._pending[index] = (self.node.term, done)
         self._wake(self)
 
+    def _propose_all(self, pieces: list[bytes]) -> int | Refused:
+        """Append the parts of one proposal; the last one's index, or why it was torn off."""
+        index: int | Refused = 0
+        for piece in pieces:
+            index = self.node.propose(piece)
+            if isinstance(index, Refused):
+                self._wake(self)
+                break
+        return index
+
     def _change(self, kind: ChangeKind, node: str) -> asyncio.Future[object]:
         return self._future(
             lambda done: self._submit(lambda: self.node.propose_change(Change(kind, node)), done)
@@ -327,7 +344,11 @@ class Group:
     def _apply_entry(self, entry: Entry) -> None:
         result: object = None
         if entry.kind == NORMAL:
-            result = self._machine.apply(entry.index, entry.data)
+            data = self._joiner.join(entry)
+            if data is not None:
+                result = self._machine.apply(entry.index, data)
+        else:
+            self._joiner.reset()
         if self._announced_term is None and self._is_own_first(entry):
             self._announced_term = entry.term
             self._machine.role_changed(leader=True, term=entry.term)
@@ -420,7 +441,7 @@ class Group:
         log, config = self._log, self._config
         applied = self.node.applied_index
         entries = applied - self._snapshot_index
-        if entries <= 0 or log.snapshots.is_writing:
+        if entries <= 0 or log.snapshots.is_writing or self._joiner.is_open:
             return
         current = log.snapshots.current
         # A snapshot costs as much as the state is large, so the log may grow as large first:
@@ -431,13 +452,13 @@ class Group:
         )
         if not is_due:
             return
-        parts = self._machine.snapshot()
+        state = self._machine.snapshot()
         trailing_bytes = config.trailing_bytes_max * entries // max(1, log.log_bytes)
         keep = min(config.trailing_entries, trailing_bytes)
         self._snapshot_index = applied
         log.log_bytes = 0
         log.snapshots.write(
-            self.node.snapshot_meta(applied), parts, lambda: self._compact(applied, keep)
+            self.node.snapshot_meta(applied), state, lambda: self._compact(applied, keep)
         )
 
     def _compact(self, snapshot_index: int, keep: int) -> None:

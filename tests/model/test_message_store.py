@@ -49,10 +49,11 @@ class MessageStoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.journal = TurnJournal()
         self.store = MessageStore(self.journal)
-        # One picture of the contents for each turn that may be what a crash leaves.
+        # One picture for each turn that may be what a crash leaves: contents and used numbers.
         self.pictures: list[Contents] = [{}]
+        self.numbers: list[frozenset[tuple[int, int]]] = [frozenset()]
         self.next: dict[int, int] = {}
-        self.used: set[tuple[int, int]] = set()
+        self.used: frozenset[tuple[int, int]] = frozenset()
         self.count = 0
 
     def picture(self) -> Contents:
@@ -61,6 +62,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
     def end_turn(self, contents: Contents) -> None:
         self.journal.end_turn()
         self.pictures.append({uid: messages for uid, messages in contents.items() if messages})
+        self.numbers.append(self.used)
 
     @rule(uids=st.sets(UIDS, min_size=1), size=st.sampled_from([10, 5000, 1 << 20]))
     def publish(self, uids: set[int], size: int) -> None:
@@ -70,13 +72,12 @@ class MessageStoreMachine(RuleBasedStateMachine):
         contents = self.picture()
         for uid in sorted(uids):
             number = self.next.setdefault(uid, self.store.next_number(uid))
-            assert (uid, number) not in self.used
+            assert (uid, number) not in self.used, "a durable number was used again"
+            self.used |= {(uid, number)}
             self.next[uid] = number + 1
             self.store.put(uid, number, message)
             contents.setdefault(uid, {})[number] = message
         self.end_turn(contents)
-        # Numbers count as used once durable; before, nobody outside can name them.
-        self.used |= {(uid, self.next[uid] - 1) for uid in uids}
 
     @rule(uid=UIDS, data=st.data())
     def settle(self, uid: int, data: st.DataObject) -> None:
@@ -93,26 +94,25 @@ class MessageStoreMachine(RuleBasedStateMachine):
         contents = self.picture()
         contents.pop(uid, None)
         self.store.delete_queue(uid)
-        self.end_turn(contents)
         # A uid is never declared again; in the model it comes back as a new queue.
-        self.used = {(other, number) for other, number in self.used if other != uid}
+        self.used = frozenset((other, number) for other, number in self.used if other != uid)
         self.next.pop(uid, None)
+        self.end_turn(contents)
 
     @rule()
     def sync(self) -> None:
         self.journal.land(len(self.journal.turns))
-        self.pictures = self.pictures[-1:]
+        self.pictures, self.numbers = self.pictures[-1:], self.numbers[-1:]
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
         kept = data.draw(st.integers(0, len(self.journal.turns)))
         self.journal.land(kept)
-        left = self.pictures[kept]
+        left, self.used = self.pictures[kept], self.numbers[kept]
         self.journal = TurnJournal(self.journal.disk)
         self.store = MessageStore(self.journal)
-        self.pictures = [left]
+        self.pictures, self.numbers = [left], [self.used]
         self.next = {}
-        self.used = {(uid, number) for uid, messages in left.items() for number in messages}
         for uid in (1, 2, 3):
             expected = left.get(uid, {})
             assert self.store.recover(uid) == sorted(expected.items())

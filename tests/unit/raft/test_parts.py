@@ -1,0 +1,98 @@
+"""raft.parts: large proposals take several entries and come out whole, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raft import HostConfig, ProposalDropped, parts
+from raft.core.messages import Entry
+from tests.raft_cluster import Cluster
+from tests.virtual_loop import run
+
+LARGE = st.integers(0, 4 * parts.ENTRY_BYTES_MAX).map(lambda n: bytes([n % 256]) + bytes(n))
+
+
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=5), LARGE), max_size=5))
+def test_proposals_come_out_as_they_went_in(proposals: list[bytes]) -> None:
+    joiner = parts.Joiner()
+    joined = []
+    index = 0
+    for proposal in proposals:
+        for piece in parts.cut(proposal):
+            index += 1
+            assert len(piece) <= parts.ENTRY_BYTES_MAX
+            whole = joiner.join(Entry(index, 1, 0, piece))
+            if whole is not None:
+                joined.append(whole)
+    assert joined == proposals
+    assert not joiner.is_open
+
+
+@pytest.mark.parametrize("first", [0xC0, 0xC1])
+def test_data_that_begins_like_a_frame_is_framed(first: int) -> None:
+    data = bytes([first, 1, 2])
+    (piece,) = parts.cut(data)
+    assert parts.Joiner().join(Entry(1, 1, 0, piece)) == data
+    assert (piece == data) == (first == 0xC0)
+
+
+def test_the_limits_are_kept_exactly() -> None:
+    assert len(parts.cut(bytes(parts.ENTRY_BYTES_MAX))) == 1
+    assert len(parts.cut(bytes(parts.ENTRY_BYTES_MAX + 1))) == 2
+    assert len(parts.cut(b"\xc1" + bytes(parts.ENTRY_BYTES_MAX - 1))) == 2
+
+
+@given(st.integers(1, 3), st.sampled_from(["term", "gap", "other", "again"]))
+def test_a_torn_proposal_is_dropped(kept: int, how: str) -> None:
+    pieces = parts.cut(bytes(range(256)) * 16_384)
+    assert len(pieces) == 5
+    joiner = parts.Joiner()
+    for index, piece in enumerate(pieces[:kept], 1):
+        assert joiner.join(Entry(index, 1, 0, piece)) is None
+    if how == "term":
+        assert joiner.join(Entry(kept + 1, 2, 0, pieces[-1])) is None
+    elif how == "gap":
+        assert joiner.join(Entry(kept + 2, 1, 0, pieces[-1])) is None
+    elif how == "other":
+        assert joiner.join(Entry(kept + 1, 1, 0, b"x")) == b"x"
+    else:
+        index = kept + 1
+        for piece in pieces[:-1]:
+            assert joiner.join(Entry(index, 1, 0, piece)) is None
+            index += 1
+        assert joiner.join(Entry(index, 1, 0, pieces[-1])) == bytes(range(256)) * 16_384
+    assert not joiner.is_open
+
+
+def test_a_large_proposal_is_applied_once_by_everyone() -> None:
+    async def main() -> None:
+        cluster = Cluster(config=HostConfig(snapshot_entries=2, trailing_entries=0))
+        cluster.open(7)
+        leader = await cluster.elected(7)
+        large = bytes(range(256)) * 40_000
+        assert await leader.propose(large) == 1
+        assert await leader.propose(b"small") == 2
+        await cluster.agreed(7, 2)
+        assert cluster.contents(7)[0] == [large, b"small"]
+        cluster.close()
+
+    run(main())
+
+
+def test_a_proposal_beyond_all_limits_is_dropped_and_does_no_harm() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        cluster.open(7)
+        leader = await cluster.elected(7)
+        with pytest.raises(ProposalDropped):
+            await leader.propose(bytes(80 * 1024 * 1024))
+        await asyncio.sleep(5)
+        assert await leader.propose(b"small") == 1
+        await cluster.agreed(7, 1)
+        cluster.close()
+
+    run(main())
