@@ -1,0 +1,143 @@
+"""The options of `warrenmq perf`: rabbitmq-perf-test's letters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from broker.cli.perf.connection import PerfError
+from broker.cli.perf.load import Plan, run
+
+
+@click.command("perf", context_settings={"help_option_names": ["-?", "--help"]})
+@click.option("-h", "--uri", default="amqp://127.0.0.1:5672", show_default=True)
+@click.option("-H", "--uris", help="Several, comma separated, in turn.")
+@click.option("-x", "--producers", default=1, show_default=True, type=click.IntRange(0))
+@click.option("-y", "--consumers", default=1, show_default=True, type=click.IntRange(0))
+@click.option("-u", "--queue", default="perf-test", show_default=True)
+@click.option("-qp", "--queue-pattern", help="Many queues, as perf-%d; with -qpf and -qpt.")
+@click.option("-qpf", "--queue-pattern-from", default=1)
+@click.option("-qpt", "--queue-pattern-to", default=1)
+@click.option("-qa", "--queue-args", help="key=value,... for queue.declare.")
+@click.option("-qq", "--quorum-queue", is_flag=True, help="Durable quorum queues.")
+@click.option("-ad", "--auto-delete", type=bool, help="[default: true, false with -qq]")
+@click.option("-p", "--predeclared", is_flag=True, help="Don't create exchanges and queues.")
+@click.option("-e", "--exchange", default="")
+@click.option("-t", "--type", "exchange_type", default="direct", show_default=True)
+@click.option("-k", "--routing-key")
+@click.option("-s", "--size", default=12, show_default=True, help="Body size in bytes.")
+@click.option("-f", "--flag", multiple=True, type=click.Choice(["persistent", "mandatory"]))
+@click.option("-c", "--confirm", default=0, help="Publishes awaiting a confirm at most; 0: none.")
+@click.option("-q", "--qos", default=0, help="Consumer prefetch; 0 is unlimited.")
+@click.option("-a", "--autoack", is_flag=True)
+@click.option("-A", "--multi-ack-every", default=1, show_default=True)
+@click.option("-r", "--rate", default=0.0, help="Messages/s of each producer; 0 is unlimited.")
+@click.option("-z", "--time", "seconds", default=0.0, help="Seconds to run; 0 is for ever.")
+@click.option("-C", "--pmessages", default=0, help="Messages of each producer.")
+@click.option("-D", "--cmessages", default=0, help="Messages of each consumer.")
+@click.option("-i", "--interval", default=1.0, show_default=True)
+@click.option("--id", "run_id")
+@click.option("--json", "json_path", help="Write the summary there; - is standard output, alone.")
+def command(**options: Any) -> None:
+    """Publish and consume as fast as it goes, or at a rate, and tell how fast that was."""
+    plan = plan_of(options)
+    json_path: str | None = options["json_path"]
+
+    def say(line: str) -> None:
+        click.echo(line, err=json_path == "-")
+
+    try:
+        summary = _loop_runner()(run(plan, say))
+    except* PerfError as errors:
+        click.echo(f"warrenmq perf: {errors.exceptions[0]}", err=True)
+        sys.exit(1)
+    except* KeyboardInterrupt:
+        sys.exit(130)
+    if json_path is None:
+        from broker.cli.perf.report import summary_lines
+
+        click.echo("\n".join(summary_lines(plan.run_id, summary)))
+    elif json_path == "-":
+        click.echo(json.dumps(summary))
+    else:
+        Path(json_path).write_text(json.dumps(summary) + "\n")
+
+
+def plan_of(options: dict[str, Any]) -> Plan:
+    """The plan that options ask for.
+
+    Args:
+        options: The command's parameters by name.
+
+    Raises:
+        click.BadParameter: -qa is not key=value,...
+    """
+    arguments = _arguments(options["queue_args"])
+    is_quorum = options["quorum_queue"]
+    if is_quorum:
+        arguments["x-queue-type"] = "quorum"
+    queues: tuple[str, ...] = (options["queue"],)
+    pattern = options["queue_pattern"]
+    if pattern:
+        numbers = range(options["queue_pattern_from"], options["queue_pattern_to"] + 1)
+        queues = tuple(pattern.replace("%d", str(n)) for n in numbers)
+    persistent = "persistent" in options["flag"] or is_quorum
+    auto_delete = options["auto_delete"]
+    return Plan(
+        uris=tuple((options["uris"] or options["uri"]).split(",")),
+        producers=options["producers"],
+        consumers=options["consumers"],
+        queues=queues,
+        predeclared=options["predeclared"],
+        durable=persistent,
+        auto_delete=not is_quorum if auto_delete is None else auto_delete,
+        queue_arguments=arguments,
+        exchange=options["exchange"],
+        exchange_type=options["exchange_type"],
+        routing_key=options["routing_key"],
+        size_bytes=options["size"],
+        persistent=persistent,
+        mandatory="mandatory" in options["flag"],
+        confirm=options["confirm"],
+        prefetch=options["qos"],
+        autoack=options["autoack"],
+        multi_ack_every=options["multi_ack_every"],
+        rate_per_s=options["rate"],
+        seconds=options["seconds"],
+        messages_per_producer=options["pmessages"],
+        messages_per_consumer=options["cmessages"],
+        interval_s=options["interval"],
+        run_id=options["run_id"] or time.strftime("test-%H%M%S"),
+    )
+
+
+def _arguments(text: str | None) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for part in (text or "").split(","):
+        if not part:
+            continue
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise click.BadParameter(f"-qa: expected key=value, found {part!r}")
+        found[key.strip()] = int(value) if value.lstrip("-").isdigit() else _flag(value)
+    return found
+
+
+def _flag(value: str) -> object:
+    return {"true": True, "false": False}.get(value, value)
+
+
+def _loop_runner() -> Callable[[Coroutine[Any, Any, dict[str, object]]], dict[str, object]]:
+    try:
+        import uvloop
+    except ImportError:  # no wheel for this system
+        return asyncio.run
+    runner: Callable[[Coroutine[Any, Any, dict[str, object]]], dict[str, object]] = uvloop.run
+    return runner

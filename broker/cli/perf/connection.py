@@ -1,0 +1,240 @@
+"""One connection with one channel of the load generator: handshake, then raw counting.
+
+After the handshake nothing here awaits per message: `data_received` walks the chunk once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+from broker.cli.perf import wire
+
+_FRAME = struct.Struct(">BHI")
+_IDS = struct.Struct(">HH")
+_DELIVER = (60, 60)
+_ACK = (60, 80)
+_NACK = (60, 120)
+_SAMPLE_ALL_BYTES = 8_192
+_SAMPLE_EVERY = 16
+_ANSWER_TIMEOUT_S = 15.0
+
+
+class PerfError(Exception):
+    """The broker closed, refused or did not answer; the text says which."""
+
+
+class Address:
+    """An AMQP URI taken apart: amqp://user:password@host:port/vhost."""
+
+    def __init__(self, uri: str) -> None:
+        parts = urlsplit(uri)
+        if parts.scheme != "amqp":
+            raise PerfError(f"expected amqp://HOST:PORT, found {uri!r}")
+        self.host = parts.hostname or "127.0.0.1"
+        self.port = parts.port or 5672
+        self.user = unquote(parts.username or "guest")
+        self.password = unquote(parts.password or "guest")
+        self.vhost = unquote(parts.path[1:]) if len(parts.path) > 1 else "/"
+
+
+class PerfConnection(asyncio.Protocol):
+    """One socket.
+
+    Attributes:
+        received: Messages delivered so far.
+        confirmed: Publishes acked so far.
+        nacked: Publishes nacked so far.
+        returned: Mandatory publishes that came back.
+        latencies_ns: Sampled delivery latencies since the owner last took them.
+        confirm_latencies_ns: The same for confirms, one a basic.ack.
+        failure: Why the connection ended, None while it is well.
+    """
+
+    def __init__(self, ack_every: int = 0, on_progress: Callable[[], None] | None = None) -> None:
+        self.received = 0
+        self.published = 0
+        self.confirmed = 0
+        self.nacked = 0
+        self.returned = 0
+        self.latencies_ns: list[int] = []
+        self.confirm_latencies_ns: list[int] = []
+        self.failure: str | None = None
+        self.frame_max = 131_072
+        self.is_closing = False
+        self._ack_every = ack_every
+        self._acked_tag = 0
+        self._tag = 0
+        self._on_progress = on_progress
+        self._left = b""
+        self._body_left = 0
+        self._is_first_body = False
+        self._answers: asyncio.Queue[tuple[tuple[int, int], bytes]] = asyncio.Queue()
+        self._unconfirmed: deque[tuple[int, int]] = deque()
+        self.can_write = asyncio.Event()
+        self.can_write.set()
+        self.moved = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    async def open(self, address: Address, name: str) -> None:
+        """Connect, log in, open channel 1.
+
+        Raises:
+            PerfError: The broker can't be reached or refuses.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self, address.host, address.port)
+        except OSError as error:
+            raise PerfError(f"{address.host}:{address.port}: {error}") from error
+        await self.call(wire.PROTOCOL_HEADER, wire.CONNECTION_START)
+        start_ok = wire.start_ok(address.user, address.password, name)
+        tune = await self.call(start_ok, wire.CONNECTION_TUNE)
+        channel_max, frame_max = struct.unpack_from(">HI", tune)
+        self.frame_max = min(frame_max or self.frame_max, self.frame_max)
+        self.write(wire.tune_ok(channel_max, self.frame_max))
+        await self.call(wire.connection_open(address.vhost), wire.CONNECTION_OPEN_OK)
+        await self.call(wire.method(1, 20, 10, b"\0"), wire.CHANNEL_OPEN_OK)
+
+    async def call(self, request: bytes, answer: tuple[int, int]) -> bytes:
+        """Send a method and wait for its answer's arguments.
+
+        Raises:
+            PerfError: The broker closed or did not answer in 15 s.
+        """
+        self.write(request)
+        try:
+            while True:
+                ids, arguments = await asyncio.wait_for(self._answers.get(), _ANSWER_TIMEOUT_S)
+                if self.failure:
+                    raise PerfError(self.failure)
+                if ids == answer:
+                    return arguments
+        except TimeoutError:
+            raise PerfError(f"no answer {answer} within {_ANSWER_TIMEOUT_S:.0f} s") from None
+
+    def write(self, data: bytes) -> None:
+        """Send bytes now."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def published_batch(self, count: int, now_ns: int) -> None:
+        """Note a batch just written, to tell how long its confirms took."""
+        self.published += count
+        self._unconfirmed.append((self.published, now_ns))
+
+    async def close(self) -> None:
+        """Close politely, within a second."""
+        if self.failure or self._transport is None:
+            return
+        self.is_closing = True
+        if self._tag > self._acked_tag and self._ack_every:
+            self.write(wire.ack(self._tag))
+        self.write(wire.method(0, 10, 50, struct.pack(">H", 200) + wire.short("bye") + b"\0" * 4))
+        try:
+            async with asyncio.timeout(1.0):
+                while (await self._answers.get())[0] != wire.CONNECTION_CLOSE_OK:
+                    pass
+        except TimeoutError:
+            pass
+        self._transport.close()
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wake whoever waits."""
+        if not self.is_closing and self.failure is None:
+            self.failure = f"connection lost: {exc or 'closed by the broker'}"
+        self._answers.put_nowait(((0, 0), b""))
+        self.can_write.set()
+        self._progress()
+
+    def pause_writing(self) -> None:
+        """The socket is full."""
+        self.can_write.clear()
+
+    def resume_writing(self) -> None:
+        """The socket has room."""
+        self.can_write.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Walk the frames of a chunk."""
+        now_ns = time.perf_counter_ns()
+        buffer = self._left + data if self._left else data
+        sampling = 1 if len(buffer) < _SAMPLE_ALL_BYTES else _SAMPLE_EVERY
+        at, end = 0, len(buffer)
+        while end - at >= wire.FRAME_OVERHEAD:
+            kind, _, size = _FRAME.unpack_from(buffer, at)
+            after = at + size + wire.FRAME_OVERHEAD
+            if after > end:
+                break
+            if kind == wire.BODY:
+                self._body(buffer, at + 7, size, now_ns, sampling)
+            elif kind == wire.HEADER:
+                (self._body_left,) = wire.STAMP.unpack_from(buffer, at + 11)
+                self._is_first_body = True
+                if not self._body_left:
+                    self.received += 1
+            elif kind == wire.METHOD:
+                self._method(buffer, at + 7, after - 1, now_ns)
+            at = after
+        self._left = buffer[at:] if at < end else b""
+        if (
+            self._ack_every
+            and self._tag - self._acked_tag >= self._ack_every
+            and not self._body_left
+        ):
+            self._acked_tag = self._tag
+            self.write(wire.ack(self._tag))
+        self._progress()
+
+    def _body(self, buffer: bytes, at: int, size: int, now_ns: int, sampling: int) -> None:
+        if self._is_first_body:
+            self._is_first_body = False
+            if size >= wire.STAMP_BYTES and self.received % sampling == 0:
+                self.latencies_ns.append(now_ns - wire.STAMP.unpack_from(buffer, at)[0])
+        self._body_left -= size
+        if not self._body_left:
+            self.received += 1
+
+    def _method(self, buffer: bytes, at: int, end: int, now_ns: int) -> None:
+        ids = _IDS.unpack_from(buffer, at)
+        if ids == _DELIVER:
+            (self._tag,) = wire.STAMP.unpack_from(buffer, at + 5 + buffer[at + 4])
+        elif ids in (_ACK, _NACK):
+            self._verdict(buffer, at, now_ns, is_ack=ids == _ACK)
+        elif ids == wire.BASIC_RETURN:
+            self.returned += 1
+            self.received -= 1  # its content comes like a delivery's
+        elif ids in (wire.CONNECTION_CLOSE, wire.CHANNEL_CLOSE):
+            (code,) = struct.unpack_from(">H", buffer, at + 4)
+            text = buffer[at + 7 : at + 7 + buffer[at + 6]].decode(errors="replace")
+            self.failure = f"closed by the broker: {code} {text}"
+            self._answers.put_nowait((ids, b""))
+        else:
+            self._answers.put_nowait((ids, buffer[at + 4 : end]))
+
+    def _verdict(self, buffer: bytes, at: int, now_ns: int, *, is_ack: bool) -> None:
+        (tag,) = wire.STAMP.unpack_from(buffer, at + 4)
+        count = tag - self.confirmed - self.nacked if buffer[at + 12] & 1 else 1
+        if is_ack:
+            self.confirmed += count
+        else:
+            self.nacked += count
+        answered = self.confirmed + self.nacked
+        while self._unconfirmed and self._unconfirmed[0][0] <= answered:
+            self.confirm_latencies_ns.append(now_ns - self._unconfirmed.popleft()[1])
+
+    def _progress(self) -> None:
+        self.moved.set()
+        if self._on_progress is not None:
+            self._on_progress()

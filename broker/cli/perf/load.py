@@ -1,0 +1,284 @@
+"""Runs a load: opens connections, publishes at the asked rate or as fast as it goes, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from broker.cli.perf import report, wire
+from broker.cli.perf.connection import Address, PerfConnection, PerfError
+
+_BATCH_MESSAGES = 256
+_BATCH_BYTES = 256 * 1024
+_TICK_S = 0.001
+_DRAIN_S = 10.0
+_DRAIN_POLL_S = 0.02
+
+
+class Plan(NamedTuple):
+    """What to do; one field for each option of `warrenmq perf`."""
+
+    uris: tuple[str, ...] = ("amqp://127.0.0.1:5672",)
+    producers: int = 1
+    consumers: int = 1
+    queues: tuple[str, ...] = ("perf-test",)
+    predeclared: bool = False
+    durable: bool = False
+    auto_delete: bool = True
+    queue_arguments: Mapping[str, object] = {}
+    exchange: str = ""
+    exchange_type: str = "direct"
+    routing_key: str | None = None
+    size_bytes: int = 12
+    persistent: bool = False
+    mandatory: bool = False
+    confirm: int = 0
+    prefetch: int = 0
+    autoack: bool = False
+    multi_ack_every: int = 1
+    rate_per_s: float = 0.0
+    seconds: float = 0.0
+    messages_per_producer: int = 0
+    messages_per_consumer: int = 0
+    interval_s: float = 1.0
+    run_id: str = "test"
+
+
+async def run(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
+    """Run a plan.
+
+    Args:
+        plan: What to do.
+        say: Takes perf-test's line each interval.
+
+    Returns:
+        The summary: counts, rates per second and latencies in microseconds.
+
+    Raises:
+        PerfError: A connection failed.
+    """
+    load = _Load(plan, say)
+    try:
+        return await load.run()
+    finally:
+        await load.close()
+
+
+class _Load:
+    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.say = say
+        self.producers: list[PerfConnection] = []
+        self.consumers: list[PerfConnection] = []
+        self.over = asyncio.Event()
+        self.latencies_ns: list[int] = []
+        self.confirm_latencies_ns: list[int] = []
+
+    async def run(self) -> dict[str, object]:
+        plan = self.plan
+        await self._declare()
+        for i in range(plan.consumers):
+            self.consumers.append(await self._consumer(i))
+        for i in range(plan.producers):
+            self.producers.append(await self._connection(i, "producer"))
+            if plan.confirm:
+                await self.producers[-1].call(wire.confirm_select(), wire.CONFIRM_SELECT_OK)
+        started = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            reporter = tasks.create_task(self._report(started))
+            senders = [tasks.create_task(self._produce(i, c)) for i, c in enumerate(self.producers)]
+            await self._wait(senders)
+            self.over.set()
+            elapsed_s = time.perf_counter() - started
+            reporter.cancel()
+        self._check()
+        return self._summary(elapsed_s)
+
+    async def close(self) -> None:
+        for connection in self.producers + self.consumers:
+            await connection.close()
+
+    async def _wait(self, senders: list[asyncio.Task[None]]) -> None:
+        plan = self.plan
+        deadline = time.perf_counter() + plan.seconds if plan.seconds else None
+        drained_by: float | None = None
+        while deadline is None or time.perf_counter() < deadline:
+            self._check()
+            if self._consumers_done():
+                return
+            if senders and all(task.done() for task in senders):
+                drained_by = drained_by or time.perf_counter() + _DRAIN_S
+                if self._is_drained() or time.perf_counter() > drained_by:
+                    return
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    def _consumers_done(self) -> bool:
+        wanted = self.plan.messages_per_consumer
+        return bool(wanted and self.consumers) and all(c.received >= wanted for c in self.consumers)
+
+    def _is_drained(self) -> bool:
+        sent = sum(c.published for c in self.producers)
+        answered = sum(c.confirmed + c.nacked for c in self.producers)
+        if self.plan.confirm and answered < sent:
+            return False
+        if self.plan.messages_per_consumer:
+            return False
+        return not self.consumers or sum(c.received for c in self.consumers) >= sent
+
+    def _check(self) -> None:
+        for connection in self.producers + self.consumers:
+            if connection.failure:
+                self.over.set()
+                raise PerfError(connection.failure)
+
+    async def _connection(self, number: int, role: str, ack_every: int = 0) -> PerfConnection:
+        connection = PerfConnection(ack_every)
+        uris = self.plan.uris
+        name = f"perf-test-{role}-{number}"
+        await connection.open(Address(uris[number % len(uris)]), name)
+        return connection
+
+    async def _declare(self) -> None:
+        plan = self.plan
+        setup = await self._connection(0, "configuration")
+        try:
+            if plan.exchange and not plan.predeclared:
+                declare = wire.exchange_declare(
+                    plan.exchange, plan.exchange_type, durable=plan.durable
+                )
+                await setup.call(declare, wire.EXCHANGE_DECLARE_OK)
+            for queue in plan.queues:
+                declare = wire.queue_declare(
+                    queue,
+                    durable=plan.durable,
+                    auto_delete=plan.auto_delete,
+                    passive=plan.predeclared,
+                    arguments=plan.queue_arguments,
+                )
+                await setup.call(declare, wire.QUEUE_DECLARE_OK)
+                if plan.exchange and not plan.predeclared:
+                    bind = wire.queue_bind(queue, plan.exchange, plan.routing_key or queue)
+                    await setup.call(bind, wire.QUEUE_BIND_OK)
+        finally:
+            await setup.close()
+
+    async def _consumer(self, number: int) -> PerfConnection:
+        plan = self.plan
+        ack_every = 0 if plan.autoack else plan.multi_ack_every
+        if plan.prefetch and ack_every:
+            ack_every = max(1, min(ack_every, plan.prefetch))
+        connection = await self._connection(number, "consumer", ack_every)
+        if plan.prefetch:
+            await connection.call(wire.qos(plan.prefetch), wire.BASIC_QOS_OK)
+        queue = plan.queues[number % len(plan.queues)]
+        consume = wire.consume(queue, no_ack=plan.autoack, arguments={})
+        await connection.call(consume, wire.BASIC_CONSUME_OK)
+        return connection
+
+    async def _produce(self, number: int, connection: PerfConnection) -> None:
+        plan = self.plan
+        queue = plan.queues[number % len(plan.queues)]
+        template = wire.Template(
+            plan.exchange,
+            plan.routing_key or queue,
+            plan.size_bytes,
+            connection.frame_max,
+            persistent=plan.persistent,
+            mandatory=plan.mandatory,
+        )
+        batch_max = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // max(1, plan.size_bytes)))
+        limit = plan.messages_per_producer
+        started = time.perf_counter()
+        while not self.over.is_set() and not connection.failure:
+            if limit and connection.published >= limit:
+                return
+            await connection.can_write.wait()
+            count = self._allowed(connection, batch_max, started)
+            if limit:
+                count = min(count, limit - connection.published)
+            if count <= 0:
+                await self._pause(connection, started)
+                continue
+            now_ns = time.perf_counter_ns()
+            connection.published_batch(count, now_ns)
+            connection.write(template.message(now_ns) * count)
+            await asyncio.sleep(0)
+
+    def _allowed(self, connection: PerfConnection, batch_max: int, started: float) -> int:
+        count = batch_max
+        if self.plan.confirm:
+            unanswered = connection.published - connection.confirmed - connection.nacked
+            count = min(count, self.plan.confirm - unanswered)
+        if self.plan.rate_per_s:
+            due = int((time.perf_counter() - started) * self.plan.rate_per_s) + 1
+            count = min(count, due - connection.published)
+        return count
+
+    async def _pause(self, connection: PerfConnection, started: float) -> None:
+        """Until the next message is due, or a confirm makes room."""
+        if self.plan.rate_per_s:
+            due_at = started + connection.published / self.plan.rate_per_s
+            await asyncio.sleep(min(0.1, max(_TICK_S, due_at - time.perf_counter())))
+            return
+        connection.moved.clear()
+        try:
+            async with asyncio.timeout(0.1):
+                await connection.moved.wait()
+        except TimeoutError:
+            return
+
+    async def _report(self, started: float) -> None:
+        sent_before = received_before = 0
+        then = started
+        while True:
+            await asyncio.sleep(self.plan.interval_s)
+            now = time.perf_counter()
+            sent = sum(c.published for c in self.producers)
+            received = sum(c.received for c in self.consumers)
+            latencies, confirms = self._take_latencies()
+            line = report.interval_line(
+                self.plan.run_id,
+                now - started,
+                (sent - sent_before) / (now - then),
+                (received - received_before) / (now - then),
+                latencies,
+                confirms,
+            )
+            self.say(line)
+            sent_before, received_before, then = sent, received, now
+
+    def _take_latencies(self) -> tuple[list[int], list[int]]:
+        latencies: list[int] = []
+        confirms: list[int] = []
+        for connection in self.consumers:
+            latencies += connection.latencies_ns
+            connection.latencies_ns = []
+        for connection in self.producers:
+            if self.plan.confirm:
+                confirms += connection.confirm_latencies_ns
+            connection.confirm_latencies_ns = []
+        self.latencies_ns += latencies
+        self.confirm_latencies_ns += confirms
+        return latencies, confirms
+
+    def _summary(self, elapsed_s: float) -> dict[str, object]:
+        self._take_latencies()
+        sent = sum(c.published for c in self.producers)
+        received = sum(c.received for c in self.consumers)
+        confirmed = sum(c.confirmed for c in self.producers)
+        return {
+            "id": self.plan.run_id,
+            "seconds": round(elapsed_s, 3),
+            "sent": sent,
+            "received": received,
+            "confirmed": confirmed,
+            "nacked": sum(c.nacked for c in self.producers),
+            "returned": sum(c.returned for c in self.producers),
+            "sent_per_s": round(sent / elapsed_s),
+            "received_per_s": round(received / elapsed_s),
+            "confirmed_per_s": round(confirmed / elapsed_s),
+            "consumer_latency_us": report.named(self.latencies_ns),
+            "confirm_latency_us": report.named(self.confirm_latencies_ns),
+        }
