@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
@@ -116,21 +116,29 @@ class QueueLife(RuleBasedStateMachine):
         self.machine.end_boot("a", "1")
         self._pump()
 
-    @rule(holder=HOLDERS, tag=TAGS, active=st.booleans())
-    def set_active(self, holder, tag, active):
-        self.machine.set_active(holder, tag, active=active)
-        if (holder, tag) in self.model.consumers:
-            self.model.consumers[holder, tag]["active"] = active
-            self.model.refresh((holder, tag))
+    @precondition(lambda self: self.model.consumers)
+    @rule(data=st.data(), active=st.booleans())
+    def set_active(self, data, active):
+        key = data.draw(st.sampled_from(sorted(self.model.consumers)))
+        self.machine.set_active(*key, active=active)
+        self.model.consumers[key]["active"] = active
+        self.model.refresh(key)
         self._pump()
 
-    @rule(holder=HOLDERS, tag=TAGS, prefetch=st.integers(0, 3))
-    def set_prefetch(self, holder, tag, prefetch):
-        self.machine.set_prefetch(holder, tag, prefetch)
-        if (holder, tag) in self.model.consumers:
-            self.model.consumers[holder, tag]["prefetch"] = prefetch
-            self.model.refresh((holder, tag))
+    @precondition(lambda self: self.model.consumers)
+    @rule(data=st.data(), prefetch=st.integers(0, 3))
+    def set_prefetch(self, data, prefetch):
+        key = data.draw(st.sampled_from(sorted(self.model.consumers)))
+        self.machine.set_prefetch(*key, prefetch)
+        self.model.consumers[key]["prefetch"] = prefetch
+        self.model.refresh(key)
         self._pump()
+
+    @rule()
+    def unknown_consumers_are_ignored(self):
+        self.machine.set_active("a/1/1/1", "none", active=False)
+        self.machine.set_prefetch("a/1/1/1", "none", 1)
+        self.machine.cancel("a/1/1/1", "none")
 
     @rule(holder=HOLDERS, no_ack=st.booleans())
     def get(self, holder, no_ack):
@@ -170,5 +178,5 @@ class QueueLife(RuleBasedStateMachine):
             assert all(c.in_ring == (c.credit > 0) for c in self.machine._roster)
 
 
-QueueLife.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+QueueLife.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestQueueLife = QueueLife.TestCase

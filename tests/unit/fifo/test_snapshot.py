@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.fifo.config import QueueConfig
+from broker.fifo.machine import QueueMachine
+from broker.fifo.snapshot import PART_BYTES, SnapshotError
+from tests.model.fifo_model import message
+
+CONFIG = QueueConfig(name="q")
+
+
+def _restored(parts: list[bytes]) -> QueueMachine:
+    machine = QueueMachine(CONFIG)
+    machine.restore(parts)
+    return machine
+
+
+def test_an_empty_queue_is_one_small_part():
+    parts = QueueMachine(CONFIG).snapshot()
+    assert len(parts) == 1
+    assert _restored(parts).stat() == QueueMachine(CONFIG).stat()
+
+
+def test_no_part_is_larger_than_a_megabyte_whatever_the_messages():
+    machine = QueueMachine(CONFIG)
+    machine.enqueue([message(3 * PART_BYTES), message(5), message(PART_BYTES)])
+    parts = machine.snapshot()
+    assert max(len(part) for part in parts) == PART_BYTES
+    other = _restored(parts)
+    assert other.snapshot() == parts
+    assert other.stat() == machine.stat()
+
+
+def test_consumers_come_back_with_their_turn_and_arguments():
+    machine = QueueMachine(CONFIG)
+    machine.checkout("h", "a", prefetch=3, arguments={"x-priority": 1, "note": ["x", None]})
+    machine.checkout("h", "b", no_ack=True)
+    machine.enqueue([message()])
+    machine.pump()
+    machine.set_active("h", "b", active=False)
+    other = _restored(machine.snapshot())
+    assert other.snapshot() == machine.snapshot()
+    other.enqueue([message()] * 3)
+    other.pump()
+    assert list(other.take_effects().deliveries) == [("h", "a")]
+
+
+@pytest.mark.parametrize("damage", ["none", "short", "long", "text", "version"])
+def test_a_damaged_snapshot_is_refused(damage):
+    machine = QueueMachine(CONFIG)
+    machine.enqueue([message()] * 5)
+    (part,) = machine.snapshot()
+    parts = {
+        "none": [],
+        "short": [part[:-3]],
+        "long": [part + b"\0"],
+        "text": [part[:4] + b"\xc1" + part[5:]],
+        "version": [part[:5] + b"\x63" + part[6:]],
+    }[damage]
+    with pytest.raises(SnapshotError):
+        _restored(parts)
