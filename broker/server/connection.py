@@ -81,6 +81,8 @@ class AmqpConnection(asyncio.Protocol):
         self._user: User | None = None
         self._is_reading = True
         self._awaited = 0
+        self._stalled: list[Command] = []
+        self._is_mute = False
         self._is_released = False
 
     # asyncio.Protocol
@@ -111,6 +113,10 @@ class AmqpConnection(asyncio.Protocol):
         session = self.session
         carrier = self._carrier
         if session is None or carrier is None or session.is_closed:
+            return
+        if self._stalled or not self._context.lease.is_valid():
+            self._stalled += commands
+            self._pause_reading()
             return
         effects = session.handle(commands, now_ms)
         if effects:
@@ -151,7 +157,7 @@ class AmqpConnection(asyncio.Protocol):
         out = self._machine.out
         if session is not None:
             session.flush()
-            if session.out:
+            if session.out and self._may_speak():
                 # The machine's own frames come last: a close follows what it closes.
                 out[:0] = session.out
                 session.out.clear()
@@ -164,6 +170,15 @@ class AmqpConnection(asyncio.Protocol):
                 self._transport.write(data)
         if not self._is_reading:
             self._maybe_resume_reading()
+
+    def resume(self) -> None:
+        """The lease is there: run and write what waited for it (P4)."""
+        if self._stalled:
+            stalled, self._stalled = self._stalled, []
+            self._handle(stalled, self._context.clock.monotonic_ms())
+        if self._is_mute:
+            self._is_mute = False
+            self._context.outbox.mark(self)
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and deadlines; called about once a second."""
@@ -191,6 +206,13 @@ class AmqpConnection(asyncio.Protocol):
             self._context.outbox.mark(self)
 
     # Parts
+
+    def _may_speak(self) -> bool:
+        """Without the lease nothing is confirmed or delivered; a closed session may finish."""
+        if self._context.lease.is_valid() or self._is_released:
+            return True
+        self._is_mute = True
+        return False
 
     def _carry(self, effects: list[Effect]) -> None:
         if effects and self._carrier is not None:
@@ -317,7 +339,9 @@ class AmqpConnection(asyncio.Protocol):
 
     def _maybe_resume_reading(self) -> None:
         session = self.session
-        if self._is_reading or self._awaited or (session is not None and session.is_congested):
+        if self._is_reading or self._awaited or self._stalled:
+            return
+        if session is not None and session.is_congested:
             return
         self._is_reading = True
         self._machine.set_reading(is_reading=True)

@@ -92,6 +92,11 @@ class AmqpListener:
                 for connection in list(self.connections.values()):
                     connection.abort()
 
+    def resume(self) -> None:
+        """The lease is there: let connections go on that waited for it."""
+        for connection in self.connections.values():
+            connection.resume()
+
     async def run(self) -> None:
         """Tick every connection once a second, until cancelled."""
         while True:

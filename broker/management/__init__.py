@@ -1,0 +1,1 @@
+"""The management API and page: RabbitMQ's endpoints, one file per resource."""

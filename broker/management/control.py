@@ -1,0 +1,90 @@
+"""What the management API may ask of its node. Implemented by `broker.node`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.cluster.membership import Cluster
+from broker.config import Settings
+from broker.ports import Clock
+from broker.server.node_service import NodeService
+from broker.server.serving import Serving
+
+
+class NodeControl(Protocol):
+    """The node behind the API."""
+
+    settings: Settings
+    clock: Clock
+
+    @property
+    def name(self) -> str:
+        """Node name, "rabbit@node1"."""
+        ...
+
+    @property
+    def started_ms(self) -> int:
+        """When the process started, milliseconds since the epoch."""
+        ...
+
+    @property
+    def serving(self) -> Serving | None:
+        """What serves clients; None while the app is stopped."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The node among others; None after a reset, until it joins or starts."""
+        ...
+
+    @property
+    def service(self) -> NodeService | None:
+        """The door to other nodes; there whenever `cluster` is."""
+        ...
+
+    def why_not_ready(self) -> str:
+        """Say why clients are not served; "" while they are."""
+        ...
+
+    async def stop_app(self) -> None:
+        """Stop serving; the node stays a member."""
+        ...
+
+    async def start_app(self) -> None:
+        """Serve (again). Founds or joins a cluster if the node has none.
+
+        Raises:
+            NodeError: It can't; the text says why.
+        """
+        ...
+
+    async def reset(self) -> None:
+        """Leave the cluster and forget everything.
+
+        Raises:
+            NodeError: While the app runs.
+        """
+        ...
+
+    async def join_cluster(self, node: str) -> None:
+        """Become a member of another node's cluster; what was here is given up.
+
+        Args:
+            node: A member, "rabbit@node1".
+
+        Raises:
+            NodeError: While the app runs, or when that node can't be joined.
+        """
+        ...
+
+    async def forget(self, node: str) -> object:
+        """Remove a stopped node from the cluster.
+
+        Returns:
+            True, False if it was no member, or a `Refusal`.
+        """
+        ...
+
+
+class NodeError(Exception):
+    """An operation on the node that is not possible now; the text says what to do."""

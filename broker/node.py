@@ -1,0 +1,482 @@
+"""The composition root: builds a node from its parts, starts and stops them in order.
+
+Start: data folder and store, journal, links and group 0, this boot committed, queues recovered,
+AMQP ports opened, then `Server startup complete`. Stop is the reverse: clients are told, leaders
+handed over, everything synced. Two halves can be stopped apart:
+
+    process   the management API; lives as long as the process
+    member    store, links, Raft groups, group 0: the node in its cluster       (`reset` ends it)
+    serving   queues, connections                                               (`stop_app` ends it)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from broker.cluster.membership import Cluster, ClusterSettings
+from broker.config import Settings
+from broker.management.app import ManagementServer
+from broker.management.control import NodeError
+from broker.metadata.access import hash_password
+from broker.metadata.commands import Bootstrap
+from broker.metadata.results import Changes
+from broker.ports import Clock
+from broker.server.node_service import NodeService
+from broker.server.serving import Serving
+from broker.storage.group_commit import GroupCommit
+from broker.storage.message_store import MessageStore
+from broker.storage.salvage import open_or_salvage
+from broker.storage.store import StoreLocked
+
+_log = logging.getLogger(__name__)
+
+EXIT_SYNC_FAILED: Final = 74
+"""sysexits.h EX_IOERR: a failed sync stops the node (reliability.md 1.4 D2)."""
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""The commit thread must get the interpreter quickly; Python's 5 ms starves it (design, Speed)."""
+
+READY_LOG_S: Final = 10.0
+_SALT_BYTES: Final = 4
+
+
+class SystemClock:
+    """`broker.ports.Clock` of the real world."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never jump."""
+        return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class _Member:
+    """The half of a node that belongs to a cluster."""
+
+    cluster: Cluster
+    journal: GroupCommit
+    store: MessageStore
+    service: NodeService
+    tasks: asyncio.TaskGroup
+    runner: asyncio.Task[None]
+    ended: asyncio.Event
+
+
+class Node:
+    """One node of a cluster. A `broker.management.control.NodeControl`.
+
+    Args:
+        settings: All of its settings.
+
+    Attributes:
+        settings: As given.
+        clock: The system's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+        self.started_ms = self.clock.now_ms()
+        self._member: _Member | None = None
+        self._serving: Serving | None = None
+        self._management: ManagementServer | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._exit_code = 0
+
+    # What the API may know (`NodeControl`)
+
+    @property
+    def name(self) -> str:
+        """Node name."""
+        return self.settings.node_name
+
+    @property
+    def serving(self) -> Serving | None:
+        """What serves clients."""
+        return self._serving
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The node among others."""
+        return None if self._member is None else self._member.cluster
+
+    @property
+    def service(self) -> NodeService | None:
+        """The door to other nodes."""
+        return None if self._member is None else self._member.service
+
+    def why_not_ready(self) -> str:
+        """Say why clients are not served; "" while they are."""
+        if self._member is None:
+            return "the node has no cluster; start_app founds one, join_cluster joins one"
+        if self._serving is None:
+            return "the broker is stopped (start_app starts it) or still starting"
+        if not self._serving.listener.is_open:
+            return "clients are not accepted: too few members of the cluster can be reached"
+        return ""
+
+    # The process
+
+    async def run(self) -> int:
+        """Run until SIGTERM or SIGINT; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            if self.settings.management_listener is not None:
+                self._management = ManagementServer(self)
+                await self._management.start()
+            starting = tasks.create_task(self._start())
+            await self._stopping.wait()
+            starting.cancel()
+            await asyncio.wait([starting])
+            await self._stop()
+        return self._exit_code
+
+    def stop(self) -> None:
+        """End the process in good order; a second call does nothing more."""
+        self._stopping.set()
+
+    async def _start(self) -> None:
+        try:
+            await self.start_app()
+        except (OSError, NodeError, StoreLocked) as error:
+            _log.critical("node.not_started: %s", error)
+            self._exit_code = 1
+            self.stop()
+            return
+        if self.settings.pid_file is not None:
+            await asyncio.to_thread(Path(self.settings.pid_file).write_text, f"{os.getpid()}\n")
+        _log.info("Server startup complete")
+
+    async def _stop(self) -> None:
+        _log.info("node.stopping")
+        async with self._lock:
+            await self._stop_serving("broker forced connection closure with reason 'shutdown'")
+            await self._leave_member()
+        if self._management is not None:
+            await self._management.stop()
+        _log.info("node.stopped")
+
+    # Parts that can be stopped apart (`NodeControl`)
+
+    async def start_app(self) -> None:
+        """Serve clients; founds or joins a cluster first where the node has none.
+
+        Raises:
+            OSError: An address is taken.
+            NodeError: The store can't be used.
+        """
+        async with self._lock:
+            if self._serving is not None:
+                return
+            member = self._member or await self._begin_member(self._peers())
+            await self._ready(member)
+            await self._begin_serving(member)
+
+    async def stop_app(self) -> None:
+        """Stop serving clients; the node stays a member of its cluster."""
+        async with self._lock:
+            await self._stop_serving("broker forced connection closure with reason 'shutdown'")
+
+    async def reset(self) -> None:
+        """Leave the cluster and forget everything.
+
+        Raises:
+            NodeError: While the app runs, or when the others can't be told.
+        """
+        async with self._lock:
+            self._require_stopped("reset")
+            await self._forget_self()
+            await self._leave_member()
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def join_cluster(self, node: str) -> None:
+        """Join another node's cluster with nothing of one's own.
+
+        Raises:
+            NodeError: While the app runs, or when that node can't be joined.
+        """
+        async with self._lock:
+            self._require_stopped("join_cluster")
+            address = self._address_of(node)
+            await self._forget_self()
+            await self._leave_member()
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            member = await self._begin_member({node: address}, joins_only=True)
+            try:
+                async with asyncio.timeout(self.settings.metadata_timeout_ms * 4 / 1000):
+                    await self._ready(member)
+            except TimeoutError:
+                await self._leave_member()
+                text = f"node {node} at {address} did not let this node in; is it running?"
+                raise NodeError(text) from None
+
+    async def forget(self, node: str) -> object:
+        """Remove a stopped node from the cluster."""
+        if self._member is None:
+            raise NodeError("this node has no cluster")
+        return await self._member.cluster.forget(node)
+
+    # The member half
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.settings.data_dir)
+
+    def _peers(self) -> dict[str, str]:
+        return {peer.node: f"{peer.host}:{peer.port}" for peer in self.settings.cluster_peers}
+
+    def _address_of(self, node: str) -> str:
+        configured = self.settings.peer_address(node)
+        if configured is not None:
+            return f"{configured[0]}:{configured[1]}"
+        if self._member is not None:
+            known = self._member.cluster.links.address_of(node)
+            if known is not None:
+                return known
+        host = node.partition("@")[2]
+        return f"{host}:{self.settings.inter_node_listener().port}"
+
+    async def _begin_member(self, peers: dict[str, str], *, joins_only: bool = False) -> _Member:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        store, salvaged = await asyncio.to_thread(open_or_salvage, self._folder / "store")
+        if salvaged is not None:
+            _log.error(
+                "store.salvaged",
+                extra={
+                    "reason": salvaged.reason,
+                    "kept": salvaged.kept_count,
+                    "lost": len(salvaged.lost),
+                    "aside": salvaged.aside,
+                },
+            )
+            for lost in salvaged.lost:
+                _log.error("message.lost", extra={"queue": lost.uid, "number": lost.number})
+        journal = GroupCommit(store, self._sync_failed)
+        rng = random.SystemRandom()
+        cluster = Cluster(
+            self._cluster_settings(peers, joins_only=joins_only),
+            journal,
+            self.clock,
+            rng,
+            lambda: secrets.token_hex(8),
+        )
+        begun: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
+        assert self._tasks is not None  # run() set it
+        runner = self._tasks.create_task(self._run_member(cluster, journal, begun), name="member")
+        member = await begun
+        member.runner = runner
+        self._member = member
+        cluster.metadata.on_applied(self._applied)
+        cluster.on_boot_ended(self._boot_ended)
+        cluster.peers.on_event(lambda _event: self._peers_changed())
+        return member
+
+    async def _run_member(
+        self, cluster: Cluster, journal: GroupCommit, begun: asyncio.Future[_Member]
+    ) -> None:
+        """Hold the member's task group open until it is told to end."""
+        ended = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                service = NodeService(
+                    cluster.links, cluster.metadata.catalogue, lambda work: _spawn(tasks, work)
+                )
+                try:
+                    await cluster.start(tasks)
+                except OSError as error:
+                    begun.set_exception(error)
+                    return
+                store = MessageStore(journal)
+                begun.set_result(
+                    _Member(cluster, journal, store, service, tasks, _current_task(), ended)
+                )
+                await ended.wait()
+                await cluster.stop()
+                _end_group()
+        except* _MemberEnded:
+            pass
+        finally:
+            await asyncio.to_thread(journal.close)
+
+    async def _ready(self, member: _Member) -> None:
+        """Wait until this boot lives in group 0, saying every now and then what is missing."""
+        while True:
+            try:
+                async with asyncio.timeout(READY_LOG_S):
+                    await member.cluster.ready()
+                    return
+            except TimeoutError:
+                up = ", ".join(sorted(member.cluster.peers.up())) or "none"
+                known = ", ".join(sorted(member.cluster.links.peers)) or "none"
+                _log.warning(
+                    "waiting for a majority of the cluster: peers %s, of these reached: %s",
+                    known,
+                    up,
+                )
+
+    async def _leave_member(self) -> None:
+        member, self._member = self._member, None
+        if member is not None:
+            member.ended.set()
+            await asyncio.wait([member.runner])
+
+    async def _forget_self(self) -> None:
+        """Tell the rest of the cluster that this node will not come back."""
+        member = self._member
+        if member is None:
+            return
+        others = [node for node in member.cluster.links.peers if node != self.name]
+        known = [node.name for node in member.cluster.metadata.catalogue.nodes()]
+        if any(node in known for node in others):
+            await member.cluster.forget(self.name)
+
+    def _require_stopped(self, what: str) -> None:
+        if self._serving is not None:
+            raise NodeError(f"{what} needs the broker stopped: run stop_app first")
+
+    def _cluster_settings(self, peers: dict[str, str], *, joins_only: bool) -> ClusterSettings:
+        settings = self.settings
+        listener = settings.inter_node_listener()
+        founding = Bootstrap(
+            cluster_id="",
+            cluster_name=settings.cluster_name or settings.node_name,
+            nodes=(),
+            vhost=settings.default_vhost,
+            user=settings.default_user,
+            password_hash=hash_password(
+                settings.default_password, secrets.token_bytes(_SALT_BYTES)
+            ),
+            tags=settings.default_user_tags,
+        )
+        own = settings.peer_address(settings.node_name)
+        return ClusterSettings(
+            node=settings.node_name,
+            listen=f"{listener.host or '[::]'}:{listener.port}",
+            peers=peers,
+            secret=settings.cluster_secret.encode(),
+            folder=self._folder,
+            founding=founding,
+            advertised="" if own is None else f"{own[0]}:{own[1]}",
+        )
+
+    # The serving half
+
+    async def _begin_serving(self, member: _Member) -> None:
+        serving = Serving(
+            self.settings,
+            member.cluster,
+            member.journal,
+            member.store,
+            member.service,
+            self.clock,
+            self._server_properties(),
+        )
+        await serving.start(member.tasks)
+        self._serving = serving
+
+    async def _stop_serving(self, text: str) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.stop(text)
+
+    def _applied(self, changes: Changes) -> None:
+        if self._serving is not None:
+            self._serving.applied(changes)
+
+    def _peers_changed(self) -> None:
+        if self._serving is not None:
+            self._serving.peers_changed()
+
+    def _boot_ended(self, old: str, new: str) -> None:
+        """The cluster declared this node dead while it lived: serve anew under the new boot."""
+        del old, new
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.drop_boot()
+            if self._tasks is not None:
+                self._tasks.create_task(self._serve_again(serving), name="serve-again")
+
+    async def _serve_again(self, dropped: Serving) -> None:
+        await dropped.stop("this node was declared dead meanwhile")
+        if not self._stopping.is_set():
+            await self.start_app()
+
+    def _server_properties(self) -> dict[str, object]:
+        settings = self.settings
+        catalogue = self._member.cluster.metadata.catalogue if self._member else None
+        return {
+            "cluster_name": (catalogue.cluster_name if catalogue else "") or settings.node_name,
+            "copyright": "Apache License 2.0",
+            "information": "https://www.rabbitmq.com is what we are compatible with",
+            "platform": f"Python {sys.version_info.major}.{sys.version_info.minor}",
+            "product": settings.compat_product,
+            "version": settings.compat_version,
+            "x-impl": "WarrenMQ",
+        }
+
+    def _sync_failed(self, error: BaseException) -> None:
+        """Nothing more may be promised: end at once, without any clean-up that could promise."""
+        _log.critical("journal.failed", exc_info=error)
+        logging.shutdown()
+        os._exit(EXIT_SYNC_FAILED)
+
+
+class _MemberEnded(Exception):
+    """Ends the member's task group from inside."""
+
+
+def _end_group() -> None:
+    raise _MemberEnded
+
+
+def _current_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _spawn(tasks: asyncio.TaskGroup, work: object) -> None:
+    tasks.create_task(work)  # type: ignore[arg-type]
+
+
+def run(settings: Settings, started: Callable[[Node], None] | None = None) -> int:
+    """Run one node in the foreground.
+
+    Args:
+        settings: All of its settings.
+        started: Given the node before it starts (for embedding).
+
+    Returns:
+        The process's exit code.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    async def main() -> int:
+        node = Node(settings)
+        if started is not None:
+            started(node)
+        return await node.run()
+
+    return uvloop.run(main())

@@ -1,0 +1,87 @@
+"""Raft groups of quorum queues: opened with the right first members, closed, handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.queues.quorum import QuorumQueue
+from raft.errors import LogCorrupt, RaftError
+from raft.group import Group
+from raft.host import RaftHost
+
+_log = logging.getLogger(__name__)
+
+HAND_OVER_S = 3.0
+"""How long a stopping node tries to hand its groups over."""
+
+
+class QueueGroups:
+    """`broker.queues.registry.Groups` on the node's Raft host.
+
+    Args:
+        host: The node's Raft groups.
+        catalogue: Says since when this node is a member.
+        node: This node.
+    """
+
+    def __init__(self, host: RaftHost, catalogue: Catalogue, node: str) -> None:
+        self._host = host
+        self._catalogue = catalogue
+        self._node = node
+        self._on_disk = set(host.groups_on_disk())
+
+    def open(self, queue: Queue, machine: QuorumQueue) -> Group:
+        """Start or recover this node's replica.
+
+        A replica without data may vote as a first member only if the queue was declared under
+        this very boot; otherwise what it once promised may be lost with its data (R11), and it
+        waits for the leader instead.
+        """
+        known = self._catalogue.node(self._node)
+        is_new = known is not None and queue.uid > known.booted_at
+        first = queue.members if is_new and queue.uid not in self._on_disk else None
+        try:
+            return self._open(queue, machine, first)
+        except LogCorrupt:
+            _log.exception("queue.replica_damaged", extra={"queue": queue.name})
+            self._host.close_group(queue.uid, erase=True)
+            return self._open(queue, machine, None)
+
+    def _open(self, queue: Queue, machine: QuorumQueue, first: tuple[str, ...] | None) -> Group:
+        return self._host.open_group(
+            queue.uid,
+            first,
+            machine,
+            campaign_at_once=first is not None and queue.home == self._node,
+        )
+
+    def close(self, uid: int, *, erase: bool) -> None:
+        """Stop a replica, for good if `erase`."""
+        self._on_disk.discard(uid)
+        self._host.close_group(uid, erase=erase)
+
+    def erase_unknown(self, known: set[int]) -> None:
+        """Erase replicas of queues that were deleted while this node was away."""
+        for uid in sorted(self._on_disk - known):
+            if uid:
+                self.close(uid, erase=True)
+
+    async def hand_over(self, living: list[str]) -> None:
+        """Give leadership of every queue led here to a living member, as far as time allows."""
+        moves = []
+        for group in self._host.groups():
+            others = [node for node in group.voters if node in living and node != self._node]
+            if group.id and group.is_leader and others:
+                moves.append(group.transfer(others[0]))
+        if not moves:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                for outcome in await asyncio.gather(*moves, return_exceptions=True):
+                    if isinstance(outcome, RaftError):
+                        _log.info("queue.not_handed_over", extra={"why": str(outcome)})
+        except TimeoutError:
+            _log.warning("queue.hand_over_late", extra={"groups": len(moves)})

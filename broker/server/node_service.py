@@ -1,0 +1,213 @@
+"""The door between nodes for queues: offers, answers, direct replies, and a few questions.
+
+Bulk goes as payloads on the data stream (dropped when the link is down; the sender offers again).
+Questions that want one answer are calls with a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+import msgspec
+
+from broker.cluster.calls import CallFailed
+from broker.cluster.links import Links
+from broker.cluster.outbound import DATA
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Offer
+from broker.fifo.effects import pack_value, unpack_value
+from broker.message import Message
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.ports import Done, QueueStat
+from broker.queues.envelopes import (
+    Answer,
+    decode_answer,
+    encode_answer,
+    pack_offer,
+    unpack_offer,
+)
+from broker.server.context import Spawner
+
+_log = logging.getLogger(__name__)
+
+OFFER: Final = 16
+ANSWER: Final = 17
+DIRECT_REPLY: Final = 18
+"""Kinds of payload (`broker.cluster.kinds`: 16 and above are ours)."""
+
+STAT_METHOD: Final = "queue.stat"
+DELETE_METHOD: Final = "queue.delete"
+CALL_TIMEOUT_S: Final = 6.0
+"""A little longer than a proposal may take, which a delete waits for."""
+
+
+class DirectReply(msgspec.Struct, array_like=True):
+    """A message for a direct reply-to consumer. See `broker.session.effects.ReplyTo`."""
+
+    boot: str
+    connection_id: int
+    channel: int
+    key: str
+    message: Message
+
+
+class _Delete(msgspec.Struct, array_like=True):
+    uid: int
+    if_unused: bool
+    if_empty: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_reply = msgspec.msgpack.Decoder(DirectReply).decode
+_decode_delete = msgspec.msgpack.Decoder(_Delete).decode
+
+
+class LocalQueues(Protocol):
+    """This node's registry, as far as other nodes may ask it."""
+
+    def receive_offer(self, uid: int, offer: Offer) -> None:
+        """Bring an offer to the queue it is for."""
+        ...
+
+    def receive_answer(self, node: str, answer: Answer) -> None:
+        """Bring an answer to the channels that wait for it."""
+        ...
+
+    def stat_here(self, uid: int, done: Done) -> None:
+        """What a queue that is served here says of itself."""
+        ...
+
+    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Delete a queue whose home this is."""
+        ...
+
+
+class LocalConnections(Protocol):
+    """This node's connections, as far as other nodes may reach them."""
+
+    def deliver_reply(self, connection_id: int, channel: int, key: str, message: Message) -> None:
+        """Hand a direct reply over; dropped if its connection is gone."""
+        ...
+
+
+class NodeService:
+    """`broker.queues.registry.Mail`, and what answers it on the other side.
+
+    Args:
+        links: To the other nodes.
+        catalogue: What exists.
+        spawn: Runs calls in the node's task group.
+    """
+
+    def __init__(self, links: Links, catalogue: Catalogue, spawn: Spawner) -> None:
+        self._links = links
+        self._catalogue = catalogue
+        self._spawn = spawn
+        self._queues: LocalQueues | None = None
+        self._connections: LocalConnections | None = None
+        links.on(OFFER, self._received_offer)
+        links.on(ANSWER, self._received_answer)
+        links.on(DIRECT_REPLY, self._received_reply)
+        links.serve(STAT_METHOD, self._serve_stat)
+        links.serve(DELETE_METHOD, self._serve_delete)
+
+    def attach(self, queues: LocalQueues | None, connections: LocalConnections | None) -> None:
+        """Say who answers here from now on; None while this node serves nobody."""
+        self._queues = queues
+        self._connections = connections
+
+    # Asking others (`Mail`)
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        """Carry an offer."""
+        self._links.send(node, DATA, OFFER, pack_offer(uid, offer))
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        """Carry an answer."""
+        self._links.send(node, DATA, ANSWER, encode_answer(answer))
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        """Have a queue's home delete it."""
+        payload = _encode(_Delete(queue.uid, if_unused, if_empty))
+        self._spawn(self._ask(node, DELETE_METHOD, payload, done))
+
+    def ask_stat(self, node: str, uid: int, done: Done) -> None:
+        """Have a node say how a queue it serves is."""
+        self._spawn(self._ask(node, STAT_METHOD, _encode(uid), done))
+
+    def send_reply(
+        self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
+    ) -> None:
+        """Carry a direct reply (`broker.server.context.ReplyRoute`)."""
+        if node == self._links.node:
+            if boot == self._links.boot and self._connections is not None:
+                self._connections.deliver_reply(connection_id, channel, key, message)
+            return
+        payload = _encode(DirectReply(boot, connection_id, channel, key, message))
+        self._links.send(node, DATA, DIRECT_REPLY, payload)
+
+    async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
+        try:
+            packed = msgspec.msgpack.decode(
+                await self._links.call(node, method, payload, CALL_TIMEOUT_S)
+            )
+        except CallFailed as why:
+            _log.info("node.call_failed", extra={"node": node, "method": method, "why": str(why)})
+            done(Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer: {why}"))
+            return
+        if isinstance(packed[0], str):
+            done(QueueStat(*packed[1]))
+        else:
+            done(unpack_value(packed))
+
+    # Answering others
+
+    def _received_offer(self, _node: str, _boot: str, payload: bytes) -> None:
+        if self._queues is not None:
+            self._queues.receive_offer(*unpack_offer(payload))
+
+    def _received_answer(self, node: str, _boot: str, payload: bytes) -> None:
+        if self._queues is not None:
+            self._queues.receive_answer(node, decode_answer(payload))
+
+    def _received_reply(self, _node: str, _boot: str, payload: bytes) -> None:
+        reply = _decode_reply(payload)
+        if reply.boot == self._links.boot and self._connections is not None:
+            self._connections.deliver_reply(
+                reply.connection_id, reply.channel, reply.key, reply.message
+            )
+
+    async def _serve_stat(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        queues = self._serving()
+        answer = _waiting()
+        queues.stat_here(msgspec.msgpack.decode(payload, type=int), answer.set_result)
+        stat = await answer
+        if isinstance(stat, QueueStat):
+            return _encode(["stat", stat])
+        return _encode(pack_value(stat))
+
+    async def _serve_delete(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        queues = self._serving()
+        request = _decode_delete(payload)
+        queue = self._catalogue.queue_by_uid(request.uid)
+        if queue is None:
+            return _encode(pack_value(0))
+        answer = _waiting()
+        queues.delete_here(
+            queue, answer.set_result, if_unused=request.if_unused, if_empty=request.if_empty
+        )
+        return _encode(pack_value(await answer))
+
+    def _serving(self) -> LocalQueues:
+        if self._queues is None:
+            raise CallFailed("the broker on this node is stopped")
+        return self._queues
+
+
+def _waiting() -> asyncio.Future[object]:
+    return asyncio.get_running_loop().create_future()

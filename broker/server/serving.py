@@ -1,0 +1,269 @@
+"""Everything of a node that serves clients: queues, connections, the lease over them.
+
+`stop_app` stops exactly this; the node stays a member of its cluster. Built anew when the node's
+boot was ended while it ran (protocol.md P1): nothing of the old boot may speak for the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from broker.cluster import placement
+from broker.cluster.membership import Cluster
+from broker.config import Settings
+from broker.errors import ReplyCode
+from broker.metadata.access import Access
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import DeleteQueue, NoteLeader
+from broker.metadata.results import Changes
+from broker.ports import Clock, Done, Journal
+from broker.queues.registry import QueueRegistry
+from broker.server.context import ServerContext
+from broker.server.groups import QueueGroups
+from broker.server.listener import AmqpListener
+from broker.server.node_service import NodeService
+from broker.server.outbox import Outbox
+from broker.session.facts import Limits
+from broker.storage.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+GUARD_S: Final = 0.05
+"""How often the lease is looked at while connections wait for it."""
+
+QUEUES_TICK_S: Final = 1.0
+
+
+class Serving:
+    """The serving half of a node, from start to stop.
+
+    Args:
+        settings: The node's settings.
+        cluster: The other half: links, Raft groups, group 0.
+        journal: The node's store.
+        store: Classic queues' messages.
+        service: The door to other nodes.
+        clock: Time.
+        server_properties: For connection.start.
+
+    Attributes:
+        queues: Every queue as this node sees it.
+        listener: AMQP ports and connections.
+        context: What connections share.
+        access: Logins and permissions.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        journal: Journal,
+        store: MessageStore,
+        service: NodeService,
+        clock: Clock,
+        server_properties: dict[str, object],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.catalogue: Catalogue = cluster.metadata.catalogue
+        self.access = Access(self.catalogue, settings.loopback_users)
+        self._settings = settings
+        self._cluster = cluster
+        self._service = service
+        self._clock = clock
+        self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._is_stopped = False
+        self.queues = QueueRegistry(
+            node=cluster.node,
+            boot=cluster.boot,
+            catalogue=self.catalogue,
+            clock=clock,
+            journal=journal,
+            store=store,
+            groups=self._groups,
+            mail=service,
+            defer=loop.call_soon,
+            propose=self._propose_delete,
+        )
+        self.context = ServerContext(
+            settings=settings,
+            node=cluster.node,
+            boot=cluster.boot,
+            clock=clock,
+            outbox=Outbox(loop),
+            catalogue=self.catalogue,
+            access=self.access,
+            metadata=cluster,
+            queues=self.queues,
+            lease=self,
+            spawn=self.spawn,
+            send_reply=service.send_reply,
+            place=self._place,
+            new_name=_new_name,
+            limits=_limits(settings),
+            reply_secret=settings.cluster_secret.encode()
+            or cluster.file.identity.cluster_id.encode(),
+            server_properties=server_properties,
+        )
+        self.listener = AmqpListener(self.context)
+
+    # Start and stop
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Recover queues, then accept clients.
+
+        Raises:
+            OSError: An AMQP address is taken.
+        """
+        self._tasks = tasks
+        self._service.attach(self.queues, self.listener)
+        self._groups.erase_unknown({queue.uid for queue in self.catalogue.queues()})
+        self.queues.reconcile_all()
+        await self.listener.open()
+        for name, work in (
+            ("connections", self.listener.run()),
+            ("queues", self._tick_queues()),
+            ("lease-guard", self._guard()),
+        ):
+            tasks.create_task(self._logged(work), name=name)
+
+    def applied(self, changes: Changes) -> None:
+        """Follow group 0 (P6); called inside each apply."""
+        if not self._is_stopped:
+            self.queues.reconcile(changes)
+
+    def peers_changed(self) -> None:
+        """A node came or went: offers may have another way now."""
+        if not self._is_stopped:
+            self.queues.retarget()
+
+    async def stop(self, text: str) -> None:
+        """Close clients in good order and hand leadership over.
+
+        Args:
+            text: What clients are told behind `CONNECTION_FORCED - `.
+        """
+        self.listener.close_ports()
+        await self.listener.close_connections(text)
+        await self._groups.hand_over(self._cluster.peers.up())
+        self._is_stopped = True
+        self._service.attach(None, None)
+        for replica in self.queues.local_quorum():
+            self._groups.close(replica.record.uid, erase=False)
+        self.queues.stop()
+
+    # For connections
+
+    def is_valid(self) -> bool:
+        """May this node serve now (P4)? A `broker.server.context.Lease`."""
+        return self._cluster.has_lease()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something nobody waits for."""
+        if self._tasks is None or self._is_stopped:
+            work.close()
+            return
+        self._tasks.create_task(self._logged(work))
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        """The outermost frame of a background task: a bug there must not end the node."""
+        try:
+            await work
+        except Exception:  # noqa: BLE001 - the outermost frame
+            _log.exception("task.failed")
+
+    def _place(
+        self, vhost: str, name: str, queue_type: str, arguments: dict[str, object]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Where a new queue goes (`broker.session.facts.Placement`)."""
+        del vhost, name
+        here = self._cluster.node
+        nodes = self.catalogue.nodes()
+        running = [node.name for node in nodes if node.alive]
+        led: dict[str, int] = {}
+        held: dict[str, int] = {}
+        for queue in self.catalogue.queues():
+            led[queue.home] = led.get(queue.home, 0) + 1
+            for member in queue.members:
+                held[member] = held.get(member, 0) + 1
+        locator = arguments.get("x-queue-leader-locator") or arguments.get("x-queue-master-locator")
+        strategy = locator if isinstance(locator, str) else self._settings.queue_leader_locator
+        if queue_type != "quorum":
+            home = placement.leader(strategy, here, running or [here], led)
+            return home, (home,)
+        size = arguments.get("x-quorum-initial-group-size")
+        members = placement.quorum_members(
+            here,
+            running,
+            held,
+            size if isinstance(size, int) else self._settings.quorum_initial_group_size,
+            members=[node.name for node in nodes],
+        )
+        candidates = [member for member in members if member in running] or [here]
+        return placement.leader(strategy, here, candidates, led), members
+
+    def _propose_delete(self, command: DeleteQueue, done: Done) -> None:
+        async def ask() -> None:
+            done(await self._cluster.propose(command))
+
+        self.spawn(ask())
+
+    # Background
+
+    async def _tick_queues(self) -> None:
+        while True:
+            await asyncio.sleep(QUEUES_TICK_S)
+            self.queues.tick()
+            led, self.queues.led_lately = self.queues.led_lately, {}
+            moved = [
+                (uid, node)
+                for uid, node in led.items()
+                if (queue := self.catalogue.queue_by_uid(uid)) is not None and queue.home != node
+            ]
+            if moved:
+                await self._cluster.propose(NoteLeader(tuple(moved)))
+
+    async def _guard(self) -> None:
+        """Wake connections when the lease is back; close everything when it stays away (P4)."""
+        while True:
+            await asyncio.sleep(GUARD_S)
+            if self.is_valid():
+                if not self.listener.is_open and not self._is_stopped:
+                    _log.info("lease.back")
+                    await self.listener.open()
+                self.listener.resume()
+            elif (
+                self.listener.is_open
+                and self._cluster.metadata.lease_lost_for_ms()
+                > self._settings.cluster_disconnect_after_ms
+            ):
+                _log.warning("Cluster minority status detected - awaiting recovery")
+                self.listener.close_ports()
+                await self.listener.close_connections(
+                    "this node can't reach a majority of its cluster; connect to another one"
+                )
+
+    def drop_boot(self) -> None:
+        """This boot was ended: nothing may leave under its name any more (P1)."""
+        self._is_stopped = True
+        self._service.attach(None, None)
+        self.listener.close_ports()
+        for connection in list(self.listener.connections.values()):
+            connection.close(ReplyCode.CONNECTION_FORCED, "this node was declared dead meanwhile")
+
+
+def _new_name() -> str:
+    """22 URL-safe characters (`broker.session.facts.Names`)."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_message_size=settings.max_message_size_bytes,
+        consumer_timeout_ms=settings.consumer_timeout_ms or 0,
+    )
