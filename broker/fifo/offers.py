@@ -172,7 +172,7 @@ class Offers:
         return len(self._pending)
 
     def add(self, command: SessionCommand, now_ms: int, token: object = None) -> bool:
-        """Take a command. An enqueue must have a message.
+        """Take a command; an enqueue without messages is taken and has no outcome.
 
         Args:
             command: Next in the node's order.
@@ -184,6 +184,8 @@ class Offers:
         """
         if not isinstance(command, Enqueue):
             self._hold(command, token, 0, now_ms)
+            return True
+        if not command.messages:
             return True
         size_bytes = size_of(command)
         if self.held_bytes and self.held_bytes + size_bytes > self._held_bytes_max:

@@ -296,7 +296,7 @@ class Queue:
     # What shells ask for.
 
     def consumer_keys(self) -> list[tuple[str, str]]:
-        """(holder, tag) of every consumer attached, highest priority first."""
+        """(holder, tag) of every consumer attached, channel by channel in the order they came."""
         return [consumer.key for consumer in self._roster]
 
     def boots(self) -> list[tuple[str, str]]:

@@ -238,3 +238,13 @@ def test_an_entry_is_applied_like_its_batch():
     machine = _machine()
     machine.apply_entry(encode_batch([Offer(SESSION, 1, 1, [Enqueue([message()])])], 5))
     assert machine.take_effects().verdicts == [Verdict(SESSION, 1, 1, True)]
+
+
+def test_a_queue_names_everyone_it_knows():
+    machine = _machine()
+    machine.enqueue([message()] * 2)
+    machine.checkout("b/1/1/1", "t", no_ack=True)
+    machine.get("c/3/1/1", no_ack=False)
+    machine.apply_offer(Offer(SESSION, 1, 1, [Enqueue([message()])]), 0)
+    assert machine.boots() == [("a", "1"), ("b", "1"), ("c", "3")]
+    assert machine.consumer_keys() == [("b/1/1/1", "t")]

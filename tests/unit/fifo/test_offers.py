@@ -165,3 +165,9 @@ def test_a_lost_session_ends_all_and_the_next_begins_with_one():
     offers.add(SETTLE, 0)
     assert offers.to_send() == [Offer("a/1/7/1", 1, 1, [SETTLE])]
     assert offers.answered(_verdict(1, 1)) == []
+
+
+def test_an_enqueue_without_messages_holds_no_number():
+    offers = _offers()
+    assert offers.add(Enqueue([]), 0)
+    assert (len(offers), offers.to_send()) == (0, [])

@@ -1,0 +1,114 @@
+"""What one message costs in the queue machine: `python -m tests.perf.bench_fifo`.
+
+Every line is the best of five runs, in microseconds a message, for batches of 100 messages of 100
+bytes that are enqueued, delivered and settled; one process, nothing else in the loop. The target
+for the first line is 1.0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+from broker.fifo.commands import Checkout, Enqueue, Offer, Settle, encode_batch
+from broker.fifo.config import QueueConfig
+from broker.fifo.machine import QueueMachine
+from broker.message import Message
+
+BATCH = 100
+HOLDER = "rabbit@node1/0011223344556677/1/1"
+SESSION = "rabbit@node1/0011223344556677/7/0"
+
+
+def _messages(*, persistent: bool = False) -> list[Message]:
+    content = b"h" * 22 + b"b" * 108
+    return [Message("", "queue", content, 1, 14, 100, persistent) for _ in range(BATCH)]
+
+
+def direct(
+    *, ledger: str = "none", no_ack: bool = False, consumers: int = 1, backlog: int = 0
+) -> Callable[[], None]:
+    """Return one turn of a local channel: the calls of a classic queue's handle."""
+    machine = QueueMachine(QueueConfig(name="q", ledger=ledger, burst_max=2_000))
+    messages = _messages(persistent=ledger != "none")
+    for _ in range(backlog // BATCH):
+        machine.enqueue(messages)
+    for index in range(consumers):
+        machine.checkout(HOLDER, f"c{index}", no_ack=no_ack, prefetch=BATCH if backlog else 0)
+
+    def turn() -> None:
+        machine.enqueue(messages)
+        machine.pump()
+        effects = machine.take_effects()
+        if not no_ack:
+            for (holder, tag), items in effects.deliveries.items():
+                machine.settle(holder, tag, [item[0] for item in items])
+
+    return turn
+
+
+def offered(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None]:
+    """Return one turn of a session: two offers, as a remote or quorum queue gets them."""
+    machine = QueueMachine(QueueConfig(name="q", ledger=ledger))
+    messages = _messages(persistent=ledger != "none")
+    number = 1
+
+    def apply(*commands: object) -> None:
+        nonlocal number
+        offer = Offer(SESSION, number, number, list(commands))
+        if encoded:
+            machine.apply_entry(encode_batch([offer], 0))
+        else:
+            machine.apply_offer(offer, 0)
+
+    apply(Checkout(HOLDER, "c", False, False, 0, 0, {}))
+    number += 1
+
+    def turn() -> None:
+        nonlocal number
+        apply(Enqueue(messages))
+        number += BATCH
+        machine.mark_durable(machine.next_number - 1)
+        numbers = [item[0] for item in machine.take_effects().deliveries[HOLDER, "c"]]
+        apply(Settle(HOLDER, "c", numbers))
+        number += 1
+        machine.take_effects()
+
+    return turn
+
+
+CASES: dict[str, Callable[[], Callable[[], None]]] = {
+    "transient, one consumer": direct,
+    "transient, no_ack": lambda: direct(no_ack=True),
+    "transient, 10 consumers": lambda: direct(consumers=10),
+    "transient, backlog of 100,000": lambda: direct(backlog=100_000),
+    "ledger=persistent": lambda: direct(ledger="persistent"),
+    "ledger=all": lambda: direct(ledger="all"),
+    "apply_offer": offered,
+    "apply_offer, ledger=persistent": lambda: offered(ledger="persistent"),
+    "apply_entry, bytes and back": lambda: offered(encoded=True),
+}
+
+
+def measure(turn: Callable[[], None], turns: int) -> float:
+    """Return the best of five: microseconds a message."""
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(turns):
+            turn()
+        best = min(best, time.perf_counter() - start)
+    return best / turns / BATCH * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=1_000, help="batches a run")
+    turns = parser.parse_args().turns
+    for name, build in CASES.items():
+        print(f"{name:32} {measure(build(), turns):6.2f} us/message")
+
+
+if __name__ == "__main__":
+    main()
