@@ -34,6 +34,10 @@ SILENCE_MS: Final = 1_500
 """Unanswered offers go out again after this long: the answer or the offer was lost."""
 
 
+STAT_MS_MAX: Final = 5_000
+"""How long a question for counts waits for a leader, as long as a proposal does (P3)."""
+
+
 class SendOffer(Protocol):
     """Carries an offer to the node that serves a queue."""
 
@@ -103,6 +107,7 @@ class RemoteQueue:
         self._is_deleted = False
         self._heard_ms = 0
         self._drained: list[Callable[[], None]] = []
+        self._stats: list[tuple[Done, int]] = []
 
     # What channels ask (`broker.ports.QueueHandle`).
 
@@ -190,14 +195,32 @@ class RemoteQueue:
             self._add(commands.Purge(), done)
 
     def stat(self, done: Done) -> None:
-        """Ask the node that serves the queue."""
+        """Ask the node that serves the queue; wait a little for one that is being elected."""
+        if not self._refuses(done):
+            self._ask_for_stat(done, self._clock.monotonic_ms() + STAT_MS_MAX)
+
+    def _ask_for_stat(self, done: Done, until_ms: int) -> None:
         target = self._target()
-        if self._refuses(done):
-            return
         if target is None:
-            done(self._unavailable())
-        else:
-            self._ask_stat(target, self.record.uid, done)
+            self._stats.append((done, until_ms))
+            return
+
+        def answered(stat: object) -> None:
+            if isinstance(stat, Refusal) and self.record.type == "quorum":
+                self._stats.append((done, until_ms))
+            else:
+                done(stat)
+
+        self._ask_stat(target, self.record.uid, answered)
+
+    def _ask_stats_again(self) -> None:
+        waiting, self._stats = self._stats, []
+        now_ms = self._clock.monotonic_ms()
+        for done, until_ms in waiting:
+            if now_ms >= until_ms:
+                done(self._unavailable())
+            else:
+                self._ask_for_stat(done, until_ms)
 
     # What the node tells.
 
@@ -214,6 +237,8 @@ class RemoteQueue:
             self._lost()
         self._take_answers(answer)
         self._take_deliveries(answer)
+        if self._stats:
+            self._ask_stats_again()
         if self._drained and not self._offers.is_congested:
             drained, self._drained = self._drained, []
             for resume in drained:
@@ -259,6 +284,9 @@ class RemoteQueue:
     def deleted(self) -> None:
         """Group 0 has deleted the queue."""
         self._is_deleted = True
+        stats, self._stats = self._stats, []
+        for done, _ in stats:
+            done(self._gone())
         for outcome in self._offers.session_lost(self._offers.session):
             is_publish = isinstance(outcome.token, _Publish)
             value = None if is_publish else self._gone()
@@ -269,6 +297,8 @@ class RemoteQueue:
     def tick(self) -> None:
         """Once a second: nack what waited too long, offer again what was not answered."""
         now_ms = self._clock.monotonic_ms()
+        if self._stats:
+            self._ask_stats_again()
         self._end(self._offers.expire(now_ms))
         if len(self._offers) and now_ms - self._heard_ms > SILENCE_MS:
             self._heard_ms = now_ms
