@@ -277,7 +277,9 @@ class Queue:
         for index, consumer in enumerate(ring):
             share = items[index::size]
             self._hand_out(consumer, share, body_bytes(share))
-            self._roster.refresh(consumer)
+        if rounds == credit:  # else everyone still has some
+            for consumer in ring:
+                self._roster.refresh(consumer)
         return len(items)
 
     def _hand_out(self, consumer: Consumer, items: list[Delivery], size_bytes: int) -> None:
