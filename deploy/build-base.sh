@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes the image that deploy/Dockerfile starts from where no registry can be reached.
+# Needs root, debootstrap and a Docker engine; writes WARRENMQ_BASE to .env, which compose reads.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tag=${1:-warrenmq/base:bookworm}
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+debootstrap --variant=minbase \
+    --include=python3,python3-venv,python3-pip,ca-certificates,iproute2,iptables,tini \
+    bookworm "$folder" "$mirror" >"$folder.log" 2>&1 || { tail -n 20 "$folder.log" >&2; exit 1; }
+rm -f "$folder.log"
+rm -rf "$folder"/var/cache/apt/archives/*.deb "$folder"/var/lib/apt/lists/*
+# This machine's certificates, so that pip reaches its index from inside `docker build` too.
+if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
+    cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
+fi
+tar -C "$folder" -c . | docker import --change 'ENV LANG=C.UTF-8' --change 'CMD ["bash"]' - "$tag" >/dev/null
+
+touch .env
+grep -v '^WARRENMQ_BASE=' .env >.env.new || true
+echo "WARRENMQ_BASE=$tag" >>.env.new
+mv .env.new .env
+echo "$tag is ready; .env names it"

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Starts a node, or stands in for one of RabbitMQ's tools when called by its name. The environment
+# (RABBITMQ_DEFAULT_USER, *_FILE, RABBITMQ_NODENAME, ...) is read by the node itself.
+set -eu
+
+name=$(basename "$0")
+if [ "$name" = docker-entrypoint.sh ]; then
+    name=${1:-rabbitmq-server}
+    [ $# -eq 0 ] || shift
+fi
+
+case "$name" in
+rabbitmq-server)
+    if [ -z "${RABBITMQ_NODENAME:-}" ]; then
+        # The name belongs to the data, not to the container: a new host name must not lose it.
+        file=/var/lib/rabbitmq/node_name
+        [ -s "$file" ] || echo "rabbit@$(hostname)" >"$file"
+        RABBITMQ_NODENAME=$(cat "$file")
+        export RABBITMQ_NODENAME
+    fi
+    # Settings that have no variable of RabbitMQ's: WARRENMQ_SET="key=value key=value".
+    for pair in ${WARRENMQ_SET:-}; do
+        set -- "$@" --set "$pair"
+    done
+    exec warrenmq server --conf /etc/rabbitmq/rabbitmq.conf "$@"
+    ;;
+rabbitmqctl | rabbitmq-diagnostics | rabbitmq-queues)
+    exec warrenmq ctl "$@"
+    ;;
+rabbitmq-plugins)
+    echo "Plugins are built in: nothing to $*"
+    ;;
+*)
+    exec "$name" "$@"
+    ;;
+esac
