@@ -167,6 +167,8 @@ def encode_deliveries(
     head = tail = b""
     tag = first_delivery_tag
     append, pack_tag = out.append, _TAG.pack
+    number = channel.to_bytes(2, "big")
+    header_start, body_start = b"\x02" + number, b"\x03" + number
     for _, delivery_count, message in deliveries:
         # Identity first: the assembler gives equal names the same str, and `is` costs nothing.
         if message.exchange is not exchange or message.routing_key is not routing_key:
@@ -183,7 +185,11 @@ def encode_deliveries(
         if message.channel == channel and len(content) <= frame_max:
             append(content)
         else:
-            append(content_frames(message, channel, frame_max))
+            body_at = message.header_size + FRAME_OVERHEAD
+            if len(content) == body_at + FRAME_OVERHEAD + message.body_size <= frame_max:
+                append(header_start + content[3:body_at] + body_start + content[body_at + 3 :])
+            else:
+                append(content_frames(message, channel, frame_max))
         tag += 1
     return tag
 

@@ -178,6 +178,12 @@ def test_a_frame_of_frame_max_is_taken_and_one_octet_more_is_not() -> None:
             id="12: wrong end octet",
         ),
         pytest.param(
+            method_frame(1, spec.BasicAck(1))[:-1] + b"A",
+            ReplyCode.FRAME_ERROR,
+            "type 1, all octets = <<0,60,0,80,0,0,0,0,0,0,0,1,0>>: {invalid_frame_end_marker,65}",
+            id="12: of an ack",
+        ),
+        pytest.param(
             frame(9, 1, b"abc"),
             ReplyCode.FRAME_ERROR,
             'type 9, all octets = <<"abc">>: unknown_frame',
@@ -374,3 +380,22 @@ def test_refusing_drops_what_was_buffered() -> None:
     assembler.refuse()
     assert assembler.partial_bytes == 0
     assert assembler.feed(body(bytes(100)) + publish()) == []
+
+
+def test_the_fast_ways_see_every_broken_octet() -> None:
+    """A chunk of complete publishes and acks, one octet changed: as if it came byte by byte."""
+    ack = method_frame(1, spec.BasicAck(9))
+    raw = publish() * 2 + ack + publish(b"other")
+    for place in range(len(raw)):
+        for flip in (0x01, 0x80, 0xFF):
+            broken = bytearray(raw)
+            broken[place] ^= flip
+            whole, split = fresh(), fresh()
+            at_once = whole.feed(bytes(broken))
+            one_by_one = [each for i in range(len(raw)) for each in split.feed(broken[i : i + 1])]
+            assert list(map(repr, at_once)) == list(map(repr, one_by_one)), (place, flip)
+
+
+def test_a_header_over_frame_max_is_a_fault_in_a_whole_publish_too() -> None:
+    raw = publish(properties=Properties(headers={"k": "v" * 5000}))
+    assert "{frame_too_large," in only_fault(fresh().feed(raw))[2]

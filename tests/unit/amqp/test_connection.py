@@ -373,6 +373,8 @@ def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
     assert client.heard() == []
     client.at(30_000)
     assert client.heard() == [HEARTBEAT]
+    client.at(59_999)
+    assert client.heard() == []
     client.machine.wrote(START_MS + 50_000)
     client.at(79_999)
     assert client.heard() == []
@@ -435,8 +437,12 @@ def test_blocked_is_told_once_to_who_can_hear_it() -> None:
 
 def test_the_client_leaves() -> None:
     client = client_in(State.RUNNING)
+    content = build_message("", "", Properties(), bytes(9), channel=2, frame_max=16).content
+    client.send(method_frame(2, spec.BasicPublish()), content[:-17])
+    assert client.machine.partial_bytes > 0
     commands = client.send(DECLARE, CLOSE, DECLARE)
     assert [command.channel for command in commands] == [1]
+    assert client.machine.partial_bytes == 0
     assert client.events() == [PeerClosed(200, "bye")]
     assert client.heard() == []  # exclusive queues go first
     assert client.send(DECLARE) == []
