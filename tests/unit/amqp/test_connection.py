@@ -438,7 +438,7 @@ def test_blocked_is_told_once_to_who_can_hear_it() -> None:
 def test_the_client_leaves() -> None:
     client = client_in(State.RUNNING)
     content = build_message("", "", Properties(), bytes(9), channel=2, frame_max=16).content
-    client.send(method_frame(2, spec.BasicPublish()), content[:-17])
+    client.send(method_frame(2, spec.BasicPublish()), content[:-9])
     assert client.machine.partial_bytes > 0
     commands = client.send(DECLARE, CLOSE, DECLARE)
     assert [command.channel for command in commands] == [1]
