@@ -5,7 +5,7 @@ from __future__ import annotations
 from raft.core import quorum
 from raft.core.messages import Append, Entry, Heartbeat, InstallSnapshot, ReadIndexReply
 from raft.core.progress import Mode, Progress
-from raft.core.ready import ReadState, Role
+from raft.core.ready import ReadState
 from raft.core.state import Replica
 from raft.core.unstable import size_bytes
 
@@ -204,8 +204,3 @@ def has_quorum_contact(replica: Replica) -> bool:
     for progress in replica.progress.values():
         progress.is_recently_active = False
     return quorum.vote_result(replica.configuration.voters, heard) is quorum.VoteResult.WON
-
-
-def is_leader(replica: Replica) -> bool:
-    """Whether this replica leads."""
-    return replica.role is Role.LEADER

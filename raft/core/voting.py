@@ -80,8 +80,9 @@ def on_vote(replica: Replica, message: Vote) -> None:
     granted = is_free and replica.log.is_up_to_date(message.last_index, message.last_term)
     if granted:
         replica.election_elapsed = 0
-        replica.vote = message.sender
-        replica.trace("vote")
+        if replica.vote is None:
+            replica.vote = message.sender
+            replica.trace("vote")
     replica.send(VoteReply(replica.group, replica.name, message.sender, replica.term, granted))
 
 
