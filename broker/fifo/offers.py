@@ -46,6 +46,11 @@ HELD_BYTES_MAX: Final = 16 << 20
 HELD_MS_MAX: Final = 60_000
 """A publish that would exceed the first is refused, one held for the second is nacked (P12)."""
 
+UNANSWERED_MAX: Final = 256
+"""Unanswered numbers above which publishers wait. What is under way ahead of a settle delays it,
+and with it the consumer's credit: more would raise only the latency. RabbitMQ's counterpart:
+quorum_commands_soft_limit, 32 batches."""
+
 _RECORD_BYTES: Final = 64
 _NUMBER_BYTES: Final = 9  # the largest msgpack integer
 
@@ -164,9 +169,14 @@ class Offers:
         return self._pending[0].first if self._pending else self._next_number
 
     @property
+    def unanswered(self) -> int:
+        """How many numbers lie between the lowest unanswered one and the next."""
+        return self._next_number - self.lowest
+
+    @property
     def is_congested(self) -> bool:
-        """True when half of what may be held is held: stop reading from publishers."""
-        return self.held_bytes * 2 > self._held_bytes_max
+        """True when so much is held that publishers shall not be read."""
+        return self.unanswered > UNANSWERED_MAX or self.held_bytes * 2 > self._held_bytes_max
 
     def __len__(self) -> int:
         return len(self._pending)

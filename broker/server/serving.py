@@ -78,6 +78,7 @@ class Serving:
         self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node)
         self._tasks: asyncio.TaskGroup | None = None
         self._is_stopped = False
+        self._is_closing = False
         self.queues = QueueRegistry(
             node=cluster.node,
             boot=cluster.boot,
@@ -148,6 +149,7 @@ class Serving:
         Args:
             text: What clients are told behind `CONNECTION_FORCED - `.
         """
+        self._is_closing = True
         self.listener.close_ports()
         await self.listener.close_connections(text)
         await self._groups.hand_over(self._cluster.peers.up())
@@ -233,7 +235,7 @@ class Serving:
         while True:
             await asyncio.sleep(GUARD_S)
             if self.is_valid():
-                if not self.listener.is_open and not self._is_stopped:
+                if not self.listener.is_open and not self._is_closing:
                     _log.info("lease.back")
                     await self.listener.open()
                 self.listener.resume()
@@ -250,7 +252,7 @@ class Serving:
 
     def drop_boot(self) -> None:
         """This boot was ended: nothing may leave under its name any more (P1)."""
-        self._is_stopped = True
+        self._is_stopped = self._is_closing = True
         self._service.attach(None, None)
         self.listener.close_ports()
         for connection in list(self.listener.connections.values()):
