@@ -1,0 +1,158 @@
+"""Nodes in containers take a message on one and give it out on another, whatever falls."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.docker.compose import Compose, find_base, why_not
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
+
+QUORUM = {"x-queue-type": "quorum"}
+LOST = (pika.exceptions.AMQPError, OSError)
+
+
+@pytest.fixture(scope="module")
+def compose() -> Iterator[Compose]:
+    reason = why_not()
+    if reason:
+        pytest.skip(f"needs a Docker engine: {reason}")
+    base = find_base()
+    if base is None:
+        pytest.skip("no base image: no registry answers, and debootstrap can't make one here")
+    made = Compose(base)
+    try:
+        made("build", "node1")
+        made("up", "-d")
+        for number in (1, 2, 3):
+            wait_until(lambda n=number: is_ready(made, n), 90, f"node{number} is ready", made)
+        yield made
+    finally:
+        made.down()
+
+
+def wait_until(holds, seconds: float, claim: str, compose: Compose) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds} s: {claim}\n{compose('logs', '--tail', '20')}")
+        time.sleep(0.2)
+
+
+def is_ready(compose: Compose, node: int) -> bool:
+    url = f"http://127.0.0.1:{compose.management_ports[node - 1]}/readyz"
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+@contextmanager
+def channel_of(compose: Compose, node: int):
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1",
+        compose.amqp_ports[node - 1],
+        credentials=pika.PlainCredentials("app", "word"),
+        socket_timeout=5,
+        blocked_connection_timeout=30,
+    )
+    connection = pika.BlockingConnection(parameters)
+    try:
+        yield connection.channel()
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def publish(compose: Compose, node: int, queue: str, bodies: list[bytes]) -> None:
+    """Publishes with confirms; each body again until it was confirmed, as a client would."""
+    deadline = time.monotonic() + 60
+    left = list(bodies)
+    while left:
+        try:
+            with channel_of(compose, node) as channel:
+                channel.confirm_delivery()
+                while left:
+                    properties = pika.BasicProperties(delivery_mode=2)
+                    channel.basic_publish("", queue, left[0], properties, mandatory=True)
+                    left.pop(0)
+        except LOST:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def drain(compose: Compose, node: int, queue: str, count: int) -> set[bytes]:
+    """Takes and acknowledges until `count` different bodies were there."""
+    deadline = time.monotonic() + 60
+    got: set[bytes] = set()
+    while len(got) < count and time.monotonic() < deadline:
+        try:
+            with channel_of(compose, node) as channel:
+                while len(got) < count and time.monotonic() < deadline:
+                    method, _, body = channel.basic_get(queue)
+                    if method is None:
+                        time.sleep(0.1)
+                        continue
+                    got.add(body)
+                    channel.basic_ack(method.delivery_tag)
+        except LOST:
+            time.sleep(0.2)
+    return got
+
+
+def bodies(name: str, count: int = 50) -> list[bytes]:
+    return [f"{name}-{n}".encode() for n in range(count)]
+
+
+def test_publishes_on_one_node_and_consumes_on_another(compose: Compose):
+    with channel_of(compose, 1) as channel:
+        channel.queue_declare("orders", durable=True, arguments=QUORUM)
+    publish(compose, 1, "orders", bodies("first"))
+    assert drain(compose, 2, "orders", 50) == set(bodies("first"))
+
+
+def test_the_default_guest_is_not_there_when_another_user_was_asked_for(compose: Compose):
+    parameters = pika.ConnectionParameters("127.0.0.1", compose.amqp_ports[0])
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        pika.BlockingConnection(parameters)
+
+
+def test_health_checks_see_healthy_nodes(compose: Compose):
+    for service in ("node1", "node2", "node3"):
+        wait_until(
+            lambda s=service: compose.health(s) == "healthy", 60, f"{service} healthy", compose
+        )
+
+
+def test_goes_on_without_a_killed_container_and_takes_it_back(compose: Compose):
+    publish(compose, 1, "orders", bodies("before"))
+    compose.docker("kill", compose.container("node1"))
+    publish(compose, 2, "orders", bodies("after"))
+    assert drain(compose, 3, "orders", 100) == set(bodies("before") + bodies("after"))
+    compose.docker("start", compose.container("node1"))
+    wait_until(lambda: is_ready(compose, 1), 60, "node1 is back", compose)
+    publish(compose, 1, "orders", bodies("again"))
+    assert drain(compose, 2, "orders", 50) == set(bodies("again"))
+
+
+def test_goes_on_without_a_node_that_is_cut_off_and_takes_it_back(compose: Compose):
+    compose.disconnect("node2")
+    try:
+        publish(compose, 1, "orders", bodies("cut"))
+        assert drain(compose, 3, "orders", 50) == set(bodies("cut"))
+        wait_until(lambda: not is_ready(compose, 2), 30, "node2 knows that it is cut off", compose)
+    finally:
+        compose.connect("node2")
+    wait_until(lambda: is_ready(compose, 2), 60, "node2 is back", compose)
+    publish(compose, 2, "orders", bodies("healed"))
+    assert drain(compose, 1, "orders", 50) == set(bodies("healed"))
