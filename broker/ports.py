@@ -55,7 +55,8 @@ class ConsumerSpec(NamedTuple):
     """What a queue needs to know of a consumer.
 
     Attributes:
-        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel.
+        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel;
+            CHANNEL is "NUMBER.GENERATION", so that a number used again is another holder.
         tag: Consumer tag, unique within the holder.
         no_ack: Messages count as settled when delivered.
         exclusive: Refuse if another consumer is there, and be refused to others.

@@ -73,6 +73,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     tag = tag or f"amq.ctag-{channel.context.names()}"
     prefetch = 0 if method.no_ack else channel.prefetch
     consumer = Consumer(queue, tag, no_ack=method.no_ack, prefetch=prefetch)
+    consumer.exclusive, consumer.arguments = method.exclusive, method.arguments
     channel.consumers[tag] = consumer
     channel.touched[queue.uid] = None
     allowed = 0 if method.no_ack else credit(prefetch, channel.window.limit)
@@ -97,7 +98,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         _raise(refusal)
 
     token = channel.ask(attached, refused)
-    channel.emit(Consume(token, channel.number, queue, asked))
+    channel.emit(Consume(token, channel.key, queue, asked))
 
 
 def _raise(refusal: object) -> None:

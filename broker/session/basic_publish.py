@@ -287,13 +287,14 @@ def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...])
         count = len(messages)
         first = confirms.issue(count, len(queues))
         seqnos = range(first, first + count)
-    number = channel.number
     for queue in queues:
-        key = (number, queue.uid)
+        key = (channel.key, queue.uid)
         batch = publishes.get(key)
         if batch is None:
             own = messages if len(queues) == 1 else messages.copy()
-            publishes[key] = PublishTo(number, queue, own, None if seqnos is None else [*seqnos])
+            publishes[key] = PublishTo(
+                channel.key, queue, own, None if seqnos is None else [*seqnos]
+            )
         else:
             batch.messages += messages
             if seqnos is not None and batch.seqnos is not None:

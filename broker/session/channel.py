@@ -34,9 +34,19 @@ class Consumer(Source):
         prefetch: The per-consumer limit; 0 is without limit.
         is_attached: The queue has said yes.
         tag_bytes: The consumer tag as it stands in frames.
+        exclusive: No other consumer beside it; for listings.
+        arguments: As the client gave them; for listings.
     """
 
-    __slots__ = ("is_attached", "no_ack", "prefetch", "queue", "tag_bytes")
+    __slots__ = (
+        "arguments",
+        "exclusive",
+        "is_attached",
+        "no_ack",
+        "prefetch",
+        "queue",
+        "tag_bytes",
+    )
 
     def __init__(self, queue: Queue, tag: str, *, no_ack: bool, prefetch: int) -> None:
         super().__init__(queue.uid, tag)
@@ -45,6 +55,8 @@ class Consumer(Source):
         self.prefetch = prefetch
         self.is_attached = False
         self.tag_bytes = tag.encode("utf-8", "surrogateescape")
+        self.exclusive = False
+        self.arguments: dict[str, object] = {}
 
 
 class Transaction:
@@ -86,7 +98,9 @@ class Channel:
 
     Attributes:
         is_plain: Open, not waiting, not transactional: the fast path may publish on it.
-        holder: Who holds unsettled messages, as queues know it.
+        key: What tells this channel from an earlier one of its number, to shells and queues: late
+            verdicts and deliveries must not reach a channel that was opened since.
+        holder: Who holds unsettled messages, as queues know it; unique like the key.
         last_queue: The queue declared last here, what an empty queue name means.
         touched: Queues where this channel consumed or got, to release them at the end.
         reply_key: Tells this channel's direct reply-to consumer; "" without one.
@@ -106,6 +120,7 @@ class Channel:
         "is_closing",
         "is_plain",
         "is_waiting",
+        "key",
         "last_queue",
         "method_id",
         "next_tag",
@@ -125,7 +140,8 @@ class Channel:
         self.context = context
         self.number = number
         self.generation = context.generations
-        self.holder = f"{context.facts.owner}/{number}"
+        self.key = context.generations << 16 | number
+        self.holder = f"{context.facts.owner}/{number}.{context.generations}"
         self.is_closing = False
         self.is_waiting = False
         self.is_plain = True
@@ -216,11 +232,8 @@ class Channel:
         self.commit = None
         self.confirms = None
         self.reply_key = ""
-        if self.touched:
-            self.emit(Release(self.number, self.holder, list(self.touched)))
-            self.touched = {}
-        else:
-            self.context.flush_batches()
+        self.emit(Release(self.key, self.holder, list(self.touched)))
+        self.touched = {}
 
     def flush_confirms(self) -> None:
         """Write the verdicts that have come."""

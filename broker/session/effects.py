@@ -7,6 +7,9 @@ calls `Session.complete(token, result, now_ms)` exactly once with the promised r
 while the shell is still running the list that held the question; the effects `complete` returns
 are then run at once.
 
+A channel is named by its `key`, an opaque number that no other channel of the session ever had:
+what comes late for a channel that is gone can't hit one that was opened since under its number.
+
 A queue is named by its metadata record where the shell may have to open a handle, and by its
 incarnation (`uid`) where a handle must exist already; an unknown uid means that the queue is gone
 and the effect is dropped.
@@ -29,7 +32,7 @@ class PublishTo(msgspec.Struct):
     """Enqueue messages: `QueueHandle.publish`. At most one per channel and queue in a chunk.
 
     Attributes:
-        channel: The publishing channel, whose `confirmed` / `rejected` hear the verdicts.
+        channel: Key of the publishing channel, for `Session.confirmed` and `rejected`.
         queue: Where to; the record may be of a queue that is down (then reject).
         messages: In publish order.
         seqnos: One confirm number a message; None where the channel wants no verdicts.
@@ -90,7 +93,7 @@ class Release(msgspec.Struct):
     """A channel is gone: `QueueHandle.release(holder)` at every queue named here.
 
     Attributes:
-        channel: The channel's number; verdicts for it may be dropped from now on.
+        channel: The channel's key; verdicts for it may be dropped from now on.
         holder: The channel's holder string.
         queue_uids: Every queue where the channel consumed or got.
     """
@@ -101,7 +104,11 @@ class Release(msgspec.Struct):
 
 
 class Consume(msgspec.Struct):
-    """Attach a consumer: `QueueHandle.consume`. Result: None, before its first delivery."""
+    """Attach a consumer: `QueueHandle.consume`. Result: None, before its first delivery.
+
+    Attributes:
+        channel: The channel's key, for `Session.deliver` and `consumer_lost`.
+    """
 
     token: int
     channel: int
@@ -170,7 +177,7 @@ class ReplyTo(msgspec.Struct):
         node: Node of the consumer's connection.
         boot: That node's boot id.
         connection_id: The connection there.
-        channel: The channel there.
+        channel: Number of the channel there.
         key: What tells this consumer from an earlier one of the same channel.
         message: The reply.
     """

@@ -68,7 +68,7 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
         for queue in queues:
             batch = batches.get(queue.uid)
             if batch is None:
-                batches[queue.uid] = PublishTo(channel.number, queue, [message], [number])
+                batches[queue.uid] = PublishTo(channel.key, queue, [message], [number])
             else:
                 batch.messages.append(message)
                 assert batch.seqnos is not None

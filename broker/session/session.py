@@ -23,6 +23,7 @@ from broker.session.channel import Channel
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Effect, SetActive
 from broker.session.facts import ConnectionFacts, Limits, Names, Placement
+from broker.session.listing import ChannelFacts, facts_of_channel
 
 _Handler = Callable[[Channel, Any], None]
 
@@ -51,6 +52,7 @@ _HANDLERS: dict[type[spec.Method], _Handler] = {
     spec.TxCommit: modes.tx_commit,
     spec.TxRollback: modes.tx_rollback,
 }
+_NUMBER_MASK = 0xFFFF
 _IGNORED = (spec.BasicCancelOk, spec.ChannelFlowOk)
 """Answers of the client to what the server never waits for."""
 
@@ -174,18 +176,23 @@ class Session:
         """Write deliveries for a consumer. Unknown consumers' are dropped: release requeues them.
 
         Args:
-            channel: Channel number.
+            channel: The channel's key, as its Consume had it.
             tag: Consumer tag.
             deliveries: In order.
         """
-        found = self._channels.get(channel)
-        if found is not None:
+        found = self._channels.get(channel & _NUMBER_MASK)
+        if found is not None and found.key == channel:
             consumer = found.consumers.get(tag)
             if consumer is not None:
                 basic_consume.deliver(found, consumer, deliveries)
 
     def confirmed(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
-        """A queue has these publishes safely. Told to the client at `flush`."""
+        """A queue has these publishes safely. Told to the client at `flush`.
+
+        Args:
+            channel: The channel's key, as its PublishTo had it.
+            seqnos: Of that PublishTo.
+        """
         return self._verdict(channel, seqnos, ok=True)
 
     def rejected(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
@@ -194,7 +201,7 @@ class Session:
 
     def consumer_lost(self, channel: int, tag: str) -> list[Effect]:
         """A consumer's queue is gone: the client gets basic.cancel if it understands it."""
-        found = self._channels.get(channel)
+        found = self._by_key(channel)
         consumer = found.consumers.pop(tag, None) if found is not None else None
         if found is None or consumer is None:
             return []
@@ -254,6 +261,10 @@ class Session:
         self._news.clear()
         self._context.questions.clear()
         return self._take()
+
+    def listing(self) -> list[ChannelFacts]:
+        """What listings show of each channel, by number."""
+        return [facts_of_channel(self._channels[number]) for number in sorted(self._channels)]
 
     # What follows is not for the shell.
 
@@ -458,8 +469,13 @@ class Session:
         self.is_closed = True
         self._context.emit(CloseConnection(error))
 
-    def _verdict(self, number: int, seqnos: Sequence[int], *, ok: bool) -> list[Effect]:
-        channel = self._channels.get(number)
+    def _by_key(self, key: int) -> Channel | None:
+        """The channel of a key; None if it is gone, even if its number is in use again."""
+        channel = self._channels.get(key & _NUMBER_MASK)
+        return channel if channel is not None and channel.key == key else None
+
+    def _verdict(self, key: int, seqnos: Sequence[int], *, ok: bool) -> list[Effect]:
+        channel = self._by_key(key)
         if channel is None or channel.is_closing:
             return []
         if channel.commit is not None:
@@ -470,7 +486,7 @@ class Session:
                 channel.confirms.confirm(seqnos)
             else:
                 channel.confirms.reject(seqnos)
-            self._news[number] = channel
+            self._news[channel.number] = channel
         return []
 
     def _commit_verdict(self, channel: Channel, count: int, *, ok: bool) -> None:

@@ -61,7 +61,7 @@ def publishing(keys: list[str], *, confirm: bool, exchange: str = "") -> float:
     def work() -> None:
         for effect in session.handle(some, 0):
             if effect.seqnos is not None:
-                session.confirmed(1, effect.seqnos)
+                session.confirmed(effect.channel, effect.seqnos)
         session.flush()
         session.out.clear()
 
@@ -74,11 +74,12 @@ def delivering(ack_every: int, *, no_ack: bool = False) -> tuple[float, float]:
     session = client.session
     message = publish("q0", body=b"x" * 100).message
     batch = [Delivery(number, 0, message) for number in range(1, CHUNK + 1)]
+    key = session._channels[1].key
     deliver_s = ack_s = float("inf")
     tag = 0
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        session.deliver(1, "ctag1.1234", batch)
+        session.deliver(key, "ctag1.1234", batch)
         b"".join(session.out)
         session.out.clear()
         deliver_s = min(deliver_s, time.perf_counter() - start)

@@ -65,6 +65,8 @@ def show_effect(effect: Effect) -> str:
         words.append(f"prefetch={effect.spec.prefetch}")
     for field in effect.__struct_fields__:
         value = getattr(effect, field)
+        if field == "channel":
+            value &= 0xFFFF
         if field not in _SKIPPED and value not in (None, "", False):
             words.append(f"{field}={value}")
     return " ".join(words)

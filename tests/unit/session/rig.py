@@ -28,6 +28,13 @@ from broker.session.session import Session
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
 
 
+def connection_and_key(holder: str) -> tuple[int, int]:
+    """Connection id and channel key of a holder."""
+    _, _, connection, channel = holder.rsplit("/", 3)
+    number, generation = channel.split(".")
+    return int(connection), int(generation) << 16 | int(number)
+
+
 class World:
     """Group 0, queues, and the connections of one node."""
 
@@ -60,10 +67,10 @@ class World:
         for queue in changes.queues_removed:
             fifo = self.fifos.pop(queue.uid)
             for consumer in list(fifo._roster):
-                number, channel = consumer.holder.rsplit("/", 2)[1:]
-                client = self.clients.get(int(number))
+                number, channel = connection_and_key(consumer.holder)
+                client = self.clients.get(number)
                 if client is not None:
-                    self.run(client, client.session.consumer_lost(int(channel), consumer.tag))
+                    self.run(client, client.session.consumer_lost(channel, consumer.tag))
         return result
 
     def run(self, client: Client, effects: list[Effect]) -> None:
@@ -88,10 +95,10 @@ class World:
         for fifo in list(self.fifos.values()):
             fifo.pump()
             for (holder, tag), deliveries in fifo.take_effects().deliveries.items():
-                number, channel = holder.rsplit("/", 2)[1:]
-                client = self.clients.get(int(number))
+                number, channel = connection_and_key(holder)
+                client = self.clients.get(number)
                 if client is not None:
-                    client.session.deliver(int(channel), tag, deliveries)
+                    client.session.deliver(channel, tag, deliveries)
 
     def carry_out(self, client: Client, effect: Effect) -> None:
         getattr(self, "_" + type(effect).__name__.lower())(client, effect)

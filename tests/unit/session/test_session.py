@@ -200,8 +200,32 @@ def test_consumer_timeout_closes_the_channel(client: Client) -> None:
     assert "delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000" in line
 
 
+def test_late_verdicts_do_not_reach_a_channel_that_was_opened_since(client: Client) -> None:
+    with_queue(client).call(spec.ConfirmSelect())
+    client.world.is_held = True
+    client.feed(publish(), publish())
+    client.call(spec.ChannelClose(), spec.ChannelOpen(), spec.ConfirmSelect())
+    client.feed(publish(), publish())
+    client.world.let_go(1)
+    assert client.take() == []
+    client.world.let_go()
+    assert client.take() == ["1 basic.ack delivery_tag=2 multiple"]
+
+
+def test_late_deliveries_do_not_reach_a_channel_that_was_opened_since(client: Client) -> None:
+    with_queue(client)
+    method = spec.BasicConsume(queue="q", consumer_tag="c")
+    client.call(method)
+    key = client.session._channels[1].key
+    client.call(spec.ChannelClose(), spec.ChannelOpen(), method)
+    client.session.deliver(key, "c", deliveries(1))
+    assert client.session.consumer_lost(key, "c") == []
+    assert client.take() == []
+
+
 def test_deliveries_for_unknown_consumers_are_dropped(client: Client) -> None:
-    client.session.deliver(1, "nobody", deliveries(1))
+    key = client.session._channels[1].key
+    client.session.deliver(key, "nobody", deliveries(1))
     client.session.deliver(9, "nobody", deliveries(1))
     assert client.take() == []
 
