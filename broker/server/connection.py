@@ -22,6 +22,7 @@ from broker.amqp.connection import (
     ConnectionMachine,
     OpenVhost,
     PeerClosed,
+    State,
 )
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
@@ -83,6 +84,7 @@ class AmqpConnection(asyncio.Protocol):
         self._awaited = 0
         self._stalled: list[Command] = []
         self._is_mute = False
+        self._partial_bytes = 0
         self._is_released = False
 
     # asyncio.Protocol
@@ -92,6 +94,7 @@ class AmqpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.info.connected(self._transport, self._context.clock.now_ms())
+        self._context.gate.enter(self.info.connection_id, self)
 
     def data_received(self, data: bytes) -> None:
         """Run one chunk through machine and session."""
@@ -107,7 +110,16 @@ class AmqpConnection(asyncio.Protocol):
             if not machine.has_input:
                 break
             data = b""
+        partial = machine.partial_bytes
+        if partial != self._partial_bytes:
+            self._count_partial(partial)
         self._context.outbox.mark(self)
+
+    def _count_partial(self, partial_bytes: int) -> None:
+        change, self._partial_bytes = partial_bytes - self._partial_bytes, partial_bytes
+        if not self._context.gate.buffered(change):
+            text = "too many bytes of incomplete messages on this node"
+            self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
 
     def _handle(self, commands: list[Command], now_ms: int) -> None:
         session = self.session
@@ -146,6 +158,8 @@ class AmqpConnection(asyncio.Protocol):
         if exc is not None:
             _log.debug("connection.lost", extra={"connection": self.info.name, "why": repr(exc)})
         self._transport = None
+        self._context.gate.leave(self.info.connection_id)
+        self._count_partial(0)
         self._release(None)
         self._ended(self)
 
@@ -240,13 +254,28 @@ class AmqpConnection(asyncio.Protocol):
         )
         if isinstance(found, str):
             _log.error("%s login refused: user '%s' - %s", event.mechanism, event.username, found)
-            self._machine.refused(
+            self._refuse(
                 f"Login was refused using authentication mechanism {event.mechanism}. "
                 "For details see the broker logfile."
             )
             return
         self._user = found
         self._machine.authenticated(found.name)
+
+    def _refuse(self, text: str) -> None:
+        """Answer a failed login, late if its address has failed a lot."""
+        now_ms = self._context.clock.monotonic_ms()
+        delay_ms = self._context.gate.failed_login(self.info.peer_host, now_ms)
+        if not delay_ms:
+            self._machine.refused(text)
+            return
+
+        def late() -> None:
+            if self._transport is not None and self._machine.state is State.AUTHENTICATING:
+                self._machine.refused(text)
+                self._mark()
+
+        asyncio.get_running_loop().call_later(delay_ms / 1000, late)
 
     def _open(self, vhost: str) -> None:
         context, user = self._context, self._user
@@ -282,6 +311,7 @@ class AmqpConnection(asyncio.Protocol):
         self._carrier = Carrier(context, self.session, self._mark, self._fail)
         self.info.opened(facts, machine)
         self._machine.opened()
+        context.gate.leave(self.info.connection_id)
 
     def _fail(self, error: AmqpError) -> None:
         """End the connection with a hard error; the machine ignores what comes after."""

@@ -13,6 +13,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import AnyCommand
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, QueueHandle
+from broker.server.gate import Gate
 from broker.server.outbox import Outbox
 from broker.session.facts import Limits, Names, Placement
 
@@ -96,6 +97,7 @@ class ServerContext:
         limits: Bounds of sessions.
         reply_secret: Key of the HMAC in direct reply-to addresses.
         server_properties: For connection.start.
+        gate: Bounds on handshakes, failing logins and half-sent contents.
     """
 
     settings: Settings
@@ -115,3 +117,4 @@ class ServerContext:
     limits: Limits
     reply_secret: bytes
     server_properties: dict[str, object] = field(default_factory=dict)
+    gate: Gate = field(default_factory=Gate)
