@@ -18,6 +18,7 @@ from tests.sim.planted import BUGS, HONEST
 from tests.sim.simulation import Result, Simulation
 
 CRASH, SAFETY, LIVENESS = 1, 2, 3
+BUG_SEEDS_MAX = 500
 TWICE_EVERY = 20  # 5 % of the seeds run twice, to show that a run depends on nothing else
 SEEDS = Path(__file__).with_name("seeds.txt")
 
@@ -81,6 +82,21 @@ def run_many(seeds: list[int], bug: str | None = None) -> int:
     return 0
 
 
+def search_bugs(seeds_max: int) -> int:
+    """Print the first seed that finds each planted bug; 0 if every one is found."""
+    missed = 0
+    for bug in BUGS:
+        for seed in range(1, seeds_max + 1):
+            code, text, _ = run_seed(seed, bug=bug)
+            if code:
+                print(f"{bug:>4} seed {seed:>3} exit {code}: {text.strip().splitlines()[-1]}")
+                break
+        else:
+            missed += 1
+            print(f"{bug:>4} is not found in {seeds_max} seeds")
+    return 1 if missed else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
@@ -89,7 +105,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant a known bug")
     parser.add_argument("--seeds", type=int, default=400, help="without --seed: how many to run")
     parser.add_argument("--first", type=int, default=1, help="without --seed: the first one")
+    parser.add_argument(
+        "--bugs", action="store_true", help="find every planted bug, 500 seeds each"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.bugs:
+        return search_bugs(BUG_SEEDS_MAX)
     if chosen.seed is None:
         seeds = list(range(chosen.first, chosen.first + chosen.seeds))
         return run_many(kept_seeds() + seeds if not chosen.bug else seeds, chosen.bug)

@@ -55,7 +55,7 @@ class GroupChecker:
 
     # after every step
 
-    def stepped(self, name: str, node: RaftNode, seen: Seen) -> None:
+    def stepped(self, name: str, node: RaftNode, seen: Seen, disk: Disk) -> None:
         """Monotone term and commit, election safety, leader rules."""
         if node.term < seen.term:
             fail("term", f"{name} fell from term {seen.term} to {node.term}")
@@ -63,7 +63,7 @@ class GroupChecker:
             fail("commit", f"{name} fell from {seen.commit} to {node.commit_index}")
         if node.is_leader:
             if seen.leader_term != node.term:
-                self._elected(name, node)
+                self._elected(name, node, disk)
             elif node.last_index < seen.last_index:
                 fail("leader append-only", f"{name} dropped entries {node.last_index + 1}..")
             if node.commit_index > seen.commit and seen.leader_term == node.term:
@@ -77,7 +77,9 @@ class GroupChecker:
             self._commits(name, node, seen.commit)
         seen.term, seen.commit, seen.last_index = node.term, node.commit_index, node.last_index
 
-    def _elected(self, name: str, node: RaftNode) -> None:
+    def _elected(self, name: str, node: RaftNode, disk: Disk) -> None:
+        if self.has_rules and disk.durable.hard_state.term < node.term:
+            fail("promise before sync", f"{name} counted its own vote before it was durable")
         other = self.leaders.setdefault(node.term, name)
         if other != name:
             fail("election safety", f"{other} and {name} both lead term {node.term}")

@@ -54,7 +54,7 @@ class SimReplica:
     def process(self) -> None:
         """Run Readys until there is none."""
         node = self.node
-        self.checker.stepped(self.name, node, self.seen)
+        self.checker.stepped(self.name, node, self.seen, self.disk)
         while node.has_ready() and not self.is_dead:
             ready = node.ready()
             self.checker.handed_out(self.name, node, ready)
@@ -64,7 +64,7 @@ class SimReplica:
             self._apply(ready)
             node.advance(ready)
             self._promise(ready)
-            self.checker.stepped(self.name, node, self.seen)
+            self.checker.stepped(self.name, node, self.seen, self.disk)
             self._maybe_snapshot()
 
     def _write(self, ready: Ready) -> None:

@@ -6,18 +6,19 @@ import itertools
 
 import pytest
 
+from raft.core.messages import Configuration, HardState
 from tests.sim import __main__ as sim
 from tests.sim.checkers import GroupChecker, SafetyViolation, Seen
+from tests.sim.disk import Disk
 from tests.sim.options import draw
 from tests.sim.planted import BUGS
 
 CI_SEEDS = 60
 # The first seed that found each planted bug. Any change to the core or the simulator moves these,
 # so a test looks at the next few seeds too; when it no longer finds the bug there, search again
-# with `python -m tests.sim --bug R5` and write the seed down here.
+# with `python -m tests.sim --bugs` and write the seed down here.
 FOUND_AT = {"R1": 1, "R2": 8, "R3": 14, "R4": 2, "R5": 2, "R6": 1, "R10": 11, "R17": 1}
 LOOK_AHEAD = 120
-SEEDS_MAX = 500  # a bug that needs more is not found
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -33,7 +34,7 @@ def test_nothing_is_found_in_the_kept_seeds() -> None:
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_planted_bug_is_found(bug: str) -> None:
     first = FOUND_AT[bug]
-    assert first <= SEEDS_MAX
+    assert first <= sim.BUG_SEEDS_MAX
     codes = (sim.run_seed(seed, bug=bug)[0] for seed in range(first, first + LOOK_AHEAD))
     found = next(itertools.filterfalse(lambda code: code == 0, codes), 0)
     assert found == (sim.LIVENESS if bug == "R17" else sim.SAFETY)
@@ -66,12 +67,14 @@ def test_checker_sees_two_leaders_of_a_term() -> None:
     """A checker that was never seen failing is no checker."""
     checker = GroupChecker(1)
     checker.leaders[3] = "n1"
+    durable = Disk(Configuration())
+    durable.durable.put_hard_state(HardState(3, "n2"))
 
     class Leader:
         term, commit_index, last_index, is_leader = 3, 0, 0, True
 
     with pytest.raises(SafetyViolation, match="election safety"):
-        checker.stepped("n2", Leader(), Seen())  # type: ignore[arg-type]
+        checker.stepped("n2", Leader(), Seen(), durable)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -79,8 +82,8 @@ def test_checker_sees_two_leaders_of_a_term() -> None:
 @pytest.mark.skipif("not config.getoption('-m')", reason="many seeds: pytest -m slow")
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_recorded_seed_is_the_first(bug: str) -> None:
-    for seed in range(1, SEEDS_MAX + 1):
+    for seed in range(1, sim.BUG_SEEDS_MAX + 1):
         if sim.run_seed(seed, bug=bug)[0]:
             assert seed == FOUND_AT[bug]
             return
-    pytest.fail(f"{bug} is not found in {SEEDS_MAX} seeds")
+    pytest.fail(f"{bug} is not found in {sim.BUG_SEEDS_MAX} seeds")

@@ -118,6 +118,31 @@ def test_own_vote_counts_only_after_its_sync() -> None:
     assert member.node.role is Role.LEADER
 
 
+def test_sync_of_something_earlier_does_not_make_the_own_vote_count() -> None:
+    """Only the sync of the Ready that carried the vote does."""
+    member = Member("a", "a", log=log_of(1, voters="a"))
+    member.hold_sync = True
+    member.node.step(Append(GROUP, "b", "a", 2, 1, 1, 0, []))
+    member.drain()
+    earlier = member.unsynced[-1].number
+    member.node.peer_suspected("b")
+    member.node.campaign()
+    member.drain()
+    member.node.synced(earlier)
+    assert member.node.role is Role.CANDIDATE
+    member.sync()
+    assert member.node.role is Role.LEADER
+
+
+def test_request_for_votes_waits_for_the_sync() -> None:
+    """It reveals the own vote, and a log that a crash could still shorten."""
+    member = Member("a", "abc")
+    member.hold_sync = True
+    member.node.campaign()
+    assert member.drain() == []
+    assert [type(m) for m in member.sync()] == [Vote, Vote]
+
+
 def test_vote_is_kept_when_a_candidate_steps_down_within_its_term() -> None:
     """Bug R3: losing an election does not free the vote of that term."""
     member = Member("a", "abc")

@@ -232,6 +232,19 @@ def test_group_is_not_quiet_while_a_voter_lags() -> None:
     assert not net["a"].node.is_quiet
 
 
+def test_group_is_not_quiet_while_a_voter_that_answers_lags() -> None:
+    """It hears heartbeats and would agree, for it has all it was told is committed."""
+    net = Net("a", "b", "c", quiet_after_ticks=3)
+    net.elect("a")
+    net.drop = lambda m: isinstance(m, Append) and m.to == "c"
+    net.propose("a", b"x")
+    net.tick(30)
+    assert not net["a"].node.is_quiet
+    net.heal()
+    net.tick(3)
+    assert net["c"].values() == [b"x"]
+
+
 def test_proposal_wakes_the_group() -> None:
     """And its heartbeats come back with it."""
     net = quiet()
