@@ -200,7 +200,8 @@ class GroupCommit:
     def close(self) -> None:
         """Write and sync what is pending, then close the store. Waiters are still told.
 
-        Blocks until the disk has answered. After a failure it only releases the store.
+        Blocks until the disk has answered, so it may run in another thread, once nobody writes
+        any more. After a failure it only releases the store.
         """
         if self._is_closed:
             return

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from raft import ChangeRefused, Group, GroupClosed, HostConfig, NotLeader, ProposalDropped
+from raft.core.messages import NORMAL, Entry
 from tests.raft_cluster import NAMES, Cluster, ListMachine
 from tests.virtual_loop import run
 
@@ -77,6 +78,22 @@ def test_everyone_hears_who_leads() -> None:
         await cluster.until(
             lambda: all(names[-1:] == [leader.node.state.name] for names in heard.values())
         )
+        cluster.close()
+
+    run(main())
+
+
+def test_another_terms_entry_in_its_place_is_no_answer() -> None:
+    """A Ready may bring the overwriting entry together with the loss of leadership."""
+
+    async def main() -> None:
+        cluster, group = await alone()
+        answers: list[object] = []
+        group.propose_nowait(b"mine", answers.append)
+        ((index, (term, _)),) = group._pending.items()
+        group._apply_entry(Entry(index, term + 1, NORMAL, b"theirs"))
+        assert isinstance(answers[0], ProposalDropped)
+        assert cluster.members["n1"].machines[7].items == [b"theirs"]
         cluster.close()
 
     run(main())

@@ -83,6 +83,26 @@ def test_a_large_proposal_is_applied_once_by_everyone() -> None:
     run(main())
 
 
+def test_no_snapshot_parts_a_proposal() -> None:
+    """It is applied over several Readys; a snapshot between them would lose its beginning."""
+
+    async def main() -> None:
+        config = HostConfig(snapshot_entries=2, trailing_entries=0)
+        cluster = Cluster(names=("n1",), config=config)
+        group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
+        await cluster.elected(7)
+        large = bytes(range(256)) * 40_000
+        await group.propose(large)
+        await asyncio.sleep(1)
+        assert group.status().snapshot_index > 0
+        cluster.crash("n1")
+        cluster.restart("n1").open(7, None)
+        assert await cluster.agreed(7, 1) == [large]
+        cluster.close()
+
+    run(main())
+
+
 def test_a_proposal_beyond_all_limits_is_dropped_and_does_no_harm() -> None:
     async def main() -> None:
         cluster = Cluster()

@@ -89,6 +89,32 @@ def test_callbacks_run_in_order_and_only_after_the_sync(tmp_path: Path) -> None:
     run_with_journal(tmp_path / "store", body)
 
 
+class Recorder:
+    """A database that notes what is asked of it, in order."""
+
+    def __init__(self, database: object, calls: list[str]) -> None:
+        self._database = database
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("write", "flush_wal"):
+            self._calls.append(name)
+        return getattr(self._database, name)
+
+
+def test_everyone_is_told_after_one_shared_sync(tmp_path: Path) -> None:
+    async def body(journal: GroupCommit) -> None:
+        calls: list[str] = []
+        journal._store.database = Recorder(journal._store.database, calls)
+        for number in range(50):
+            journal.put("raft_state", b"%d" % number, b"x")
+            journal.when_synced(lambda: calls.append("told"))
+        await synced(journal)
+        assert calls == ["write", "flush_wal"] + ["told"] * 50
+
+    run_with_journal(tmp_path / "store", body)
+
+
 def test_deleted_while_gathering_is_never_written(tmp_path: Path) -> None:
     async def body(journal: GroupCommit) -> None:
         before = journal._store.database.latest_sequence_number()
