@@ -115,7 +115,6 @@ class Channel:
         "generation",
         "get_sources",
         "held",
-        "held_bytes",
         "holder",
         "is_closing",
         "is_plain",
@@ -148,7 +147,6 @@ class Channel:
         self.class_id = 0
         self.method_id = 0
         self.held: deque[Command] = deque()
-        self.held_bytes = 0
         self.permissions = Permissions(context)
         self.last_queue: str | None = None
         self.consumers: dict[str, Consumer] = {}
@@ -200,14 +198,16 @@ class Channel:
     def hold_back(self, command: Command) -> None:
         """Keep a command until the channel waits no more."""
         self.held.append(command)
+        self.context.held_commands += 1
         if type(command) is Publish:
-            self.held_bytes += len(command.message.content)
+            self.context.held_bytes += len(command.message.content)
 
     def next_held(self) -> Command:
         """Take the oldest command that was held back."""
         command = self.held.popleft()
+        self.context.held_commands -= 1
         if type(command) is Publish:
-            self.held_bytes -= len(command.message.content)
+            self.context.held_bytes -= len(command.message.content)
         return command
 
     def give(self, kind: Give, taken: Taken) -> None:
@@ -223,8 +223,8 @@ class Channel:
         self.is_closing = True
         self.is_waiting = False
         self.is_plain = False
-        self.held.clear()
-        self.held_bytes = 0
+        while self.held:
+            self.next_held()
         self.consumers.clear()
         self.unacked = Unacked()
         self.window = Window()

@@ -63,6 +63,8 @@ class Context:
         publishes: Publishes gathered, by (channel, queue uid).
         settles: Settles gathered, by consumer.
         frame_max: Largest frame in bytes.
+        held_commands: Commands that waiting channels hold back, all together.
+        held_bytes: Content bytes of those.
     """
 
     facts: ConnectionFacts
@@ -80,6 +82,8 @@ class Context:
     publishes: dict[tuple[int, int], PublishTo] = field(default_factory=dict)
     settles: dict[Source, Settle] = field(default_factory=dict)
     frame_max: int = 0
+    held_commands: int = 0
+    held_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT

@@ -92,12 +92,11 @@ class Session:
     @property
     def is_congested(self) -> bool:
         """True while waiting channels hold back more than the limits: stop reading the socket."""
-        limits = self._context.limits
-        commands = size = 0
-        for channel in self._channels.values():
-            commands += len(channel.held)
-            size += channel.held_bytes
-        return commands > limits.held_commands or size > limits.held_bytes
+        context = self._context
+        limits = context.limits
+        return (
+            context.held_commands > limits.held_commands or context.held_bytes > limits.held_bytes
+        )
 
     def handle(self, commands: Sequence[Command], now_ms: int) -> list[Effect]:
         """Carry out what one socket read brought.

@@ -227,16 +227,20 @@ class Polite(RuleBasedStateMachine):
         if any(held == tag for held in self.holding.values()):
             return  # of an earlier consumer of this name; the queue counts them apart
         self.prefetch[tag] = limit
-        self.limit = 0
+        wanted, self.limit = self.limit, 0  # basic.qos without global takes it away
         self.hear(
             self.client.call(
                 spec.BasicQos(prefetch_count=limit),
                 spec.BasicConsume(queue=queue, consumer_tag=tag, no_ack=tag == "free"),
             )
         )
+        self.limit_channel(wanted)
 
     @precondition(lambda self: not self.world.is_held)
     @rule(limit=small)
+    def narrow(self, limit: int) -> None:
+        self.limit_channel(limit)
+
     def limit_channel(self, limit: int) -> None:
         if limit and len(self.holding) > limit:
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections import defaultdict
 
 from broker.amqp import methods, spec
 from broker.amqp.assembler import Ack, Command, MethodCommand, Publish
@@ -273,9 +272,6 @@ def command(method: spec.Method, channel: int = 1) -> Command:
     if isinstance(method, spec.BasicAck):
         return Ack(channel, method.delivery_tag, method.multiple)
     return MethodCommand(channel, method)
-
-
-_MESSAGES: dict[object, Publish] = defaultdict()
 
 
 def publish(
