@@ -32,6 +32,7 @@ class QueueGroups:
         self._catalogue = catalogue
         self._node = node
         self._on_disk = set(host.groups_on_disk())
+        self._blank: dict[int, None] = {}
 
     def open(self, queue: Queue, machine: QuorumQueue) -> Group:
         """Start or recover this node's replica.
@@ -43,11 +44,14 @@ class QueueGroups:
         known = self._catalogue.node(self._node)
         is_new = known is not None and queue.uid > known.booted_at
         first = queue.members if is_new and queue.uid not in self._on_disk else None
+        if first is None and queue.uid not in self._on_disk:
+            self._blank[queue.uid] = None
         try:
             return self._open(queue, machine, first)
         except LogCorrupt:
             _log.exception("queue.replica_damaged", extra={"queue": queue.name})
             self._host.close_group(queue.uid, erase=True)
+            self._blank[queue.uid] = None
             return self._open(queue, machine, None)
 
     def _open(self, queue: Queue, machine: QuorumQueue, first: tuple[str, ...] | None) -> Group:
@@ -61,7 +65,57 @@ class QueueGroups:
     def close(self, uid: int, *, erase: bool) -> None:
         """Stop a replica, for good if `erase`."""
         self._on_disk.discard(uid)
+        self._blank.pop(uid, None)
         self._host.close_group(uid, erase=erase)
+
+    def blank(self) -> list[tuple[int, str]]:
+        """Replicas here that no leader has let in yet, and who leads them."""
+        for uid in list(self._blank):
+            group = self._host.group(uid)
+            if group is None or self._node in group.voters:
+                del self._blank[uid]
+        found = []
+        for uid in self._blank:
+            group = self._host.group(uid)
+            if group is not None and self._node not in group.learners and group.leader:
+                found.append((uid, group.leader))
+        return found
+
+    async def readmit(self, uid: int, node: str) -> bool:
+        """As the leader: let a member that has lost its data in again, as a learner (R11).
+
+        Args:
+            uid: The queue's incarnation.
+            node: The member; it says itself that it has nothing.
+
+        Returns:
+            False where this node does not lead the queue.
+        """
+        group = self._host.group(uid)
+        if group is None or not group.is_leader:
+            return False
+        try:
+            if node in group.voters:
+                await group.remove(node)
+            if node not in group.learners:
+                await group.add_learner(node)
+        except RaftError as why:
+            _log.info("queue.not_readmitted", extra={"node": node, "why": str(why)})
+            return False
+        return True
+
+    async def promote_learners(self, living: list[str]) -> None:
+        """As the leader: make learners that have caught up voters."""
+        for group in self._host.groups():
+            if not (group.id and group.is_leader and group.learners):
+                continue
+            status = group.status()
+            for node in status.learners:
+                if node in living and status.matches.get(node, 0) >= status.commit_index:
+                    try:
+                        await group.promote(node)
+                    except RaftError as why:
+                        _log.info("queue.not_promoted", extra={"node": node, "why": str(why)})
 
     def erase_unknown(self, known: set[int]) -> None:
         """Erase replicas of queues that were deleted while this node was away."""

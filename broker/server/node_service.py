@@ -40,6 +40,7 @@ DIRECT_REPLY: Final = 18
 
 STAT_METHOD: Final = "queue.stat"
 DELETE_METHOD: Final = "queue.delete"
+READMIT_METHOD: Final = "queue.readmit"
 CALL_TIMEOUT_S: Final = 6.0
 """A little longer than a proposal may take, which a delete waits for."""
 
@@ -93,6 +94,14 @@ class LocalConnections(Protocol):
         ...
 
 
+class Readmit(Protocol):
+    """Lets a member that lost its data in again (`broker.server.groups`)."""
+
+    async def __call__(self, uid: int, node: str, /) -> bool:
+        """False where this node does not lead the queue."""
+        ...
+
+
 class NodeService:
     """`broker.queues.registry.Mail`, and what answers it on the other side.
 
@@ -108,16 +117,25 @@ class NodeService:
         self._spawn = spawn
         self._queues: LocalQueues | None = None
         self._connections: LocalConnections | None = None
+        self._readmit: Readmit | None = None
         links.on(OFFER, self._received_offer)
         links.on(ANSWER, self._received_answer)
         links.on(DIRECT_REPLY, self._received_reply)
         links.serve(STAT_METHOD, self._serve_stat)
         links.serve(DELETE_METHOD, self._serve_delete)
+        links.serve(READMIT_METHOD, self._serve_readmit)
 
-    def attach(self, queues: LocalQueues | None, connections: LocalConnections | None) -> None:
-        """Say who answers here from now on; None while this node serves nobody."""
+    def attach(self, queues: LocalQueues, connections: LocalConnections, readmit: Readmit) -> None:
+        """Say who answers here from now on."""
         self._queues = queues
         self._connections = connections
+        self._readmit = readmit
+
+    def detach(self) -> None:
+        """This node serves nobody for now."""
+        self._queues = None
+        self._connections = None
+        self._readmit = None
 
     # Asking others (`Mail`)
 
@@ -150,6 +168,13 @@ class NodeService:
             return
         payload = _encode(DirectReply(boot, connection_id, channel, key, message))
         self._links.send(node, DATA, DIRECT_REPLY, payload)
+
+    async def ask_readmit(self, node: str, uid: int) -> None:
+        """Tell a queue's leader that this node's replica has nothing; it may be asked again."""
+        try:
+            await self._links.call(node, READMIT_METHOD, _encode(uid), CALL_TIMEOUT_S)
+        except CallFailed as why:
+            _log.info("queue.not_readmitted", extra={"leader": node, "why": str(why)})
 
     async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
         try:
@@ -202,6 +227,12 @@ class NodeService:
             queue, answer.set_result, if_unused=request.if_unused, if_empty=request.if_empty
         )
         return _encode(pack_value(await answer))
+
+    async def _serve_readmit(self, node: str, _boot: str, payload: bytes) -> bytes:
+        if self._readmit is None:
+            raise CallFailed("the broker on this node is stopped")
+        uid = msgspec.msgpack.decode(payload, type=int)
+        return _encode(await self._readmit(uid, node))
 
     def _serving(self) -> LocalQueues:
         if self._queues is None:

@@ -33,7 +33,7 @@ from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-GUARD_S: Final = 0.05
+GUARD_S: Final = 0.1
 """How often the lease is looked at while connections wait for it."""
 
 QUEUES_TICK_S: Final = 1.0
@@ -122,7 +122,7 @@ class Serving:
             OSError: An AMQP address is taken.
         """
         self._tasks = tasks
-        self._service.attach(self.queues, self.listener)
+        self._service.attach(self.queues, self.listener, self._groups.readmit)
         self._groups.erase_unknown({queue.uid for queue in self.catalogue.queues()})
         self.queues.reconcile_all()
         await self.listener.open()
@@ -154,7 +154,7 @@ class Serving:
         await self.listener.close_connections(text)
         await self._groups.hand_over(self._cluster.peers.up())
         self._is_stopped = True
-        self._service.attach(None, None)
+        self._service.detach()
         for replica in self.queues.local_quorum():
             self._groups.close(replica.record.uid, erase=False)
         self.queues.stop()
@@ -221,6 +221,9 @@ class Serving:
         while True:
             await asyncio.sleep(QUEUES_TICK_S)
             self.queues.tick()
+            for uid, leader in self._groups.blank():
+                await self._service.ask_readmit(leader, uid)
+            await self._groups.promote_learners(self._cluster.peers.up())
             led, self.queues.led_lately = self.queues.led_lately, {}
             moved = [
                 (uid, node)
@@ -253,7 +256,7 @@ class Serving:
     def drop_boot(self) -> None:
         """This boot was ended: nothing may leave under its name any more (P1)."""
         self._is_stopped = self._is_closing = True
-        self._service.attach(None, None)
+        self._service.detach()
         self.listener.close_ports()
         for connection in list(self.listener.connections.values()):
             connection.close(ReplyCode.CONNECTION_FORCED, "this node was declared dead meanwhile")
