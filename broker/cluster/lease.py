@@ -7,17 +7,16 @@ applied it, and ends 3 s after the node *sent* its request, by the node's own mo
 
 The leader answers a change when every possible holder has applied it. Its book errs to the safe
 side: a grant counts from when it was written, which is later than the request was sent, and a new
-leader takes it that every living node holds one for 3 s.
+leader takes it that every node holds one for 3 s, the latest boot if it was ended included.
 
 The guarantee. When a change is answered, every node that holds the lease has applied it.
 
 Proof sketch. Let a change at index i be answered at time t by leader L, and node N hold a lease at
-t from a request sent at s > t - 3 s. If L granted it at g: either g <= t, and N was in L's book
-until g + 3 s > t, so N has applied i; or g > t, and the grant's index is >= i, so it does not
-count before N has applied i. If another leader K granted it: K was confirmed after s. A later
-leader than K began after that, so took N as a holder until later than s + 3 s > t. An earlier
-leader's confirmation cannot follow the beginning of a later one, so K's grant of s came before L
-began or K leads after L; then K's commit index at g covers i, by leader completeness.
+some u >= t, granted at g by K for a request sent at s > u - 3 s. If K's commit index at g covers i,
+the grant does not count before N has applied i. If not, K granted before i was committed, so
+g < t; K is L, or fell before L began, for a confirmation cannot follow the beginning of a later
+leader. If K is L, N was in the book until g + 3 s > u >= t, so L waited until N had applied i. Else
+L began after s, with N in its book until later than s + 3 s > t, and waited as well.
 
 Clock rates are taken as equal; clocks themselves may differ by anything.
 """
@@ -64,7 +63,8 @@ class NodeLease:
         due = [expiry for grant, expiry in self._pending if grant <= index]
         if due:
             self._pending = [each for each in self._pending if each[0] > index]
-            self._expiry_ms = max([*due, self._expiry_ms or 0])
+            known = [] if self._expiry_ms is None else [self._expiry_ms]
+            self._expiry_ms = max(due + known)
 
     def is_held(self, now_ms: int) -> bool:
         """May this node route, confirm and deliver at `now_ms` (monotonic)?"""
@@ -93,15 +93,17 @@ class LeaseBook:
         self._holders: dict[str, _Holder] = {}
         self._applied: dict[tuple[str, str], int] = {}
 
-    def began(self, living: Iterable[tuple[str, str]], now_ms: int) -> None:
+    def began(self, latest: Iterable[tuple[str, str]], now_ms: int) -> None:
         """This node began to lead: its first own entry is applied.
 
         Args:
-            living: (node, boot) of every living node by group 0.
+            latest: (node, boot) of every node's latest boot by group 0, ended or not, less those
+                whose process is proven dead. Ended ones too: the leader that ended a boot may have
+                fallen before it could wait for that boot's lease (found by a random schedule).
             now_ms: Monotonic milliseconds.
         """
         expiry_ms = now_ms + LEASE_MS
-        self._holders = {node: _Holder(boot, expiry_ms) for node, boot in living}
+        self._holders = {node: _Holder(boot, expiry_ms) for node, boot in latest}
         self._applied.clear()
 
     def grant(self, node: str, boot: str, now_ms: int) -> None:

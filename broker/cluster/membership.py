@@ -204,7 +204,10 @@ class Cluster:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """Leave in good order: hand over group 0, say that this boot ends, close the links."""
+        """Leave in good order: say that this boot ends, hand over group 0, close the links.
+
+        The lease ends here: clients must have been told before.
+        """
         self._is_stopping = True
         group = self.metadata.group
         others = [node for node in self.peers.up() if group and node in group.voters]
@@ -327,6 +330,7 @@ class Cluster:
             known.add(record.name)
             if record.name == self.node:
                 if self.boot in record.ended_boots:
+                    self.metadata.lease.drop()
                     self._reboot()
                 continue
             for boot in record.ended_boots:

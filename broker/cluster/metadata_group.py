@@ -41,6 +41,8 @@ PROPOSE_TIMEOUT_S = 5.0
 PULSE_S = 0.05
 """How often expiries are looked at and failed proposals tried again."""
 
+IDLE_PULSE_S = 0.1
+
 _RETRIED = (CallFailed, NotLeader, ProposalDropped, TimeoutError)
 """TimeoutError: a forwarded call that a change of leader has ended; our own limit is further out
 and arrives as a cancellation."""
@@ -307,12 +309,12 @@ class MetadataGroup:
         log.info("metadata.role", extra={"leading": leader, "term": term})
         self._is_leading = leader
         if leader:
-            living = [
-                (record.name, record.boot)
+            latest = [
+                (record.name, record.boot or record.ended_boots[-1])
                 for record in self.catalogue.nodes()
-                if record.boot is not None and not self._is_gone(record.name)
+                if (record.boot or record.ended_boots) and not self._is_gone(record.name)
             ]
-            self.book.began(living, self._clock.monotonic_ms())
+            self.book.began(latest, self._clock.monotonic_ms())
         self._lease_requests.clear()
         self._report_soon()
 
@@ -379,7 +381,7 @@ class MetadataGroup:
             if self._lives.is_set() and now_ms - self._requested_ms >= wait_ms:
                 self._request_lease(now_ms)
             self._answer_applied()
-            await asyncio.sleep(PULSE_S)
+            await asyncio.sleep(PULSE_S if self._awaiting_all else IDLE_PULSE_S)
 
     def _request_lease(self, now_ms: int) -> None:
         leader = self.leader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.cluster import batching
@@ -18,6 +18,7 @@ def drain(queue: SendQueue) -> list[Batch]:
     return batches
 
 
+@settings(deadline=None)
 @given(st.lists(SIZES, max_size=12))
 def test_payloads_come_out_in_order_and_whole(sizes: list[int]) -> None:
     queue = SendQueue(1 << 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.cluster.detector import NEVER_MS, Event, FailureDetector, Verdict
@@ -72,6 +72,7 @@ STEPS = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_up_only_while_both_ends_hear_and_verdicts_alternate(steps: list[tuple]) -> None:
     detector, now_ms, events = FailureDetector(N, 0), 0, []

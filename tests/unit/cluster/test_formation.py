@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import count
 
 import pytest
@@ -107,56 +108,59 @@ class World:
         return {standing.cluster_id for standing in self.disk.values()} - {""}
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["ask", "ask", "ask", "lost", "finish", "finish", "crash", "wipe"]),
-        st.integers(0, 4),
-        st.integers(0, 4),
-    ),
-    max_size=150,
-)
+ACTIONS = ("ask", "ask", "ask", "lost", "finish", "finish", "crash", "wipe")
 
 
-def run(world: World, steps: list[tuple[str, int, int]], waited_ms: int, *, wipes: bool) -> None:
-    size = len(world.peers)
-    for what, one, other in steps:
-        node, peer = world.peers[one % size], world.peers[other % size]
+def run(world: World, rng: random.Random, waited_ms: int, *, wipes: bool) -> None:
+    for _ in range(rng.randrange(150)):
+        what, node, peer = rng.choice(ACTIONS), rng.choice(world.peers), rng.choice(world.peers)
         if what in {"ask", "lost"}:
             world.ask(node, peer, reply_lost=what == "lost")
         elif what == "finish":
             world.finish(node, waited_ms)
         elif what == "crash":
             world.rounds.pop(node, None)
-        elif wipes:
+        elif wipes and rng.random() < 0.2:
             world.wipe(node)
         assert len(world.clusters()) <= 1
 
 
-@settings(max_examples=400)
-@given(st.integers(1, 5), STEPS)
-def test_never_two_clusters_though_messages_are_lost_and_nodes_crash(
-    size: int, steps: list[tuple[str, int, int]]
-) -> None:
+@settings(max_examples=500, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 2**32))
+def test_never_two_clusters_though_messages_are_lost_and_nodes_crash(size: int, seed: int) -> None:
     world = World(size)
-    run(world, steps, PATIENCE_MS, wipes=False)
+    run(world, random.Random(seed), PATIENCE_MS, wipes=False)
     assert len(world.founded) <= 1
 
 
-@settings(max_examples=400)
-@given(st.integers(3, 5), STEPS)
-def test_never_two_clusters_though_a_minority_is_wiped(
-    size: int, steps: list[tuple[str, int, int]]
-) -> None:
-    run(World(size), steps, 0, wipes=True)
+@settings(max_examples=500, deadline=None)
+@given(st.integers(3, 5), st.integers(0, 2**32))
+def test_never_two_clusters_though_a_minority_is_wiped(size: int, seed: int) -> None:
+    run(World(size), random.Random(seed), 0, wipes=True)
 
 
-@settings(max_examples=200)
-@given(st.integers(1, 5), STEPS, st.booleans())
-def test_when_all_answer_all_end_in_one_cluster(
-    size: int, steps: list[tuple[str, int, int]], wipes: bool
+@pytest.mark.parametrize(("waited_ms", "clusters"), [(0, 0), (PATIENCE_MS, 2)])
+def test_wiped_promiser_and_a_late_node_could_found_again_after_a_bare_majority(
+    waited_ms: int, clusters: int
 ) -> None:
+    """Why three of three are asked for at first: the price of two of three, in one story."""
+    world = World(3)
+    world.finish("a", waited_ms)
+    world.ask("a", "b", reply_lost=False)
+    world.finish("a", waited_ms)
+    world.wipe("b")
+    world.finish("b", waited_ms)
+    for _ in range(2):
+        world.ask("b", "c", reply_lost=False)
+        world.finish("b", waited_ms)
+    assert len(world.clusters()) == clusters
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 2**32), st.booleans())
+def test_when_all_answer_all_end_in_one_cluster(size: int, seed: int, wipes: bool) -> None:
     world = World(size)
-    run(world, steps, 0, wipes=wipes)
+    run(world, random.Random(seed), 0, wipes=wipes)
     world.rounds.clear()
     for _ in range(12):
         for node in world.peers:

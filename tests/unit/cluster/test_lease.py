@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +80,7 @@ class World:
         self.grants: list[tuple[str, int, int]] = []
         self.reports: list[tuple[str, int]] = []
         self.waiting: list[int] = []
-        self.answers = 0
+        self.answered: list[int] = []
 
     def clock(self, node: str) -> int:
         return self.now_ms + self.offset[node]
@@ -143,31 +145,27 @@ class World:
     def do_elect(self, node: str, _pick: int) -> None:
         self.leader = node
         self.apply(node, len(self.entries))
-        living = [(n, n) for n in self.living(len(self.entries))]
-        self.books[node].began(living, self.clock(node))
+        # Ended ones too: the leader that ended one may have gone before it could wait for it.
+        self.books[node].began([(n, n) for n in self.NODES], self.clock(node))
 
     def answer(self) -> None:
         lowest = self.books[self.leader].applied_by_all(self.clock(self.leader))
         for index in [i for i in self.waiting if lowest is None or i <= lowest]:
             self.waiting.remove(index)
-            self.answers += 1
-            for node in self.held_by():
-                assert self.applied[node] >= index
-            ended = self.entries[index - 1]
-            assert ended not in self.held_by()
+            self.answered.append(index)
+        for node in self.held_by():
+            assert self.applied[node] >= max(self.answered, default=0)
+            assert node not in [self.entries[index - 1] for index in self.answered]
 
 
 ACTIONS = [name[3:] for name in dir(World) if name.startswith("do_")]
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(st.integers(-(10**6), 10**6), min_size=3, max_size=3),
-    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 1000)), max_size=120),
-)
-def test_no_holder_has_missed_an_answered_change(
-    offsets: list[int], steps: list[tuple[str, int]]
-) -> None:
-    world = World(offsets)
-    for what, pick in steps:
-        world.step(what, pick)
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_holder_has_missed_an_answered_change(seed: int) -> None:
+    """Long schedules come from a seed: lists drawn by Hypothesis itself are too short to bite."""
+    rng = random.Random(seed)
+    world = World([rng.randrange(-(10**6), 10**6) for _ in World.NODES])
+    for _ in range(150):
+        world.step(rng.choice(ACTIONS), rng.randrange(1000))

@@ -56,7 +56,7 @@ async def test_killed_leader_is_replaced_and_its_boot_ended(tmp_path: Path) -> N
         leader = next(n for n, c in clusters.items() if c.metadata.is_leading)
         await nodes.kill(leader)
         other = next(iter(clusters.values()))
-        assert isinstance(await other.propose(declare("after")), Declared)
+        assert isinstance(await other.propose(declare("after", other.node)), Declared)
         await until(lambda: other.metadata.catalogue.node(leader).boot is None, 5)
         again = await nodes.start(leader, dict(nodes.addresses))
         await again.ready()
@@ -144,7 +144,9 @@ async def test_stopped_leader_hands_over_and_ends_its_boot(tmp_path: Path) -> No
     async with cluster_of(tmp_path, A, B, C) as nodes:
         await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
         leader = next(n for n, c in nodes.running.items() if c.metadata.is_leading)
-        await nodes.running.pop(leader).stop()
+        stopped = nodes.running.pop(leader)
+        await stopped.stop()
+        assert not stopped.has_lease()
         other = next(iter(nodes.running.values()))
         assert other.metadata.catalogue.node(leader).boot is None
         assert isinstance(await other.propose(declare("q", other.node), 1.0), Declared)
