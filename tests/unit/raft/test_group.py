@@ -217,6 +217,29 @@ def test_a_snapshot_waits_until_the_log_outweighs_the_last_one() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("delay_ms", range(0, 200, 20))
+def test_a_crash_while_a_snapshot_is_written_loses_nothing(delay_ms: int) -> None:
+    """The log is compacted only when the snapshot that replaces it is durable (P28)."""
+
+    async def main() -> None:
+        cluster = Cluster(
+            names=("n1",),
+            config=HostConfig(snapshot_entries=10, trailing_entries=0),
+            sync_s=0.05,
+        )
+        group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
+        await cluster.elected(7)
+        await asyncio.gather(*(group.propose(b"%d" % number) for number in range(20)))
+        assert group.status().snapshot_index >= 10, "it is under way"
+        await asyncio.sleep(delay_ms / 1000)
+        cluster.crash("n1")
+        cluster.restart("n1").open(7, None)
+        assert await cluster.agreed(7, 20) == [b"%d" % number for number in range(20)]
+        cluster.close()
+
+    run(main())
+
+
 def test_a_snapshot_is_due_by_bytes_too() -> None:
     async def main() -> None:
         cluster, group = await alone(HostConfig(snapshot_log_bytes=10_000, trailing_bytes_max=500))

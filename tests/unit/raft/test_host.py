@@ -140,6 +140,20 @@ def test_a_suspected_leader_is_replaced_sooner_than_an_election_timeout() -> Non
     assert times[-1] < 6.0
 
 
+def test_a_group_opened_later_knows_who_is_suspected() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        host = cluster.members["n1"].host
+        host.peer_suspected("n2")
+        host.peer_suspected("n3")
+        host.peer_up("n3")
+        group = cluster.members["n1"].open(7, NAMES)
+        assert group.node.state.suspected == {"n2"}
+        cluster.close()
+
+    run(main())
+
+
 def test_a_cut_off_leader_drops_its_proposals_and_joins_again() -> None:
     async def main() -> None:
         cluster = Cluster()
