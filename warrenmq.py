@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.cli.cluster.local import Cluster
-    from broker.node import Broker
+    from broker.cli.cluster.single import Broker
 
 __all__ = ["Broker", "Cluster", "__version__"]
 __version__ = "0.1.0"
 
-_HOMES = {"Broker": "broker.node", "Cluster": "broker.cli.cluster.local"}
+_HOMES = {"Broker": "broker.cli.cluster.single", "Cluster": "broker.cli.cluster.local"}
 
 
 def __getattr__(name: str) -> object:
