@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 WINDOW = 8  # commands a client has under way
 PATIENCE_MS = 700  # without news, before it offers everything again; doubled each time
 PATIENCE_MS_MAX = 3000
+NO_LEADER_MS = 300  # before it asks the next node when one knew no leader
 MOVE_GAP_MS = 100  # at least, between two moves to a hinted leader
 
 
@@ -48,24 +49,32 @@ class Client:
         if not self.is_stopping and self.offered - self.confirmed < WINDOW:
             self.offer_next()
         if now - self.news_ms > self.patience_ms and not self.is_done:
-            self.news_ms = now
-            self.patience_ms = min(2 * self.patience_ms, PATIENCE_MS_MAX)
-            names = cluster.names
-            self.target = names[(names.index(self.target) + 1) % len(names)]
-            self.offer_again()
+            self._lose_patience(now)
         if rng.random() < 0.1:
             cluster.read(rng.choice(cluster.names))
         cluster.clock.after(1 + int(rng.random() * 2 * cluster.options.proposals_gap_ms), self.run)
+
+    def _lose_patience(self, now: int) -> None:
+        """Nothing was heard: what was offered, or its answer, is lost. Bug R17 forgets this."""
+        self.news_ms = now
+        self.patience_ms = min(2 * self.patience_ms, PATIENCE_MS_MAX)
+        self.target = self._next_target()
+        if self.cluster.planted.re_offers:
+            self.offer_again(self.group)
 
     def offer_next(self) -> None:
         self.offered += 1
         self._send(self.offered)
 
-    def offer_again(self) -> None:
-        """Everything not confirmed, in order (R17: without this a lost command is never taken)."""
-        if self.cluster.planted.re_offers:
+    def offer_again(self, group: int) -> None:
+        """Everything not confirmed, in order."""
+        if group == self.group:
             for number in range(self.confirmed + 1, self.offered + 1):
                 self._send(number)
+
+    def _next_target(self) -> str:
+        names = self.cluster.names
+        return names[(names.index(self.target) + 1) % len(names)]
 
     def _send(self, number: int) -> None:
         command = Command(self.name, number, f"{self.group}/{number}")
@@ -77,12 +86,13 @@ class Client:
 
     def on_refused(self, group: int, refused: Refused) -> None:
         """Go where the hint points; two nodes that point at each other must not cause a storm."""
-        hint, now = refused.leader, self.cluster.clock.now_ms
-        if group == self.group and hint is not None and hint != self.target:
-            self.target = hint
-            if now - self.moved_ms >= MOVE_GAP_MS:
-                self.moved_ms = now
-                self.offer_again()
+        hint, clock = refused.leader, self.cluster.clock
+        if group != self.group or hint == self.target:
+            return
+        if clock.now_ms - self.moved_ms >= MOVE_GAP_MS:
+            self.moved_ms = clock.now_ms
+            self.target = hint if hint is not None else self._next_target()
+            clock.after(0 if hint is not None else NO_LEADER_MS, self.offer_again, group)
 
     def on_confirmed(self, group: int, next_number: int) -> None:
         """Everything below `next_number` was taken."""
