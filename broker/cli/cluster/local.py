@@ -171,8 +171,12 @@ class Cluster:
         self._wait_gone(place, time.monotonic() + STOP_TIMEOUT_S)
 
     def pause(self, name: str) -> None:
-        """SIGSTOP one node."""
-        self._signal(self._running(name), signal.SIGSTOP)
+        """SIGSTOP one node and wait until it stands still."""
+        place = self._running(name)
+        self._signal(place, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not self._stands_still(place) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def resume(self, name: str) -> None:
         """SIGCONT one node."""
@@ -230,6 +234,10 @@ class Cluster:
                 )
             if waiting:
                 time.sleep(_POLL_S)
+
+    def _stands_still(self, place: NodePlace) -> bool:
+        pid = self.pid(place)
+        return pid is None or _is_paused(pid)
 
     def _running(self, name: str) -> NodePlace:
         place = self.layout.node(name)
