@@ -22,16 +22,13 @@ from typing import NamedTuple
 import grpc
 import grpc.aio
 
-from broker.cluster import handshake
+from broker.cluster import handshake, kinds
 from broker.cluster.calls import CallFailed, Calls, Handler
 from broker.cluster.handshake import Claim, Reason
 from broker.cluster.inbound import Acceptor, Inbound
 from broker.cluster.outbound import CHANNEL_OPTIONS, CONTROL, DATA, LinkLimits, Outbound
 
 log = logging.getLogger(__name__)
-
-KIND_CALL, KIND_REPLY = 1, 2
-"""Kinds below 16 belong to broker.cluster."""
 
 RPCS_MAX = 1024
 """Streams accepted at a time, strangers that never finish their handshake included."""
@@ -303,10 +300,10 @@ class Links:
         self._refusal_listeners.append(listener)
 
     def _send_call(self, node: str, payload: bytes) -> bool:
-        return self.send(node, DATA, KIND_CALL, payload)
+        return self.send(node, DATA, kinds.CALL, payload)
 
     def _send_reply(self, node: str, payload: bytes) -> bool:
-        return self.send(node, DATA, KIND_REPLY, payload)
+        return self.send(node, DATA, kinds.REPLY, payload)
 
     # What the streams tell (Door and Hall)
 
@@ -370,9 +367,9 @@ class Links:
             handler = self._handlers.get(kind)
             if handler is not None:
                 handler(node, boot, payload)
-            elif kind == KIND_REPLY:
+            elif kind == kinds.REPLY:
                 self._calls.received_reply(node, self.boot, payload)
-            elif kind == KIND_CALL and self._tasks is not None:
+            elif kind == kinds.CALL and self._tasks is not None:
                 self._calls.received_call(node, boot, payload, self._tasks)
 
     def connection_refused(self, node: str) -> None:

@@ -138,6 +138,7 @@ class Cluster:
         self._is_stopping = False
         self._is_rebooting = False
         self._ending: set[str] = set()
+        self._members: set[str] = set()
         self._boot_listeners: list[Callable[[str, str], None]] = []
         self._wire()
 
@@ -325,7 +326,7 @@ class Cluster:
     def _applied(self, changes: Changes) -> None:
         if not (changes.nodes_changed or changes.boots_ended or changes.restored):
             return
-        known = set()
+        known: set[str] = set()
         for record in self.metadata.catalogue.nodes():
             known.add(record.name)
             if record.name == self.node:
@@ -337,9 +338,9 @@ class Cluster:
                 self.links.end_boot(record.name, boot)
             address = self.settings.peers.get(record.name, record.address)
             self.links.connect(record.name, address)
-        for node in self.links.peers:
-            if self.metadata.catalogue.nodes() and node not in known | set(self.settings.peers):
-                self.links.disconnect(node)
+        for node in self._members - known - set(self.settings.peers):
+            self.links.disconnect(node)  # forgotten; guests that are about to join stay
+        self._members = known
 
     def _peer_event(self, event: Event) -> None:
         log.info(
