@@ -64,9 +64,10 @@ test: check
 sim: $(DEV)
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED))
 
-## make sim-long        SEEDS=n fresh seeds of it
+## make sim-long        SEEDS=n seeds of it, and every planted bug must be found
 sim-long: $(DEV)
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/python -m tests.sim --bugs
 
 ## make chaos           one short chaos run: a quorum queue whose leader is killed; SEED=n
 chaos: $(DEV)
