@@ -152,6 +152,7 @@ class MetadataGroup:
     def boot_lives(self) -> None:
         """BootNode of the current boot id is committed: proposals may begin."""
         self._lives.set()
+        self._request_lease(self._clock.monotonic_ms())
 
     def boot_ended(self) -> None:
         """This boot is over: no lease, no proposals, until the next one lives."""
