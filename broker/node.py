@@ -31,6 +31,7 @@ from broker.cluster.membership import Cluster, ClusterSettings
 from broker.config import Settings
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
+from broker.management.reports import Reports
 from broker.metadata.access import hash_password
 from broker.metadata.commands import Bootstrap
 from broker.metadata.results import Changes
@@ -303,6 +304,7 @@ class Node:
                 service = NodeService(
                     cluster.links, cluster.metadata.catalogue, lambda work: _spawn(tasks, work)
                 )
+                Reports(self).serve(cluster.links)
                 try:
                     await cluster.start(tasks)
                 except OSError as error:

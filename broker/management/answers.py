@@ -1,0 +1,144 @@
+"""What the API answers with: JSON, RabbitMQ's error objects, and values that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NoReturn
+
+import msgspec
+from aiohttp import web
+
+from broker.amqp.fields import Decimal
+from broker.errors import Refusal, ReplyCode
+
+BAD_REQUEST: Final = 400
+NOT_AUTHORISED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+TOO_LARGE: Final = 413
+UNAVAILABLE: Final = 503
+
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
+_STATUS_OF: Final = {
+    ReplyCode.ACCESS_REFUSED: FORBIDDEN,
+    ReplyCode.NOT_FOUND: NOT_FOUND,
+    ReplyCode.INTERNAL_ERROR: UNAVAILABLE,
+}
+_ERROR_OF: Final = {
+    BAD_REQUEST: "bad_request",
+    NOT_AUTHORISED: "not_authorised",
+    FORBIDDEN: "not_authorised",
+    NOT_FOUND: "Object Not Found",
+    TOO_LARGE: "payload_too_large",
+    UNAVAILABLE: "service_unavailable",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class ApiError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: HTTP status.
+        reason: For the user.
+        error: RabbitMQ's word for the kind; by default the one that goes with the status.
+    """
+
+    def __init__(self, status: int, reason: str, error: str = "") -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+        self.error = error or _ERROR_OF.get(status, "error")
+
+    def response(self) -> web.Response:
+        """The answer."""
+        headers = _CHALLENGE if self.status == NOT_AUTHORISED else None
+        return json({"error": self.error, "reason": self.reason}, self.status, headers)
+
+
+def json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """Answer with JSON."""
+    return web.Response(
+        body=_encode(value),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-cache", **(headers or {})},
+    )
+
+
+def created() -> web.Response:
+    """201, without a body."""
+    return web.Response(status=201)
+
+
+def no_content() -> web.Response:
+    """204: changed or deleted."""
+    return web.Response(status=204)
+
+
+def stored(*, is_new: bool) -> web.Response:
+    """What a PUT is answered with."""
+    return created() if is_new else no_content()
+
+
+def bad_request(reason: str) -> ApiError:
+    """400."""
+    return ApiError(BAD_REQUEST, reason)
+
+
+def not_found() -> ApiError:
+    """404, in RabbitMQ's words."""
+    return ApiError(NOT_FOUND, "Not Found")
+
+
+def forbidden(reason: str) -> ApiError:
+    """403: who asks is known, and may not."""
+    return ApiError(FORBIDDEN, reason)
+
+
+def unavailable(reason: str) -> ApiError:
+    """503: not now, or not here."""
+    return ApiError(UNAVAILABLE, reason)
+
+
+def refuse(refusal: Refusal) -> NoReturn:
+    """Answer with what a queue or group 0 refused.
+
+    Raises:
+        ApiError: 403, 404, 503 (nobody could decide in time), and 400 for all else.
+    """
+    status = _STATUS_OF.get(refusal.code, BAD_REQUEST)
+    raise ApiError(status, "Not Found" if status == NOT_FOUND else refusal.text)
+
+
+def plain(value: object) -> object:
+    """A value out of a field table as JSON can hold it.
+
+    Bytes become text, with marks where they are no UTF-8; a decimal becomes a number; what is no
+    number becomes null.
+    """
+    match value:
+        case str():
+            found: object = text(value)
+        case bool() | None:
+            found = value
+        case int():
+            found = int(value)
+        case float():
+            found = float(value) if math.isfinite(value) else None
+        case bytes():
+            found = value.decode(errors="replace")
+        case Decimal():
+            found = value.value / 10**value.scale
+        case dict():
+            found = {text(str(key)): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            found = [plain(item) for item in value]
+        case _:
+            found = str(value)
+    return found
+
+
+def text(value: str) -> str:
+    """A string without the surrogates that stand for bytes which are no UTF-8."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

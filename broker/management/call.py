@@ -1,0 +1,190 @@
+"""One authenticated request: what it names, who asks, what it may see and change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aiohttp import web
+
+from broker.cluster.membership import Cluster
+from broker.errors import Refusal
+from broker.management import request_body
+from broker.management.answers import (
+    NOT_AUTHORISED,
+    ApiError,
+    forbidden,
+    not_found,
+    refuse,
+    unavailable,
+)
+from broker.management.auth import Tag, has_tag
+from broker.management.control import NodeControl
+from broker.management.reports import Reports
+from broker.metadata.access import Access, Action, refused
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import AnyCommand
+from broker.metadata.records import User
+from broker.server.serving import Serving
+
+DEFAULT_EXCHANGE = "amq.default"
+"""How paths write the exchange whose name is ""."""
+
+
+class Call:
+    """A request on its way through a resource.
+
+    Args:
+        request: aiohttp's.
+        control: The node.
+        reports: The way to what other nodes know.
+        user: Who asks.
+        find_access: Gives the permissions over a catalogue.
+
+    Attributes:
+        query: The part of the URL behind the question mark.
+    """
+
+    def __init__(
+        self,
+        request: web.Request,
+        control: NodeControl,
+        reports: Reports,
+        user: User,
+        find_access: Callable[[Catalogue], Access],
+    ) -> None:
+        self.request = request
+        self.control = control
+        self.reports = reports
+        self.user = user
+        self.query = request.query
+        self._find_access = find_access
+
+    # The node
+
+    @property
+    def cluster(self) -> Cluster:
+        """The node among others.
+
+        Raises:
+            ApiError: 503 after a reset.
+        """
+        if self.control.cluster is None:
+            raise unavailable("this node belongs to no cluster; start_app founds one")
+        return self.control.cluster
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What exists."""
+        return self.cluster.metadata.catalogue
+
+    @property
+    def serving(self) -> Serving:
+        """What serves clients.
+
+        Raises:
+            ApiError: 503 after stop_app.
+        """
+        if self.control.serving is None:
+            raise unavailable("the broker on this node is stopped")
+        return self.control.serving
+
+    @property
+    def access(self) -> Access:
+        """Permissions."""
+        return self._find_access(self.catalogue)
+
+    # What the request says
+
+    def name(self, key: str) -> str:
+        """A name in the path, decoded."""
+        return self.request.match_info[key]
+
+    def exchange_name(self, key: str) -> str:
+        """An exchange's name in the path; the default exchange has one there."""
+        name = self.name(key)
+        return "" if name == DEFAULT_EXCHANGE else name
+
+    async def body(self) -> request_body.Body:
+        """The JSON object sent.
+
+        Raises:
+            ApiError: 400, 408, 413.
+        """
+        return await request_body.read_object(self.request)
+
+    # Who may what
+
+    def has_tag(self, tag: Tag) -> bool:
+        """True if the caller has a tag, or one that implies it."""
+        return has_tag(self.user, tag)
+
+    def require(self, tag: Tag) -> None:
+        """Check the caller's tags.
+
+        Raises:
+            ApiError: 403.
+        """
+        if not self.has_tag(tag):
+            raise forbidden(f"User not {tag}")
+
+    def sees(self, vhost: str) -> bool:
+        """True if the caller may see a vhost."""
+        return self.has_tag("monitoring") or self.access.has_vhost(self.user.name, vhost)
+
+    def vhost(self, key: str = "vhost") -> str:
+        """The vhost in the path.
+
+        Raises:
+            ApiError: 404 if there is none, 401 if the caller may not see it.
+        """
+        name = self.name(key)
+        if self.catalogue.vhost(name) is None:
+            raise not_found()
+        if not self.sees(name):
+            raise ApiError(NOT_AUTHORISED, "User not authorised to access virtual host")
+        return name
+
+    def check(self, action: Action, kind: str, name: str, vhost: str) -> None:
+        """Check a permission, by the rules of AMQP.
+
+        Raises:
+            ApiError: 403.
+        """
+        if not self.access.may(self.user.name, vhost, action, name):
+            refuse(refused(action, kind, name, vhost, self.user.name))
+
+    # Changes
+
+    async def propose(self, command: AnyCommand) -> object:
+        """Change group 0.
+
+        Returns:
+            The command's result.
+
+        Raises:
+            ApiError: As `refuse`.
+        """
+        result = await self.cluster.propose(command)
+        if isinstance(result, Refusal):
+            refuse(result)
+        return result
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+class Route(NamedTuple):
+    """One endpoint.
+
+    Attributes:
+        method: "GET", "PUT", "POST" or "DELETE".
+        path: Below the prefix; names in braces.
+        run: Answers it.
+        tag: What the caller must be, at least.
+    """
+
+    method: str
+    path: str
+    run: Handler
+    tag: Tag = "management"

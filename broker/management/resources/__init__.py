@@ -1,0 +1,40 @@
+"""One file per resource: its endpoints as a table, and the functions that answer them."""
+
+from __future__ import annotations
+
+from broker.management.call import Route
+from broker.management.resources import (
+    bindings,
+    channels,
+    cluster,
+    connections,
+    consumers,
+    exchanges,
+    health,
+    messages,
+    node_control,
+    nodes,
+    overview,
+    permissions,
+    queues,
+    users,
+    vhosts,
+)
+
+ROUTES: tuple[Route, ...] = (
+    *overview.ROUTES,
+    *nodes.ROUTES,
+    *cluster.ROUTES,
+    *node_control.ROUTES,
+    *connections.ROUTES,
+    *channels.ROUTES,
+    *consumers.ROUTES,
+    *exchanges.ROUTES,
+    *queues.ROUTES,
+    *messages.ROUTES,
+    *bindings.ROUTES,
+    *vhosts.ROUTES,
+    *users.ROUTES,
+    *permissions.ROUTES,
+    *health.ROUTES,
+)

@@ -1,0 +1,257 @@
+"""Bindings: `/api/bindings`, and the lists of one queue's or exchange's.
+
+A binding between two given ends is told apart by its `properties_key`: the routing key, quoted, and
+a hash of the arguments if there are any; `~` stands for neither.
+
+    routing key   arguments   properties_key
+    a.#           {}          a.%23
+    ""            {}          ~
+    k             {...}       k~HASH
+
+Source: rabbit_mgmt_format.erl pack_binding_props. The hash is ours: RabbitMQ's covers Erlang terms.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
+from aiohttp import web
+
+from broker.errors import quoted
+from broker.management import paging, request_body
+from broker.management.answers import bad_request, json, no_content, not_found, plain, refuse
+from broker.management.call import DEFAULT_EXCHANGE, Call, Route
+from broker.metadata.access import refused_topic
+from broker.metadata.commands import Bind, Unbind
+from broker.metadata.records import Binding, DestinationKind, Queue
+
+_KINDS: dict[str, DestinationKind] = {"q": "queue", "e": "exchange"}
+_hash_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def properties_key(binding: Binding) -> str:
+    """What tells a binding from others between the same ends."""
+    return _key(binding, quote_plus(binding.routing_key, safe="", errors="replace"))
+
+
+def _key(binding: Binding, routing_key: str) -> str:
+    if not binding.arguments:
+        return routing_key.replace("~", "%7E") or "~"
+    digest = hashlib.md5(_hash_encode(binding.arguments), usedforsecurity=False).digest()
+    return f"{routing_key}~{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def item(binding: Binding) -> dict[str, Any]:
+    """A binding as RabbitMQ shows it."""
+    return {
+        "source": plain(binding.source),
+        "vhost": plain(binding.vhost),
+        "destination": plain(binding.destination),
+        "destination_type": binding.kind,
+        "routing_key": plain(binding.routing_key),
+        "arguments": plain(binding.arguments),
+        "properties_key": properties_key(binding),
+    }
+
+
+def _default_of(queue: Queue) -> Binding:
+    """The binding to the default exchange that every queue has."""
+    return Binding(queue.vhost, "", "queue", queue.name, queue.name, {})
+
+
+def _all_of(call: Call, vhost: str | None) -> list[Binding]:
+    defaults = [_default_of(queue) for queue in call.catalogue.queues(vhost)]
+    return defaults + call.catalogue.bindings(vhost)
+
+
+def _show(call: Call, bindings: list[Binding]) -> web.Response:
+    bindings.sort(key=lambda each: (each.vhost, each.source, each.destination, each.routing_key))
+    return json(paging.arranged([item(each) for each in bindings], call.query))
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/bindings."""
+    return _show(call, [each for each in _all_of(call, None) if call.sees(each.vhost)])
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/bindings/VHOST."""
+    return _show(call, _all_of(call, call.vhost()))
+
+
+async def show_queue(call: Call) -> web.Response:
+    """GET /api/queues/VHOST/NAME/bindings."""
+    queue = call.catalogue.queue(call.vhost(), call.name("name"))
+    if queue is None:
+        raise not_found()
+    found = call.catalogue.bindings_to(queue.vhost, "queue", queue.name)
+    return _show(call, [_default_of(queue), *found])
+
+
+async def show_source(call: Call) -> web.Response:
+    """GET /api/exchanges/VHOST/NAME/bindings/source."""
+    vhost, name = call.vhost(), call.exchange_name("name")
+    if call.catalogue.exchange(vhost, name) is None:
+        raise not_found()
+    found = call.catalogue.bindings_from(vhost, name)
+    if not name:
+        found = [_default_of(queue) for queue in call.catalogue.queues(vhost)]
+    return _show(call, found)
+
+
+async def show_destination(call: Call) -> web.Response:
+    """GET /api/exchanges/VHOST/NAME/bindings/destination."""
+    vhost, name = call.vhost(), call.exchange_name("name")
+    if call.catalogue.exchange(vhost, name) is None:
+        raise not_found()
+    return _show(call, call.catalogue.bindings_to(vhost, "exchange", name))
+
+
+def _between(call: Call) -> list[Binding]:
+    """The bindings between the two ends in the path.
+
+    Raises:
+        ApiError: 404 if one of them does not exist.
+    """
+    vhost, source = call.vhost(), call.exchange_name("source")
+    kind, destination = _destination(call)
+    catalogue = call.catalogue
+    if catalogue.exchange(vhost, source) is None:
+        raise not_found()
+    if kind == "exchange":
+        if catalogue.exchange(vhost, destination) is None:
+            raise not_found()
+    else:
+        queue = catalogue.queue(vhost, destination)
+        if queue is None:
+            raise not_found()
+        if not source:
+            return [_default_of(queue)]
+    return [
+        each for each in catalogue.bindings_to(vhost, kind, destination) if each.source == source
+    ]
+
+
+def _destination(call: Call) -> tuple[DestinationKind, str]:
+    kind = _KINDS.get(call.name("kind"))
+    if kind is None:
+        raise not_found()
+    if kind == "exchange":
+        return kind, call.exchange_name("destination")
+    return kind, call.name("destination")
+
+
+async def show_between(call: Call) -> web.Response:
+    """GET /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION."""
+    return _show(call, _between(call))
+
+
+def _one(call: Call) -> Binding:
+    """The binding with the key in the path, quoted or not.
+
+    Raises:
+        ApiError: 404.
+    """
+    wanted = call.name("properties")
+    for binding in _between(call):
+        if wanted in {properties_key(binding), _key(binding, binding.routing_key)}:
+            return binding
+    raise not_found()
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION/PROPERTIES_KEY."""
+    return json(paging.only_columns(item(_one(call)), call.query))
+
+
+def _check(call: Call, binding: Binding) -> None:
+    """What a bind and an unbind need: write on the destination, read on the source.
+
+    Raises:
+        ApiError: 403.
+    """
+    user, vhost, source = call.user.name, binding.vhost, binding.source
+    call.check("write", binding.kind, binding.destination, vhost)
+    call.check("read", "exchange", source, vhost)
+    exchange = call.catalogue.exchange(vhost, source)
+    key = binding.routing_key
+    if (
+        exchange is not None
+        and exchange.type == "topic"
+        and not call.access.may_topic(user, vhost, source, "read", key)
+    ):
+        refuse(refused_topic("read", key, source, vhost, user))
+
+
+async def post(call: Call) -> web.Response:
+    """POST /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION: bind; 201 and where to find it."""
+    _between(call)
+    body = await call.body()
+    kind, destination = _destination(call)
+    binding = Binding(
+        vhost=call.vhost(),
+        source=call.exchange_name("source"),
+        kind=kind,
+        destination=destination,
+        routing_key=request_body.text(body, "routing_key", ""),
+        arguments=request_body.table(body, "arguments"),
+    )
+    _check(call, binding)
+    command = Bind(
+        binding.vhost,
+        binding.source,
+        binding.kind,
+        binding.destination,
+        binding.routing_key,
+        binding.arguments,
+    )
+    await call.propose(command)
+    parts = (
+        binding.vhost,
+        "e",
+        binding.source or DEFAULT_EXCHANGE,
+        call.name("kind"),
+        binding.destination,
+    )
+    path = "/".join(quote(part, safe="") for part in parts)
+    prefix = call.control.settings.management_path_prefix
+    where = f"{prefix}/api/bindings/{path}/{quote(properties_key(binding), safe='%')}"
+    return web.Response(status=201, headers={"Location": where})
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION/PROPERTIES_KEY."""
+    binding = _one(call)
+    if not binding.source:
+        where = quoted("exchange", DEFAULT_EXCHANGE, binding.vhost)
+        raise bad_request(f"operation not permitted on the default {where}")
+    _check(call, binding)
+    command = Unbind(
+        binding.vhost,
+        binding.source,
+        binding.kind,
+        binding.destination,
+        binding.routing_key,
+        binding.arguments,
+    )
+    await call.propose(command)
+    return no_content()
+
+
+_BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
+
+ROUTES = (
+    Route("GET", "/api/bindings", show_all),
+    Route("GET", "/api/bindings/{vhost}", show_vhost),
+    Route("GET", _BETWEEN, show_between),
+    Route("POST", _BETWEEN, post),
+    Route("GET", _BETWEEN + "/{properties}", show),
+    Route("DELETE", _BETWEEN + "/{properties}", delete),
+    Route("GET", "/api/queues/{vhost}/{name}/bindings", show_queue),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/source", show_source),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/destination", show_destination),
+)

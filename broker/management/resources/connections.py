@@ -1,0 +1,119 @@
+"""Client connections of the whole cluster: `/api/connections`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.cluster.calls import CallFailed
+from broker.management import paging
+from broker.management.answers import (
+    NOT_AUTHORISED,
+    ApiError,
+    json,
+    no_content,
+    not_found,
+    unavailable,
+)
+from broker.management.call import Call, Route
+from broker.management.reports import CHANNELS, CONNECTIONS
+
+Item = dict[str, Any]
+
+DEFAULT_REASON: Final = "Closed via management plugin"
+REASON_BYTES_MAX: Final = 200
+"""The reply text it becomes a part of holds 255."""
+
+
+def clean_reason(text: str) -> str:
+    """A reason as it may stand in a client's log: no control characters, not too long."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown.encode()[:REASON_BYTES_MAX].decode(errors="ignore").strip() or DEFAULT_REASON
+
+
+def _is_visible(call: Call, item: Item) -> bool:
+    return call.has_tag("monitoring") or item["user"] == call.user.name
+
+
+async def _all(call: Call) -> list[Item]:
+    reports = await call.reports.gather(CONNECTIONS)
+    found = [item for report in reports.values() for item in report.connections]
+    return sorted(
+        (item for item in found if _is_visible(call, item)), key=lambda item: str(item["name"])
+    )
+
+
+async def _one(call: Call) -> Item:
+    reports = await call.reports.gather(CONNECTIONS)
+    for report in reports.values():
+        for item in report.connections:
+            if item["name"] == call.name("name"):
+                return item
+    raise not_found()
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/connections."""
+    return json(paging.arranged(await _all(call), call.query))
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/vhosts/VHOST/connections."""
+    vhost = call.vhost()
+    found = [item for item in await _all(call) if item["vhost"] == vhost]
+    return json(paging.arranged(found, call.query))
+
+
+async def show_user(call: Call) -> web.Response:
+    """GET /api/connections/username/USER."""
+    user = call.name("user")
+    found = [item for item in await _all(call) if item["user"] == user]
+    return json(paging.arranged(found, call.query))
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/connections/NAME."""
+    item = await _one(call)
+    if not _is_visible(call, item):
+        raise ApiError(NOT_AUTHORISED, "User not authorised to access object")
+    return json(paging.only_columns(item, call.query))
+
+
+async def show_channels(call: Call) -> web.Response:
+    """GET /api/connections/NAME/channels."""
+    item = await _one(call)
+    if not _is_visible(call, item):
+        raise ApiError(NOT_AUTHORISED, "User not authorised to access object")
+    reports = await call.reports.gather(CHANNELS)
+    found = [
+        channel
+        for report in reports.values()
+        for channel in report.channels
+        if channel["connection_details"]["name"] == item["name"]
+    ]
+    return json(paging.arranged(found, call.query))
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/connections/NAME; the client is told the X-Reason. 403 if it is another's."""
+    item = await _one(call)
+    if item["user"] != call.user.name:
+        call.require("administrator")
+    reason = clean_reason(call.request.headers.get("X-Reason", ""))
+    try:
+        if not await call.reports.close_connection(item["node"], item["name"], reason):
+            raise not_found()
+    except CallFailed as why:
+        raise unavailable(f"node {item['node']} did not answer: {why}") from why
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/connections", show_all),
+    Route("GET", "/api/connections/username/{user}", show_user),
+    Route("GET", "/api/connections/{name}", show),
+    Route("DELETE", "/api/connections/{name}", delete),
+    Route("GET", "/api/connections/{name}/channels", show_channels),
+    Route("GET", "/api/vhosts/{vhost}/connections", show_vhost),
+)

@@ -1,0 +1,100 @@
+"""Exchanges: `/api/exchanges`. In paths the default exchange is called amq.default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import json, no_content, not_found, plain, stored
+from broker.management.call import Call, Route
+from broker.metadata.commands import DeclareExchange, DeleteExchange
+from broker.metadata.records import Exchange
+
+
+def item(exchange: Exchange) -> dict[str, Any]:
+    """An exchange as RabbitMQ shows it."""
+    return {
+        "arguments": plain(exchange.arguments),
+        "auto_delete": exchange.auto_delete,
+        "durable": exchange.durable,
+        "internal": exchange.internal,
+        "name": plain(exchange.name),
+        "policy": None,
+        "type": exchange.type,
+        "vhost": plain(exchange.vhost),
+    }
+
+
+def named(call: Call) -> Exchange:
+    """The exchange in the path.
+
+    Raises:
+        ApiError: 404; 401 for a vhost the caller may not see.
+    """
+    exchange = call.catalogue.exchange(call.vhost(), call.exchange_name("name"))
+    if exchange is None:
+        raise not_found()
+    return exchange
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/exchanges."""
+    return _show(call, [each for each in call.catalogue.exchanges() if call.sees(each.vhost)])
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/exchanges/VHOST."""
+    return _show(call, call.catalogue.exchanges(call.vhost()))
+
+
+def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
+    exchanges.sort(key=lambda exchange: (exchange.vhost, exchange.name))
+    return json(paging.arranged([item(each) for each in exchanges], call.query))
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/exchanges/VHOST/NAME."""
+    found = {**item(named(call)), "incoming": [], "outgoing": []}
+    return json(paging.only_columns(found, call.query))
+
+
+async def put(call: Call) -> web.Response:
+    """PUT /api/exchanges/VHOST/NAME: declare; `type` must be said."""
+    vhost, name = call.vhost(), call.exchange_name("name")
+    body = await call.body()
+    given = request_body.table(body, "arguments")
+    command = DeclareExchange(
+        vhost=vhost,
+        name=name,
+        type=request_body.text(body, "type"),
+        durable=request_body.flag(body, "durable"),
+        auto_delete=request_body.flag(body, "auto_delete"),
+        internal=request_body.flag(body, "internal"),
+        arguments=given,
+    )
+    call.check("configure", "exchange", name, vhost)
+    alternate = given.get("alternate-exchange")
+    if isinstance(alternate, str):
+        call.check("read", "exchange", name, vhost)
+        call.check("write", "exchange", alternate, vhost)
+    return stored(is_new=await call.propose(command) is True)
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/exchanges/VHOST/NAME?if-unused=true."""
+    exchange = named(call)
+    call.check("configure", "exchange", exchange.name, exchange.vhost)
+    if_unused = call.query.get("if-unused") == "true"
+    await call.propose(DeleteExchange(exchange.vhost, exchange.name, if_unused))
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/exchanges", show_all),
+    Route("GET", "/api/exchanges/{vhost}", show_vhost),
+    Route("GET", "/api/exchanges/{vhost}/{name}", show),
+    Route("PUT", "/api/exchanges/{vhost}/{name}", put),
+    Route("DELETE", "/api/exchanges/{vhost}/{name}", delete),
+)

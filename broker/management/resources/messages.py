@@ -1,0 +1,325 @@
+"""Publishing and getting messages over HTTP, for tests and repairs; the aliveness test.
+
+Source: rabbit_mgmt_wm_exchange_publish.erl, rabbit_mgmt_wm_queue_get.erl,
+rabbit_mgmt_wm_aliveness_test.erl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from broker.amqp.content import Properties, build_message, decode_properties
+from broker.amqp.frames import body_of
+from broker.errors import AmqpError, Refusal, ReplyCode, quoted
+from broker.management import request_body
+from broker.management.answers import (
+    bad_request,
+    forbidden,
+    json,
+    not_found,
+    plain,
+    refuse,
+    unavailable,
+)
+from broker.management.call import Call, Route
+from broker.management.resources import queues
+from broker.message import Delivery, Message
+from broker.metadata.access import refused_topic
+from broker.metadata.commands import DeclareQueue
+from broker.metadata.records import Queue
+from broker.metadata.results import Declared
+from broker.ports import GetResult, QueueHandle
+from broker.session.basic_publish import check_expiration
+
+CONFIRM_TIMEOUT_S: Final = 5.0
+GET_COUNT_MAX: Final = 10_000
+GET_BYTES_MAX: Final = 64 * 1024 * 1024
+ALIVENESS_QUEUE: Final = "aliveness-test"
+
+_ACK_MODES: Final = (
+    "ack_requeue_true",
+    "ack_requeue_false",
+    "reject_requeue_true",
+    "reject_requeue_false",
+)
+_ROUTING_HEADERS: Final = ("CC", "BCC")
+
+
+class _Verdicts:
+    """Waits for a verdict of each queue (`broker.ports.PublisherPort`); numbers are the queues'."""
+
+    def __init__(self, count: int) -> None:
+        self._missing = set(range(1, count + 1))
+        self._is_refused = False
+        self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def confirmed(self, seqnos: Sequence[int]) -> None:
+        """A queue has it."""
+        self._missing.difference_update(seqnos)
+        if not self._missing and not self._done.done():
+            self._done.set_result(not self._is_refused)
+
+    def rejected(self, seqnos: Sequence[int]) -> None:
+        """A queue refused it."""
+        self._is_refused = True
+        self.confirmed(seqnos)
+
+    async def all_confirmed(self) -> bool:
+        """Wait; False if a queue refused.
+
+        Raises:
+            TimeoutError: Not all have spoken.
+        """
+        async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+            return await self._done
+
+
+async def publish(call: Call) -> web.Response:
+    """POST /api/exchanges/VHOST/NAME/publish; `{"routed"}` once every queue has it."""
+    vhost, exchange = call.vhost(), call.exchange_name("name")
+    record = call.catalogue.exchange(vhost, exchange)
+    if record is None:
+        raise not_found()
+    body = await call.body()
+    routing_key = request_body.text(body, "routing_key")
+    payload = _payload(body)
+    properties = _properties(call, request_body.table(body, "properties"))
+    call.check("write", "exchange", exchange, vhost)
+    if record.internal:
+        raise forbidden(f"cannot publish to internal {quoted('exchange', exchange, vhost)}")
+    if record.type == "topic" and not call.access.may_topic(
+        call.user.name, vhost, exchange, "write", routing_key
+    ):
+        refuse(refused_topic("write", routing_key, exchange, vhost, call.user.name))
+    extra_keys = _extra_keys(properties)
+    route = call.catalogue.route(vhost, exchange, routing_key, properties.headers or {}, extra_keys)
+    if properties.headers and "BCC" in properties.headers:
+        properties.headers = {k: v for k, v in properties.headers.items() if k != "BCC"}
+    message = _message(exchange, routing_key, properties, payload)
+    found = () if route is None else route.queues
+    if found:
+        await _deliver(call, message, found)
+    return json({"routed": bool(found)})
+
+
+async def _deliver(call: Call, message: Message, found: Sequence[Queue]) -> None:
+    serving = call.serving
+    if not serving.is_valid():
+        raise unavailable("this node can't reach a majority of its cluster")
+    verdicts = _Verdicts(len(found))
+    for number, queue in enumerate(found, 1):
+        serving.queues.open(queue).publish([message], [number], verdicts)
+    try:
+        is_safe = await verdicts.all_confirmed()
+    except TimeoutError:
+        raise unavailable(f"not confirmed within {CONFIRM_TIMEOUT_S:g} s") from None
+    if not is_safe:
+        raise unavailable("a queue refused the message")
+
+
+def _message(exchange: str, routing_key: str, properties: Properties, payload: bytes) -> Message:
+    try:
+        return build_message(exchange, routing_key, properties, payload)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise bad_request(f"these properties fit in no frame: {error}") from error
+
+
+def _payload(body: request_body.Body) -> bytes:
+    payload = request_body.text(body, "payload")
+    encoding = request_body.text(body, "payload_encoding", "string")
+    if encoding == "string":
+        return payload.encode()
+    if encoding != "base64":
+        raise bad_request(f"unsupported_encoding: {encoding[:80]}")
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request("payload is no base64") from None
+
+
+def _properties(call: Call, given: dict[str, object]) -> Properties:
+    """The properties of a message to publish.
+
+    Raises:
+        ApiError: 400.
+    """
+    unknown = set(given).difference(Properties.__struct_fields__)
+    if unknown:
+        raise bad_request(f"unknown property: {min(unknown)[:80]}")
+    try:
+        found = msgspec.convert(given, Properties)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"properties: {error}") from error
+    if found.user_id not in {None, call.user.name} and "impersonator" not in call.user.tags:
+        raise bad_request(
+            f"user_id property set to '{found.user_id}' but authenticated user was "
+            f"'{call.user.name}'"
+        )
+    if found.expiration is not None:
+        try:
+            check_expiration(found.expiration)
+        except AmqpError as error:
+            raise bad_request(error.text) from error
+    return found
+
+
+def _extra_keys(properties: Properties) -> list[str]:
+    """The keys of CC and BCC.
+
+    Raises:
+        ApiError: 400 for one that is no list.
+    """
+    keys: list[str] = []
+    for name in _ROUTING_HEADERS:
+        value = (properties.headers or {}).get(name, [])
+        if not isinstance(value, list):
+            raise bad_request(f"header {name} must be a list")
+        keys += [item for item in value if isinstance(item, str)]
+    return keys
+
+
+async def get(call: Call) -> web.Response:
+    """POST /api/queues/VHOST/NAME/get `{"count","ackmode","encoding","truncate"}`."""
+    queue = queues.named(call)
+    body = await call.body()
+    count = _natural(body, "count", GET_COUNT_MAX)
+    ack_mode = request_body.text(body, "ackmode")
+    encoding = request_body.text(body, "encoding", "auto")
+    truncate = _natural(body, "truncate", GET_BYTES_MAX) if "truncate" in body else None
+    if ack_mode not in _ACK_MODES:
+        raise bad_request(f"unsupported_ackmode: {ack_mode[:80]}")
+    if encoding not in {"auto", "base64"}:
+        raise bad_request(f"unsupported_encoding: {encoding[:80]}")
+    call.check("read", "queue", queue.name, queue.vhost)
+    if queue.exclusive_owner is not None:
+        where = quoted("queue", queue.name, queue.vhost)
+        raise bad_request(f"cannot obtain exclusive access to locked {where}")
+    handle = call.serving.queues.open(queue)
+    found = await _take(handle, _holder(call), count, ack_mode)
+    return json([_shown(result, encoding, truncate) for result in found])
+
+
+def _natural(body: request_body.Body, key: str, most: int) -> int:
+    value = body.get(key)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - fits an int
+        value = int(value)  # rabbitmqadmin sends texts
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise bad_request(f"{key} must be a number from 0 to {most}")
+    return value
+
+
+def _holder(call: Call) -> str:
+    """A name for who holds the messages meanwhile; no client's connection is number 0."""
+    context = call.serving.context
+    return f"{context.node}/{context.boot}/0/{secrets.randbits(48)}"
+
+
+async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> list[GetResult]:
+    """Take messages, then put back or away all of them."""
+    no_ack = ack_mode == "ack_requeue_false"
+    found: list[GetResult] = []
+    size = 0
+    try:
+        while len(found) < count and size < GET_BYTES_MAX:
+            result = await queues.ask(partial(_get, handle, holder, no_ack=no_ack))
+            if not isinstance(result, GetResult) or result.delivery is None:
+                break
+            found.append(result)
+            size += result.delivery.message.body_size
+        numbers = [result.delivery.number for result in found if result.delivery is not None]
+        if numbers and ack_mode == "reject_requeue_false":
+            handle.discard(holder, "", numbers)
+        elif numbers and not no_ack:
+            handle.requeue(holder, "", numbers)
+    finally:
+        handle.release(holder)
+    return found
+
+
+def _get(handle: QueueHandle, holder: str, done: Any, *, no_ack: bool) -> None:
+    handle.get(holder, no_ack=no_ack, done=done)
+
+
+def _shown(result: GetResult, encoding: str, truncate: int | None) -> dict[str, Any]:
+    delivery = result.delivery
+    assert delivery is not None
+    message = delivery.message
+    body = body_of(message)[:truncate]
+    text, used = _encoded(body, encoding)
+    return {
+        "payload_bytes": message.body_size,
+        "redelivered": delivery.delivery_count > 0,
+        "exchange": plain(message.exchange),
+        "routing_key": plain(message.routing_key),
+        "message_count": result.remaining,
+        "properties": _shown_properties(delivery),
+        "payload": text,
+        "payload_encoding": used,
+    }
+
+
+def _shown_properties(delivery: Delivery) -> dict[str, object]:
+    properties = decode_properties(delivery.message)
+    return {
+        name: plain(value)
+        for name in Properties.__struct_fields__
+        if (value := getattr(properties, name)) is not None
+    }
+
+
+def _encoded(body: bytes, encoding: str) -> tuple[str, str]:
+    if encoding == "auto":
+        try:
+            return body.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(body).decode(), "base64"
+
+
+async def prove_alive(call: Call, vhost: str) -> None:
+    """Declare a queue, publish to it and take the message (the aliveness test).
+
+    Raises:
+        ApiError: What of it failed.
+    """
+    name = ALIVENESS_QUEUE
+    call.check("configure", "queue", name, vhost)
+    call.check("write", "exchange", "", vhost)
+    call.check("read", "queue", name, vhost)
+    context = call.serving.context
+    queue = call.catalogue.queue(vhost, name)
+    if queue is None:
+        home, members = context.place(vhost, name, "classic", {})
+        declared = await call.propose(
+            DeclareQueue(
+                vhost=vhost,
+                name=name,
+                durable=False,
+                auto_delete=False,
+                exclusive_owner=None,
+                arguments={},
+                home=home,
+                members=members,
+            )
+        )
+        assert isinstance(declared, Declared)
+        queue = declared.queue
+    await _deliver(call, build_message("", name, Properties(), b"test_message"), [queue])
+    handle = call.serving.queues.open(queue)
+    if not await _take(handle, _holder(call), 1, "ack_requeue_false"):
+        refuse(Refusal(ReplyCode.INTERNAL_ERROR, "the test message did not come back"))
+
+
+ROUTES = (
+    Route("POST", "/api/exchanges/{vhost}/{name}/publish", publish),
+    Route("POST", "/api/queues/{vhost}/{name}/get", get),
+)

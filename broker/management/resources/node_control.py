@@ -1,0 +1,57 @@
+"""Starting and stopping this node's broker, its joins and resets: `/api/node`. Ours alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+
+from aiohttp import web
+
+from broker.management import request_body
+from broker.management.answers import bad_request, no_content, unavailable
+from broker.management.call import Call, Route
+from broker.management.control import NodeError
+
+_log = logging.getLogger(__name__)
+
+
+async def _done(call: Call, verb: str, work: Awaitable[None]) -> web.Response:
+    _log.info("node.%s", verb, extra={"user": call.user.name})
+    try:
+        await work
+    except NodeError as error:
+        raise bad_request(str(error)) from error
+    except OSError as error:
+        raise unavailable(f"{verb} failed: {error.strerror or error}") from error
+    return no_content()
+
+
+async def stop_app(call: Call) -> web.Response:
+    """POST /api/node/stop_app."""
+    return await _done(call, "stop_app", call.control.stop_app())
+
+
+async def start_app(call: Call) -> web.Response:
+    """POST /api/node/start_app; answered once clients are served."""
+    return await _done(call, "start_app", call.control.start_app())
+
+
+async def reset(call: Call) -> web.Response:
+    """POST /api/node/reset."""
+    return await _done(call, "reset", call.control.reset())
+
+
+async def join_cluster(call: Call) -> web.Response:
+    """POST /api/node/join_cluster `{"node"}`."""
+    node = request_body.text(await call.body(), "node")
+    if not node:
+        raise bad_request("key_missing: node")
+    return await _done(call, "join_cluster", call.control.join_cluster(node))
+
+
+ROUTES = (
+    Route("POST", "/api/node/stop_app", stop_app, "administrator"),
+    Route("POST", "/api/node/start_app", start_app, "administrator"),
+    Route("POST", "/api/node/reset", reset, "administrator"),
+    Route("POST", "/api/node/join_cluster", join_cluster, "administrator"),
+)

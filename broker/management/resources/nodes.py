@@ -1,0 +1,105 @@
+"""Members of the cluster: `/api/nodes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging
+from broker.management.answers import json, not_found
+from broker.management.call import Call, Route
+from broker.management.reports import NODE, Report
+from broker.management.resources.overview import EXCHANGE_TYPES
+from broker.metadata.records import Node
+
+_MECHANISMS = {
+    "PLAIN": "SASL PLAIN authentication mechanism",
+    "AMQPLAIN": "QPid AMQPLAIN mechanism",
+    "EXTERNAL": "TLS peer verification-based authentication plugin",
+}
+
+
+def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
+    """A node as RabbitMQ shows it; one that does not answer has a name and not much more."""
+    item: dict[str, Any] = {
+        "name": node.name,
+        "type": "disc",
+        "running": report is not None and bool(report.node["is_serving"]),
+        "partitions": [],
+        "cluster_links": [],
+    }
+    if report is None:
+        return item
+    facts = report.node
+    settings = call.control.settings
+    return item | {
+        "os_pid": str(facts["pid"]),
+        "uptime": facts["uptime_ms"],
+        "mem_used": facts["memory_bytes"],
+        "mem_limit": facts["memory_limit_bytes"],
+        "mem_alarm": facts["memory_alarm"],
+        "mem_calculation_strategy": "rss",
+        "disk_free": facts["disk_free_bytes"],
+        "disk_free_limit": facts["disk_free_limit_bytes"],
+        "disk_free_alarm": facts["disk_alarm"],
+        "fd_used": facts["files"],
+        "fd_total": facts["files_max"],
+        "processors": facts["processors"],
+        "run_queue": 0,
+        "rates_mode": "none",
+        "exchange_types": EXCHANGE_TYPES,
+        "auth_mechanisms": [
+            {"name": name, "description": _MECHANISMS.get(name, name), "enabled": True}
+            for name in settings.auth_mechanisms
+        ],
+        "applications": [
+            {"name": "rabbit", "description": "RabbitMQ", "version": facts["compat_version"]},
+            {"name": "warrenmq", "description": "WarrenMQ", "version": facts["version"]},
+        ],
+        "contexts": [
+            {"description": "WarrenMQ Management", "path": "/", "port": str(listener["port"])}
+            for listener in facts["listeners"]
+            if listener["protocol"] == "http"
+        ],
+        "log_files": [facts["log_file"]],
+        "db_dir": facts["data_dir"],
+        "config_files": [],
+        "net_ticktime": 60,
+        "enabled_plugins": ["rabbitmq_management"],
+    }
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/nodes."""
+    reports = await call.reports.gather(NODE)
+    nodes = sorted(call.catalogue.nodes(), key=lambda node: node.name)
+    items = [_item(call, node, reports.get(node.name)) for node in nodes]
+    return json(paging.arranged(items, call.query))
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/nodes/NODE."""
+    node = call.catalogue.node(call.name("node"))
+    if node is None:
+        raise not_found()
+    reports = await call.reports.gather(NODE)
+    return json(paging.only_columns(_item(call, node, reports.get(node.name)), call.query))
+
+
+async def memory(call: Call) -> web.Response:
+    """GET /api/nodes/NODE/memory: only the total is known."""
+    node = call.catalogue.node(call.name("node"))
+    if node is None:
+        raise not_found()
+    report = (await call.reports.gather(NODE)).get(node.name)
+    if report is None:
+        return json({"memory": "not_available"})
+    return json({"memory": {"total": {"rss": report.node["memory_bytes"]}, "strategy": "rss"}})
+
+
+ROUTES = (
+    Route("GET", "/api/nodes", show_all, "monitoring"),
+    Route("GET", "/api/nodes/{node}", show, "monitoring"),
+    Route("GET", "/api/nodes/{node}/memory", memory, "monitoring"),
+)

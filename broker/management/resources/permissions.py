@@ -1,0 +1,96 @@
+"""Permissions: `/api/permissions`, and the lists of one vhost's or user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
+from broker.management.call import Call, Route
+from broker.management.resources import users
+from broker.metadata.access import pattern_fault
+from broker.metadata.commands import ClearPermissions, SetPermissions
+from broker.metadata.records import Permission
+
+
+def item(permission: Permission) -> dict[str, Any]:
+    """A user's permissions in a vhost, as RabbitMQ shows them."""
+    return {
+        "user": plain(permission.user),
+        "vhost": plain(permission.vhost),
+        "configure": permission.configure,
+        "write": permission.write,
+        "read": permission.read,
+    }
+
+
+def _show(call: Call, found: list[Permission]) -> web.Response:
+    found.sort(key=lambda each: (each.vhost, each.user))
+    return json(paging.arranged([item(each) for each in found], call.query))
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/permissions."""
+    return _show(call, call.catalogue.permissions())
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/vhosts/VHOST/permissions."""
+    vhost = call.vhost()
+    return _show(call, [each for each in call.catalogue.permissions() if each.vhost == vhost])
+
+
+async def show_user(call: Call) -> web.Response:
+    """GET /api/users/USER/permissions."""
+    user = users.named(call).name
+    return _show(call, [each for each in call.catalogue.permissions() if each.user == user])
+
+
+def _named(call: Call) -> Permission | None:
+    """The permissions in the path, None if its user has none in its vhost.
+
+    Raises:
+        ApiError: 404 if there is no such user or vhost.
+    """
+    return call.catalogue.permission(users.named(call).name, call.vhost())
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/permissions/VHOST/USER."""
+    found = _named(call)
+    if found is None:
+        raise not_found()
+    return json(paging.only_columns(item(found), call.query))
+
+
+async def put(call: Call) -> web.Response:
+    """PUT /api/permissions/VHOST/USER: all three expressions."""
+    _named(call)
+    body = await call.body()
+    patterns = [request_body.text(body, key) for key in ("configure", "write", "read")]
+    for key, pattern in zip(("configure", "write", "read"), patterns, strict=True):
+        fault = pattern_fault(pattern)
+        if fault is not None:
+            raise bad_request(f"invalid_regexp: {key}: {fault}")
+    command = SetPermissions(call.name("user"), call.vhost(), *patterns)
+    return stored(is_new=await call.propose(command) is True)
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/permissions/VHOST/USER."""
+    if _named(call) is None:
+        raise not_found()
+    await call.propose(ClearPermissions(call.name("user"), call.vhost()))
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/permissions", show_all, "administrator"),
+    Route("GET", "/api/permissions/{vhost}/{user}", show, "administrator"),
+    Route("PUT", "/api/permissions/{vhost}/{user}", put, "administrator"),
+    Route("DELETE", "/api/permissions/{vhost}/{user}", delete, "administrator"),
+    Route("GET", "/api/vhosts/{vhost}/permissions", show_vhost, "administrator"),
+    Route("GET", "/api/users/{user}/permissions", show_user, "administrator"),
+)

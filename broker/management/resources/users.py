@@ -1,0 +1,123 @@
+"""Users: `/api/users`, and `/api/whoami`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
+from broker.management.call import Call, Route
+from broker.metadata.access import SALT_BYTES, hash_password
+from broker.metadata.commands import AddUser, DeleteUser
+from broker.metadata.records import User
+
+TAGS_MAX: Final = 32
+NAME_BYTES_MAX: Final = 255
+_DIGEST_BYTES: Final = {
+    "rabbit_password_hashing_sha256": 32,
+    "rabbit_password_hashing_sha512": 64,
+    "rabbit_password_hashing_md5": 16,
+}
+
+
+def item(user: User) -> dict[str, Any]:
+    """A user as RabbitMQ shows it, to administrators only."""
+    return {
+        "name": plain(user.name),
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.hashing_algorithm,
+        "tags": list(user.tags),
+        "limits": dict(user.limits),
+    }
+
+
+def named(call: Call) -> User:
+    """The user in the path.
+
+    Raises:
+        ApiError: 404.
+    """
+    user = call.catalogue.user(call.name("user"))
+    if user is None:
+        raise not_found()
+    return user
+
+
+async def whoami(call: Call) -> web.Response:
+    """GET /api/whoami."""
+    return json({"name": plain(call.user.name), "tags": list(call.user.tags)})
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/users."""
+    users = sorted(call.catalogue.users(), key=lambda user: user.name)
+    return json(paging.arranged([item(user) for user in users], call.query))
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/users/USER."""
+    return json(paging.only_columns(item(named(call)), call.query))
+
+
+async def put(call: Call) -> web.Response:
+    """PUT /api/users/USER: `tags`, and `password`, `password_hash` or neither (then no login)."""
+    name = call.name("user")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise bad_request(f"a user's name has at most {NAME_BYTES_MAX} bytes")
+    body = await call.body()
+    if "tags" not in body:
+        raise bad_request("tags_not_given")
+    tags = request_body.labels(body, "tags", TAGS_MAX)
+    algorithm = request_body.text(body, "hashing_algorithm", call.control.settings.password_hashing)
+    if algorithm not in _DIGEST_BYTES:
+        raise bad_request(f"unknown hashing_algorithm {algorithm[:80]!r}")
+    password = request_body.text(body, "password", "")
+    password_hash = request_body.text(body, "password_hash", "")
+    if body.get("password") is not None and body.get("password_hash") is not None:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    if body.get("password") is not None:
+        if not password:
+            raise bad_request("a password must not be empty")
+        password_hash = hash_password(password, secrets.token_bytes(SALT_BYTES), algorithm)
+    elif password_hash:
+        _check_hash(password_hash, algorithm)
+    result = await call.propose(AddUser(name, password_hash, algorithm, tags))
+    return stored(is_new=result is True)
+
+
+def _check_hash(text: str, algorithm: str) -> None:
+    """A hash that no password could match is a mistake: tell it now.
+
+    Raises:
+        ApiError: 400.
+    """
+    try:
+        size = len(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise bad_request("password_hash must be base64") from None
+    if size != SALT_BYTES + _DIGEST_BYTES[algorithm]:
+        raise bad_request(
+            f"password_hash has {size} bytes; {algorithm} makes "
+            f"{SALT_BYTES + _DIGEST_BYTES[algorithm]} with the salt"
+        )
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/users/USER."""
+    if await call.propose(DeleteUser(call.name("user"))) is False:
+        raise not_found()
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/whoami", whoami),
+    Route("GET", "/api/users", show_all, "administrator"),
+    Route("GET", "/api/users/{user}", show, "administrator"),
+    Route("PUT", "/api/users/{user}", put, "administrator"),
+    Route("DELETE", "/api/users/{user}", delete, "administrator"),
+)

@@ -1,0 +1,85 @@
+"""Virtual hosts: `/api/vhosts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
+from broker.management.call import Call, Route
+from broker.management.reports import NODE, QUEUES, Report
+from broker.management.resources.queues import QueueStates, totals
+from broker.metadata.commands import AddVhost, DeleteVhost
+from broker.metadata.records import Vhost
+
+TAGS_MAX = 32
+
+
+def _item(call: Call, vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
+    states = QueueStates(reports)
+    return {
+        "cluster_state": {
+            node: "running" if report.node["is_serving"] else "stopped"
+            for node, report in sorted(reports.items())
+        },
+        "default_queue_type": vhost.default_queue_type or "undefined",
+        "description": plain(vhost.description),
+        **totals(states, call.catalogue.queues(vhost.name)),
+        "metadata": {"description": plain(vhost.description), "tags": list(vhost.tags)},
+        "name": plain(vhost.name),
+        "tags": list(vhost.tags),
+        "tracing": vhost.tracing,
+    }
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/vhosts."""
+    reports = await call.reports.gather(NODE, QUEUES)
+    vhosts = sorted(call.catalogue.vhosts(), key=lambda vhost: vhost.name)
+    items = [_item(call, vhost, reports) for vhost in vhosts if call.sees(vhost.name)]
+    return json(paging.arranged(items, call.query))
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/vhosts/VHOST."""
+    vhost = call.catalogue.vhost(call.vhost())
+    if vhost is None:
+        raise not_found()
+    reports = await call.reports.gather(NODE, QUEUES)
+    return json(paging.only_columns(_item(call, vhost, reports), call.query))
+
+
+async def put(call: Call) -> web.Response:
+    """PUT /api/vhosts/VHOST; who makes it gets all permissions in it."""
+    name = call.name("vhost")
+    body = await call.body()
+    if request_body.flag(body, "tracing"):
+        raise bad_request("tracing is not supported yet")
+    default = request_body.text(body, "default_queue_type", "")
+    metadata = body.get("metadata")
+    merged = {**metadata, **body} if isinstance(metadata, dict) else body
+    command = AddVhost(
+        name=name,
+        description=request_body.text(merged, "description", ""),
+        tags=request_body.labels(merged, "tags", TAGS_MAX),
+        default_queue_type=default or None,
+        user=call.user.name,
+    )
+    return stored(is_new=await call.propose(command) is True)
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/vhosts/VHOST, with all that is in it."""
+    if await call.propose(DeleteVhost(call.name("vhost"))) is False:
+        raise not_found()
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/vhosts", show_all),
+    Route("GET", "/api/vhosts/{vhost}", show),
+    Route("PUT", "/api/vhosts/{vhost}", put, "administrator"),
+    Route("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),
+)
