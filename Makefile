@@ -4,7 +4,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 2>/dev/null))
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check
+PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 RUN    := $(VENV)/.stamp-run
 DEV    := $(VENV)/.stamp-dev
 

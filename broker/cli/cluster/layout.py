@@ -10,17 +10,23 @@ DIR/node1/pid           "PID START_TIME" of its last process
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 INTER_NODE_OFFSET = 20_000
 METRICS_PORT = 15_692
-_DEFAULT_MANAGEMENT_PORT = 15_672
+_METRICS_OFFSET = METRICS_PORT - 15_672
 HOST = "127.0.0.1"
+# Below the range systems hand out, with room for + 20000.
+_FREE_PORT_FIRST, _FREE_PORT_LAST = 20_000, 32_000
+_FREE_MANAGEMENT_OFFSET = 100
+_TRIES = 200
 
 
 class LayoutError(Exception):
@@ -117,7 +123,7 @@ class Layout:
                 " remove it or take another --dir"
             )
         # A second cluster beside the default one moves its metrics ports by as much as the rest.
-        metrics = METRICS_PORT + management_port - _DEFAULT_MANAGEMENT_PORT
+        metrics = management_port + _METRICS_OFFSET
         places = [
             NodePlace(
                 name=f"node{i + 1}",
@@ -175,3 +181,29 @@ class Layout:
         lines += [f"log.file = {folder / 'node.log'}", "log.console = false"]
         lines += [text.replace("=", " = ", 1) for text in extra]
         (folder / "node.conf").write_text("\n".join(lines) + "\n")
+
+
+def free_ports(count: int) -> tuple[int, int]:
+    """An AMQP and a management port from which so many nodes can count up.
+
+    All ports that `Layout.create` derives from them are free now; others may still take one.
+
+    Args:
+        count: How many nodes.
+
+    Raises:
+        LayoutError: Nothing free in 200 tries.
+    """
+    for _ in range(_TRIES):
+        port = _FREE_PORT_FIRST + secrets.randbelow(_FREE_PORT_LAST - _FREE_PORT_FIRST)
+        management = port + _FREE_MANAGEMENT_OFFSET
+        firsts = (port, port + INTER_NODE_OFFSET, management, management + _METRICS_OFFSET)
+        with contextlib.ExitStack() as held:
+            try:
+                for first in firsts:
+                    for i in range(count):
+                        held.enter_context(socket.create_server((HOST, first + i)))
+            except OSError:
+                continue
+        return port, management
+    raise LayoutError("no free ports")

@@ -6,21 +6,14 @@ neither of which a host program should notice.
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from broker.cli.cluster.layout import HOST, INTER_NODE_OFFSET, NodePlace
+from broker.cli.cluster.layout import HOST, NodePlace, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
-
-_PORT_FIRST, _PORT_LAST = 20_000, 32_000  # below the range systems hand out, with room for + 20000
-_METRICS_OFFSET = 20
-_TRIES = 200
 
 
 class Broker:
@@ -53,7 +46,7 @@ class Broker:
         Raises:
             ClusterError: It did not start; the text has the end of its log.
         """
-        port, management_port = _free_ports()
+        port, management_port = free_ports(1)
         self._place = self._cluster.start(
             1, amqp_port=port, management_port=management_port, settings=self._settings
         )[0]
@@ -103,18 +96,3 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _free_ports() -> tuple[int, int]:
-    """An AMQP and a management port which, with the ports derived from them, are free now."""
-    for _ in range(_TRIES):
-        port = _PORT_FIRST + secrets.randbelow(_PORT_LAST - _PORT_FIRST)
-        wanted = (port, port + INTER_NODE_OFFSET, port + 1, port + 1 + _METRICS_OFFSET)
-        with contextlib.ExitStack() as held:
-            try:
-                for one in wanted:
-                    held.enter_context(socket.create_server((HOST, one)))
-            except OSError:
-                continue
-        return port, port + 1
-    raise ClusterError("no free ports")

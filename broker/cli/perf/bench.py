@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from broker.cli.cluster.layout import free_ports
 from broker.cli.cluster.local import Cluster
 
-_SINGLE_PORT, _CLUSTER_PORT = 5772, 5872
-_MANAGEMENT_OFFSET = 10_000
 _ROOT = Path(__file__).parents[3]
 _CONFIRMED_1KB = "-f persistent -ad false -q 300 -A 50 -s 1000"
 _QUORUM = "-qq -q 300 -A 50 -s 1000"
@@ -84,12 +83,13 @@ def main(rounds: int, seconds: float, only: str, output: str) -> None:
         f"|{'-' * 30}|{'-' * 17}|{'-' * 10}:|{'-' * 30}|---|",
     ]
     click.echo("\n".join(lines))
-    for nodes, port in ((1, _SINGLE_PORT), (3, _CLUSTER_PORT)):
+    for nodes in (1, 3):
         group = [workload for workload in todo if workload.nodes == nodes]
         if not group:
             continue
         with tempfile.TemporaryDirectory() as folder, Cluster(folder) as cluster:
-            places = cluster.start(nodes, amqp_port=port, management_port=port + _MANAGEMENT_OFFSET)
+            port, management_port = free_ports(nodes)
+            places = cluster.start(nodes, amqp_port=port, management_port=management_port)
             uris = ",".join(f"amqp://127.0.0.1:{place.amqp_port}" for place in places)
             for workload in group:
                 lines.append(_measure(workload, uris, rounds, seconds))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -12,24 +11,11 @@ from click.testing import CliRunner
 
 from broker import config_file
 from broker.cli.cluster.commands import command
-from broker.cli.cluster.layout import Layout, LayoutError
+from broker.cli.cluster.layout import Layout, LayoutError, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
 from broker.config import Listener
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub_node.py")))
-
-
-def free_run_of_ports() -> int:
-    """An AMQP port whose neighbours and whose inter-node ports (+ 20000) are free just now."""
-    for start in range(21_000 + os.getpid() % 5_000, 40_000, 7):
-        with contextlib.ExitStack() as held:
-            try:
-                for offset in (0, 1, 100, 101, 120, 121, 20_000, 20_001):
-                    held.enter_context(socket.create_server(("127.0.0.1", start + offset)))
-            except OSError:
-                continue
-        return start
-    pytest.fail("no free ports")
 
 
 @pytest.fixture
@@ -39,8 +25,10 @@ def cluster(tmp_path):
 
 
 def start(cluster: Cluster, nodes: int = 2, **options):
-    port = free_run_of_ports()
-    return cluster.start(nodes, amqp_port=port, management_port=port + 100, timeout_s=20, **options)
+    port, management_port = free_ports(nodes)
+    return cluster.start(
+        nodes, amqp_port=port, management_port=management_port, timeout_s=20, **options
+    )
 
 
 def test_start_kill_start_again_pause_stop(cluster: Cluster):
@@ -75,14 +63,14 @@ def test_starting_twice_starts_only_what_is_missing(cluster: Cluster):
 
 
 def test_a_busy_port_names_its_owner(cluster: Cluster):
-    port = free_run_of_ports()
+    port, management_port = free_ports(2)
     with (
         socket.create_server(("127.0.0.1", port + 1)),
         pytest.raises(
             ClusterError, match=rf"port {port + 1} \(AMQP of node2\).* process {os.getpid()} "
         ),
     ):
-        cluster.start(2, amqp_port=port, management_port=port + 100)
+        cluster.start(2, amqp_port=port, management_port=management_port)
     assert [row.state for row in cluster.status()] == ["stopped", "stopped"]
 
 
