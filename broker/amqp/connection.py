@@ -61,7 +61,10 @@ GRACE_MS: Final = 3_000
 """How long a client may take to answer connection.close, and how late a refusal hangs up."""
 
 HELD_INPUT_MAX: Final = 1 << 20
-"""Bytes held while the caller decides about a login or a vhost."""
+"""Bytes held while the caller decides about a vhost."""
+
+STRANGERS_INPUT_MAX: Final = 1 << 16
+"""Bytes held of a client that has not logged in."""
 
 CAPABILITIES: Final[dict[str, object]] = {
     "publisher_confirms": True,
@@ -243,8 +246,10 @@ class ConnectionMachine:
 
     @property
     def has_input(self) -> bool:
-        """Held bytes can be read on: call `receive(b"", now_ms)`."""
-        return bool(self._held) and (self.state in _READS or self.state is State.RUNNING)
+        """Held bytes can be read on: call `receive(b"", now_ms)`. An unfinished frame cannot."""
+        if self.state in _READS:
+            return self._frame_end() > 0
+        return bool(self._held) and self.state is State.RUNNING
 
     @property
     def partial_bytes(self) -> int:
@@ -305,7 +310,7 @@ class ConnectionMachine:
             self._assembler.has_channel_zero = False
         if self.state is State.CLOSING:
             return self.receive(b"", self._now_ms)
-        if len(self._held) > HELD_INPUT_MAX:
+        if len(self._held) > (HELD_INPUT_MAX if self.username else STRANGERS_INPUT_MAX):
             self._end("too much input before the connection was open")
         return []
 
@@ -335,15 +340,19 @@ class ConnectionMachine:
 
         A frame over the limit is given at once, as far as it is there, for the assembler to refuse.
         """
+        held, end = self._held, self._frame_end()
+        if end:
+            self._held = held[end:]
+        return held[:end]
+
+    def _frame_end(self) -> int:
+        """Where the held input's first frame ends; 0 when more of it has to come."""
         held = self._held
         if len(held) < FRAME.size:
-            return b""
-        size = FRAME.unpack_from(held)[2]
+            return 0
+        size: int = FRAME.unpack_from(held)[2]
         end = size + FRAME_OVERHEAD
-        if size <= self._assembler.frame_max and end > len(held):
-            return b""
-        self._held = held[end:]
-        return held[:end]
+        return 0 if size <= self._assembler.frame_max and end > len(held) else end
 
     def _on_handshake(self, command: Command) -> AmqpError | None:
         """One command before RUNNING; returns what is wrong with it."""

@@ -334,7 +334,7 @@ class Session:
         if self.is_closed:
             return
         if type(command) is Fault and not command.error.is_soft:
-            self._close_connection(command.error)
+            self._close_connection(self._too_many(command.channel) or command.error)
             return
         channel = self._channels.get(command.channel)
         if channel is not None and channel.is_waiting:
@@ -411,17 +411,21 @@ class Session:
             text = "second 'channel.open' seen"
             self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, 20, 10))
             return
-        most = self._context.facts.channel_max
-        if most and len(self._channels) >= most:
-            text = (
-                f"number of channels opened ({len(self._channels)}) has reached the negotiated "
-                f"channel_max ({most})"
-            )
-            self._close_connection(AmqpError(ReplyCode.NOT_ALLOWED, text, 20, 10))
+        error = self._too_many(number)
+        if error is not None:
+            self._close_connection(error)
             return
         opened = Channel(self._context, number)
         self._channels[number] = opened
         opened.send(spec.ChannelOpenOk())
+
+    def _too_many(self, number: int) -> AmqpError | None:
+        """Why a channel above channel_max is refused when all below it are open."""
+        most = self._context.facts.channel_max
+        if number <= most or len(self._channels) < most:
+            return None
+        text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
+        return AmqpError(ReplyCode.NOT_ALLOWED, text, 20, 10)
 
     def _close(self, channel: Channel) -> None:
         """channel.close from the client, perhaps crossing ours."""

@@ -10,6 +10,7 @@ from broker.amqp.connection import (
     CAPABILITIES,
     GRACE_MS,
     HELD_INPUT_MAX,
+    STRANGERS_INPUT_MAX,
     Authenticate,
     Closed,
     ConnectionMachine,
@@ -146,6 +147,14 @@ def test_byte_by_byte_is_the_same() -> None:
     assert client.events() == [Authenticate("PLAIN", "guest", "secret")]
 
 
+@pytest.mark.parametrize("state", [State.STARTING, State.TUNING, State.OPENING])
+def test_half_a_frame_cannot_be_read_on(state: State) -> None:
+    """Who reads on for as long as there is input must not spin on it."""
+    client = client_in(state)
+    client.send(method_frame(0, TUNE_OK)[:-1])
+    assert not client.machine.has_input
+
+
 def test_what_comes_early_waits_for_the_caller() -> None:
     client = client_in(State.TUNING)
     assert client.send(TUNE_OK, OPEN, DECLARE, PUBLISH[:-3]) == []
@@ -158,12 +167,16 @@ def test_what_comes_early_waits_for_the_caller() -> None:
     assert isinstance(publish, Publish)
 
 
-def test_early_input_is_bounded() -> None:
-    client = client_in(State.AUTHENTICATING)
-    client.send(bytes(HELD_INPUT_MAX))
-    assert client.machine.state is State.AUTHENTICATING
+@pytest.mark.parametrize(
+    ("state", "most"),
+    [(State.AUTHENTICATING, STRANGERS_INPUT_MAX), (State.VHOST, HELD_INPUT_MAX)],
+)
+def test_early_input_is_bounded(state: State, most: int) -> None:
+    client = client_in(state)
+    client.send(bytes(most))
+    assert client.machine.state is state
     client.send(b"x")
-    assert client.events() == [Closed("too much input before the connection was open")]
+    assert client.machine.state is State.CLOSED
 
 
 @pytest.mark.parametrize(
