@@ -113,6 +113,7 @@ class RaftHost:
         machine: Machine,
         *,
         campaign_at_once: bool = False,
+        push_commits: bool = True,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> Group:
         """Open a group: recover it from disk, or create it.
@@ -125,6 +126,7 @@ class RaftHost:
                 group is on disk.
             machine: A fresh machine; it is restored from the snapshot, if there is one.
             campaign_at_once: Become leader without waiting (protocol.md P31).
+            push_commits: See `NodeConfig`.
             on_leader_change: Told who leads when that changes.
 
         Raises:
@@ -136,7 +138,12 @@ class RaftHost:
             raise ValueError(f"group {group} is open already")
         log = self._store.open(group, Configuration(tuple(sorted(initial_voters or ()))))
         node = RaftNode(
-            NodeConfig(group, self.name, election_ticks=self._config.election_ticks),
+            NodeConfig(
+                group,
+                self.name,
+                election_ticks=self._config.election_ticks,
+                push_commits=push_commits,
+            ),
             log.saved,
             log,
             self._rng,

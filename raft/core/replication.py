@@ -42,7 +42,8 @@ def replicate(replica: Replica) -> None:
             continue
         while send_append(replica, node, progress):
             pass
-        push_commit(replica, node, progress)
+        if replica.config.push_commits:
+            push_commit(replica, node, progress)
 
 
 def push_commit(replica: Replica, node: str, progress: Progress) -> None:

@@ -55,6 +55,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
         uncommitted_bytes_max: What a leader holds uncommitted before it refuses proposals.
         cache_entries_max: Durable entries kept in memory for followers and for applying.
         quiet_after_ticks: Idle ticks before a leader asks to fall silent; 0: never.
+        push_commits: Tell followers of a commit at once, not with the next append or heartbeat.
+            Costs a message to each follower per commit; only for groups whose followers are read.
     """
 
     group: int
@@ -70,6 +72,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     cache_entries_max: int = 1024
     cache_bytes_max: int = 4 << 20
     quiet_after_ticks: int = 20
+    push_commits: bool = True
 
 
 class SavedState(msgspec.Struct, frozen=True):
