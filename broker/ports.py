@@ -116,6 +116,15 @@ class QueueHandle(Protocol):
         """True while the queue is behind: publishers' sockets shall not be read (flow)."""
         ...
 
+    @property
+    def slowdown_us(self) -> int:
+        """How long a publisher's next read shall wait for each message it has just brought.
+
+        Microseconds, 0 while consumers keep up or there are none. Proportional to how far they
+        lag, so that publishers settle at the rate of the consumers instead of starving them.
+        """
+        ...
+
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, when the queue is not congested any more."""
         ...

@@ -45,6 +45,22 @@ JOURNAL_BEHIND_BYTES: Final = 16 * 1024 * 1024
 """Unsynced bytes above which publishers wait: about a tenth of a second of this disk."""
 
 
+SLOWDOWN_US_MAX: Final = 40
+"""A publisher is never held below 25,000 messages/s by consumers that lag."""
+
+LAG_PER_US: Final = 250
+"""Waiting messages for each microsecond of slowdown: the maximum is reached at 10,000."""
+
+
+def lag_slowdown_us(ready: int) -> int:
+    """How much publishers wait per message while consumers are this far behind.
+
+    Args:
+        ready: Messages that wait although consumers are attached.
+    """
+    return min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
+
+
 class ClassicQueue:
     """`QueueHandle` of a classic queue that lives on this node.
 
@@ -96,6 +112,12 @@ class ClassicQueue:
     def is_congested(self) -> bool:
         """True while the disk is behind: publishers shall not be read (flow)."""
         return self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
+
+    @property
+    def slowdown_us(self) -> int:
+        """See `lag_slowdown_us`."""
+        stat = self._machine.stat()
+        return lag_slowdown_us(stat.ready) if stat.consumers else 0
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when the journal has caught up with what is pending now."""

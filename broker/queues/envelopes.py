@@ -33,6 +33,7 @@ class Answer(msgspec.Struct, array_like=True):
         expected: (session, number): offers beyond `number` were not applied.
         leader: The answering node does not lead the queue; who it thinks does ("" unknown).
             None: it does lead.
+        lag: Messages that wait although consumers are attached.
     """
 
     uid: int
@@ -44,6 +45,7 @@ class Answer(msgspec.Struct, array_like=True):
     session_lost: list[str] = []
     expected: list[tuple[str, int]] = []
     leader: str | None = None
+    lag: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -154,9 +154,13 @@ class QuorumQueue:
 
     def _run(self) -> None:
         effects = self._machine.take_effects()
-        if self.is_leading and effects:
-            for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
-                self._post(node, answer)
+        if not self.is_leading or not effects:
+            return
+        stat = self._machine.stat()
+        lag = stat.ready if stat.consumers else 0
+        for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
+            answer.lag = lag
+            self._post(node, answer)
 
 
 def _ignore(result: object) -> None:

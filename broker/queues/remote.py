@@ -27,7 +27,7 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
-from broker.queues.classic import Defer
+from broker.queues.classic import Defer, lag_slowdown_us
 from broker.queues.envelopes import Answer
 
 SILENCE_MS: Final = 1_500
@@ -106,6 +106,7 @@ class RemoteQueue:
         self._is_due = False
         self._is_deleted = False
         self._heard_ms = 0
+        self._lag = 0
         self._drained: list[Callable[[], None]] = []
         self._stats: list[tuple[Done, int]] = []
 
@@ -115,6 +116,11 @@ class RemoteQueue:
     def is_congested(self) -> bool:
         """True while half of what may be held for the queue is held."""
         return self._offers.is_congested
+
+    @property
+    def slowdown_us(self) -> int:
+        """By what the queue's last answer said of its consumers' lag."""
+        return lag_slowdown_us(self._lag)
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when enough was answered."""
@@ -230,6 +236,7 @@ class RemoteQueue:
             self._redirected(node, answer)
             return
         self._heard_ms = self._clock.monotonic_ms()
+        self._lag = answer.lag
         if answer.epoch > self._inbox.term or self._leader is None:
             self._inbox.term = max(self._inbox.term, answer.epoch)
             self._lead_by(node)

@@ -25,6 +25,7 @@ class Carrier:
 
     Attributes:
         congested: A queue that is behind after a publish; the connection waits for it.
+        slowdown_us: How long the connection's next read shall wait, in microseconds.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Carrier:
         self._close = close
         self._ports: dict[int, ChannelPort] = {}
         self.congested: QueueHandle | None = None
+        self.slowdown_us = 0
         self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
             effects.PublishTo: self._publish,
             effects.Settle: self._settle,
@@ -90,6 +92,7 @@ class Carrier:
         handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
         if handle.is_congested:
             self.congested = handle
+        self.slowdown_us += handle.slowdown_us * len(effect.messages)
 
     def _settle(self, effect: effects.Settle) -> None:
         handle = self._queues.find(effect.queue_uid)

@@ -43,6 +43,10 @@ _log = logging.getLogger(__name__)
 WRITE_HIGH_BYTES = 1024 * 1024
 """Unsent output above which a connection's consumers are paused (reliability.md case 39)."""
 
+SLOWDOWN_US_MIN = 1_000
+SLOWDOWN_US_MAX = 50_000
+"""A read waits between 1 ms (less is not worth a timer) and 50 ms for consumers that lag."""
+
 FLOW_SHOWN_MS = 5_000
 """How long a connection is listed as `flow` after it had to wait (behaviour.md 1.22)."""
 
@@ -136,6 +140,9 @@ class AmqpConnection(asyncio.Protocol):
             if carrier.congested is not None:
                 self._wait_for(carrier.congested)
                 carrier.congested = None
+            if carrier.slowdown_us:
+                self._slow_down(carrier.slowdown_us)
+                carrier.slowdown_us = 0
         if session.is_congested:
             self._pause_reading()
 
@@ -356,6 +363,16 @@ class AmqpConnection(asyncio.Protocol):
         self._pause_reading()
         self.info.flow_until_ms = self._context.clock.monotonic_ms() + FLOW_SHOWN_MS
         queue.when_drained(self._drained)
+
+    def _slow_down(self, wait_us: int) -> None:
+        """Consumers lag behind what this client publishes: read on a little later (flow)."""
+        if wait_us < SLOWDOWN_US_MIN:
+            return
+        self._awaited += 1
+        self._pause_reading()
+        self.info.flow_until_ms = self._context.clock.monotonic_ms() + FLOW_SHOWN_MS
+        wait_s = min(wait_us, SLOWDOWN_US_MAX) / 1_000_000
+        asyncio.get_running_loop().call_later(wait_s, self._drained)
 
     def _drained(self) -> None:
         self._awaited -= 1
