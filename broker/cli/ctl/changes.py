@@ -87,6 +87,8 @@ def authenticate(api: Api, call: Invocation) -> str | None:
     try:
         other.get("/api/whoami")
     except CtlError as error:
+        if error.text == "Not management user":
+            return "Success"  # the password was right; the API is just not for that user
         raise CtlError(EXIT_DATA, f'failed to authenticate user "{call.arguments[0]}"') from error
     return "Success"
 
@@ -282,7 +284,13 @@ def set_policy(api: Api, call: Invocation) -> str | None:
         "priority": priority,
         "apply-to": call.values.get("apply_to", "all"),
     }
-    api.request("PUT", f"/api/policies/{segment(call.vhost)}/{segment(name)}", body)
+    try:
+        api.request("PUT", f"/api/policies/{segment(call.vhost)}/{segment(name)}", body)
+    except CtlError as error:
+        if error.text == "Not Found":
+            text = f"no vhost {call.vhost}, or this node does not support policies yet"
+            raise CtlError(EXIT_DATA, text) from error
+        raise
     return None
 
 
