@@ -7,6 +7,9 @@ handed over, everything synced. Two halves can be stopped apart:
     process   the management API; lives as long as the process
     member    store, links, Raft groups, group 0: the node in its cluster       (`reset` ends it)
     serving   queues, connections                                               (`stop_app` ends it)
+
+After `stop_app` the member goes on retired: it votes in group 0, but its boot has ended, so its
+transient and exclusive queues are gone and others take its durable classic queues for down.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import uvloop
 
 from broker.cluster.membership import Cluster, ClusterSettings
 from broker.config import Settings
+from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.reports import Reports
@@ -101,6 +105,7 @@ class Node:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
         self._lock = asyncio.Lock()
+        self._is_app_wanted = False
         self._exit_code = 0
 
     # What the API may know (`NodeControl`)
@@ -129,6 +134,8 @@ class Node:
         """Say why clients are not served; "" while they are."""
         if self._member is None:
             return "the node has no cluster; start_app founds one, join_cluster joins one"
+        if self._member.cluster.forgotten_by:
+            return f"the cluster forgot this node, says {self._member.cluster.forgotten_by}"
         if self._serving is None:
             return "the broker is stopped (start_app starts it) or still starting"
         if not self._serving.listener.is_open:
@@ -188,8 +195,9 @@ class Node:
             OSError: An address is taken.
             NodeError: The store can't be used.
         """
+        self._is_app_wanted = True
         async with self._lock:
-            if self._serving is not None:
+            if self._serving is not None or not self._is_app_wanted:
                 return
             member = self._member or await self._begin_member(self._peers())
             await self._ready(member)
@@ -197,8 +205,11 @@ class Node:
 
     async def stop_app(self) -> None:
         """Stop serving clients; the node stays a member of its cluster."""
+        self._is_app_wanted = False
         async with self._lock:
             await self._stop_serving("broker forced connection closure with reason 'shutdown'")
+            if self._member is not None:
+                await self._member.cluster.retire()
 
     async def reset(self) -> None:
         """Leave the cluster and forget everything.
@@ -232,6 +243,7 @@ class Node:
                 await self._leave_member()
                 text = f"node {node} at {address} did not let this node in; is it running?"
                 raise NodeError(text) from None
+            await member.cluster.retire()  # until start_app
 
     async def forget(self, node: str) -> object:
         """Remove a stopped node from the cluster."""
@@ -327,6 +339,7 @@ class Node:
         while True:
             try:
                 async with asyncio.timeout(READY_LOG_S):
+                    await member.cluster.revive()
                     await member.cluster.ready()
                     return
             except TimeoutError:
@@ -345,14 +358,20 @@ class Node:
             await asyncio.wait([member.runner])
 
     async def _forget_self(self) -> None:
-        """Tell the rest of the cluster that this node will not come back."""
+        """Tell the rest of the cluster that this node will not come back.
+
+        Raises:
+            NodeError: Nobody can be told.
+        """
         member = self._member
         if member is None:
             return
-        others = [node for node in member.cluster.links.peers if node != self.name]
-        known = [node.name for node in member.cluster.metadata.catalogue.nodes()]
-        if any(node in known for node in others):
-            await member.cluster.forget(self.name)
+        known = {node.name for node in member.cluster.metadata.catalogue.nodes()}
+        if self.name not in known or len(known) == 1 or member.cluster.forgotten_by:
+            return
+        result = await member.cluster.forget(self.name)
+        if isinstance(result, Refusal):
+            raise NodeError(f"this node can't leave its cluster: {result.text}")
 
     def _require_stopped(self, what: str) -> None:
         if self._serving is not None:
@@ -380,8 +399,15 @@ class Node:
             secret=settings.cluster_secret.encode(),
             folder=self._folder,
             founding=founding,
-            advertised="" if own is None else f"{own[0]}:{own[1]}",
+            advertised=f"{own[0]}:{own[1]}" if own else self._advertised(listener.host),
         )
+
+    def _advertised(self, host: str | None) -> str:
+        """Where others reach this node: "" where the address listened on says it."""
+        port = self.settings.inter_node_listener().port
+        if not port or (host and host not in {"0.0.0.0", "::", "*"}):  # noqa: S104 - only compared
+            return ""
+        return f"{self.name.partition('@')[2]}:{port}"
 
     # The serving half
 
@@ -421,8 +447,9 @@ class Node:
                 self._tasks.create_task(self._serve_again(serving), name="serve-again")
 
     async def _serve_again(self, dropped: Serving) -> None:
-        await dropped.stop("this node was declared dead meanwhile")
-        if not self._stopping.is_set():
+        async with self._lock:
+            await dropped.stop("this node was declared dead meanwhile")
+        if self._is_app_wanted and not self._stopping.is_set():
             await self.start_app()
 
     def _server_properties(self) -> dict[str, object]:

@@ -3,7 +3,8 @@
 Start: links up; a cluster is founded, joined, or known from the identity file; group 0 is opened;
 this boot id is committed (P1); then `ready`. While it runs, the leader of group 0 turns the failure
 detectors' verdicts into ends of boots (P2, P7) and makes the group's members follow the catalogue.
-A node that learns that its boot was ended draws a new one, without a restart.
+A node that learns that its boot was ended draws a new one, without a restart. A retired node
+(stop_app) is a member whose boot was ended by itself: it votes, and answers for nobody.
 
 Invariants:
     1. Group 0 is founded only with the cluster id that formation gave, by one node, once.
@@ -33,7 +34,7 @@ from broker.cluster.outbound import LinkLimits
 from broker.cluster.peers import Peers
 from broker.cluster.transport import LinkTransport
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import commands
+from broker.metadata import commands, results
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.results import Changes
 from broker.ports import Clock, Journal
@@ -43,6 +44,12 @@ from raft.ports import Rng
 
 log = logging.getLogger(__name__)
 
+FORGET_METHOD = "membership.forget"
+IS_MEMBER_METHOD = "membership.is_member"
+ASK_TIMEOUT_S = 6.0
+"""A little longer than a proposal may take."""
+
+HAND_OVER_S = 2.0
 WATCH_S = 0.1
 RETRY_S = 0.2
 FORGOTTEN_RETRY_S = 10.0
@@ -87,6 +94,9 @@ class Cluster:
         draw_id: Draws 16 hex characters that were never drawn before.
         on_unknown_group: See `RaftHost`.
         on_group_failed: See `RaftHost`.
+
+    Attributes:
+        forgotten_by: A node of this cluster that does not know this one; "" for none.
     """
 
     def __init__(
@@ -137,6 +147,9 @@ class Cluster:
         self._running: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._is_rebooting = False
+        self._is_retired = False
+        self.forgotten_by = ""
+        self._strangers_to: set[str] = set()
         self._ending: set[str] = set()
         self._members: set[str] = set()
         self._boot_listeners: list[Callable[[str, str], None]] = []
@@ -146,6 +159,8 @@ class Cluster:
         self.links.on(kinds.RAFT, lambda node, _boot, payload: self.host.receive(node, payload))
         self.links.on_refusal(self._refused)
         self.links.serve(joining.JOIN_METHOD, self._serve_join)
+        self.links.serve(FORGET_METHOD, self._serve_forget)
+        self.links.serve(IS_MEMBER_METHOD, self._serve_is_member)
         self.peers.on_event(self._peer_event)
         self.peers.on_applied(self.metadata.reported)
         self.metadata.on_applied(self._applied)
@@ -210,20 +225,51 @@ class Cluster:
         The lease ends here: clients must have been told before.
         """
         self._is_stopping = True
-        group = self.metadata.group
-        others = [node for node in self.peers.up() if group and node in group.voters]
-        if group is not None and others and self._ready.is_set():
+        if self._successors() and self._ready.is_set():
             await self.metadata.propose(commands.EndBoot(self.node, self.boot), 1.0)
-            if group.is_leader:
-                try:
-                    async with asyncio.timeout(2):
-                        await group.transfer(others[0])
-                except (RaftError, TimeoutError) as why:
-                    log.info("metadata.not_handed_over", extra={"why": str(why)})
+        await self._hand_over()
         for task in self._running:
             task.cancel()
         await self.links.stop()
         self.host.close()
+
+    async def retire(self) -> None:
+        """End this boot as the end of the process would, and stay a member (stop_app).
+
+        Clients must have been told before. Without a majority the boot ends with the next one.
+        """
+        if self._is_retired:
+            return
+        self._is_retired = True
+        boot = self.boot
+        if self._ready.is_set():
+            await self.metadata.propose(commands.EndBoot(self.node, boot))
+        if boot == self.boot:
+            self._draw_boot()
+
+    async def revive(self) -> None:
+        """Undo `retire`: begin the boot that was drawn then; `ready` follows."""
+        if self._is_retired:
+            self._is_retired = False
+            await self._commit_boot()
+
+    def _successors(self) -> list[str]:
+        """Nodes that could lead group 0 instead of this one, those that serve first."""
+        group, node_of = self.metadata.group, self.metadata.catalogue.node
+        up = [node for node in self.peers.up() if group is not None and node in group.voters]
+        living = [n for n in up if (record := node_of(n)) is not None and record.alive]
+        return living or ([] if self._is_retired else up)
+
+    async def _hand_over(self) -> None:
+        """Give the leadership of group 0 away, where there is somebody to take it."""
+        group, others = self.metadata.group, self._successors()
+        if group is None or not group.is_leader or not others:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                await group.transfer(others[0])
+        except (RaftError, TimeoutError) as why:
+            log.info("metadata.not_handed_over", extra={"why": str(why)})
 
     def _save_boot(self, boot: str) -> None:
         self.file.save(msgspec.structs.replace(self.file.identity, boot=boot))
@@ -238,7 +284,10 @@ class Cluster:
         await self._commit_boot()
         while True:
             if self.metadata.is_leading:
-                self._end_dead_boots()
+                if self._is_retired:
+                    await self._hand_over()  # who has no boot can't end others'
+                else:
+                    self._end_dead_boots()
                 await self._follow_catalogue()
             await asyncio.sleep(WATCH_S)
 
@@ -273,7 +322,7 @@ class Cluster:
 
     async def _commit_boot(self) -> None:
         """Commit the present boot id (P1); again and again until it is done."""
-        while True:
+        while not self._is_retired:
             boot = self.boot
             command = commands.BootNode(self.node, boot, self.links.address)
             result = await self.metadata.propose_first(command)
@@ -284,7 +333,8 @@ class Cluster:
                 self._ready.set()
                 return
             record = self.metadata.catalogue.node(self.node)
-            log.warning("membership.boot_refused", extra={"text": result.text})
+            log.warning("membership.boot_refused: %s", result.text)
+            await self._ask_whether_forgotten()
             if record is not None and boot in record.ended_boots:
                 self._draw_boot()
             elif result.code is ReplyCode.NOT_ALLOWED:  # forgotten: an operator must reset it
@@ -299,6 +349,7 @@ class Cluster:
         self._save_boot(new)
         self.links.identify(boot=new)
         self.metadata.boot_ended()
+        self.metadata.book.seen_as(self.node, new)  # our own lease is dropped for certain
         for listener in self._boot_listeners:
             listener(old, new)
 
@@ -307,7 +358,7 @@ class Cluster:
             return
         was_ready = self._ready.is_set()
         self._draw_boot()
-        if was_ready:
+        if was_ready and not self._is_retired:
             self._is_rebooting = True
             self._tasks.create_task(self._finish_reboot(), name="reboot")
 
@@ -317,9 +368,11 @@ class Cluster:
         finally:
             self._is_rebooting = False
 
-    def _refused(self, _node: str, reason: Reason, by_peer: bool) -> None:  # noqa: FBT001
+    def _refused(self, node: str, reason: Reason, by_peer: bool) -> None:  # noqa: FBT001
         if by_peer and reason is Reason.STALE_BOOT:
             self._reboot()
+        elif by_peer and reason is Reason.UNKNOWN_NODE:
+            self._strangers_to.add(node)
 
     # Following group 0
 
@@ -432,4 +485,48 @@ class Cluster:
         Returns:
             True, or False if it was no member, or a `Refusal`.
         """
-        return await self.propose(commands.ForgetNode(node))
+        if not self._is_retired:
+            return await self.propose(commands.ForgetNode(node))
+        await self._hand_over()
+        text = "no other node of the cluster answers; start one, or wipe this node's data folder"
+        for peer in self.peers.up():
+            try:
+                reply = await self.links.call(peer, FORGET_METHOD, node.encode(), ASK_TIMEOUT_S)
+            except CallFailed as why:
+                text = str(why)
+                continue
+            return results.decode_result(reply)
+        return Refusal(ReplyCode.INTERNAL_ERROR, text)
+
+    async def _serve_forget(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        if self._is_retired:
+            raise CallFailed("the broker on this node is stopped")
+        result = await self.propose(commands.ForgetNode(payload.decode()))
+        if isinstance(result, Refusal) and result.code is ReplyCode.INTERNAL_ERROR:
+            raise CallFailed(result.text)
+        return results.encode_result(result)
+
+    async def _serve_is_member(self, node: str, _boot: str, _payload: bytes) -> bytes:
+        if not self.has_lease():
+            raise CallFailed("this node can't tell now")
+        return b"yes" if self.metadata.catalogue.node(node) is not None else b"no"
+
+    async def _ask_whether_forgotten(self) -> None:
+        """Say so if others live in this cluster and do not know this node (any more)."""
+        forgotten_by = [node for node in self._strangers_to if not self.links.is_up(node)]
+        for peer in self.peers.up():
+            try:
+                if await self.links.call(peer, IS_MEMBER_METHOD, b"", ASK_TIMEOUT_S) == b"no":
+                    forgotten_by.append(peer)
+            except CallFailed:
+                continue
+        self._strangers_to.clear()
+        self.forgotten_by = forgotten_by[0] if forgotten_by else ""
+        if forgotten_by:
+            log.error(
+                "membership.forgotten: Node '%s' thinks it's clustered with node '%s', but '%s' "
+                "disagrees; reset this node, then join_cluster",
+                self.node,
+                self.forgotten_by,
+                self.forgotten_by,
+            )

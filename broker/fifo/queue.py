@@ -306,13 +306,18 @@ class Queue:
         names = {*self._held, *self._roster.holders(), *self.sessions.names()}
         return sorted({owner_of(name) for name in names})
 
-    def redeliver_checked_out(self) -> None:
+    def redeliver_checked_out(self, node: str | None = None) -> None:
         """Put every held delivery into the effects again, as a new leader does (P17).
 
         Messages got with basic.get are left out: their reply is remembered by the session.
+
+        Args:
+            node: Only what this node holds, after its link broke; None is everybody.
         """
         deliveries = self.effects.deliveries
         for holder, tags in self._held.items():
+            if node is not None and owner_of(holder)[0] != node:
+                continue
             for tag, held in tags.items():
                 if held and tag != GET_TAG:
                     deliveries[holder, tag] = list(held.values())

@@ -257,6 +257,16 @@ class ClassicQueue:
         self._serve()
         self._check_unused()
 
+    def tick(self) -> None:
+        """Once a second: propose a due delete again whose proposal had failed."""
+        self._check_unused()
+
+    def link_up(self, node: str) -> None:
+        """What was sent to a node may be lost with its link: send what it holds again (P17)."""
+        if node != self._node and not self._is_deleted:
+            self._machine.redeliver_checked_out(node)
+            self._serve()
+
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int:
         """Stop accepting, so that a delete can be proposed (P5).
 

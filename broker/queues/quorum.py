@@ -92,17 +92,23 @@ class QuorumQueue:
             return
         self._gather(offer)
 
-    def end_boots(self, living: Callable[[str, str], bool]) -> None:
-        """Propose the end of every boot that is known here and not alive (invariant 3).
+    def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
+        """Propose the end of every boot that is known here and over (invariant 3).
 
         Args:
-            living: Tells whether (node, boot) lives according to group 0.
+            is_over: Tells whether (node, boot) has ended according to group 0.
         """
         if not self.is_leading:
             return
         for node, boot in self._machine.boots():
-            if not living(node, boot):
+            if is_over(node, boot):
                 self._gather(EndBoot(node, boot))
+
+    def link_up(self, node: str) -> None:
+        """As the leader: what was sent to a node may be lost, so send what it holds again."""
+        if self.is_leading:
+            self._machine.redeliver_checked_out(node)
+            self._run()
 
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here; exact at the leader."""

@@ -20,13 +20,14 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeleteQueue
+from broker.metadata.nodes import ENDED_BOOTS_MAX
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
 from broker.queues.classic import ClassicQueue, Defer
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import QuorumQueue, RaftGroup
-from broker.queues.remote import RemoteQueue
+from broker.queues.remote import RemoteQueue, unavailable
 from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -147,6 +148,8 @@ class QueueRegistry:
             self._delete_quorum(queue, done)
         elif queue.home == self._node:
             self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+        elif not self._is_alive(queue.home):
+            done(unavailable(queue))
         else:
             self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
 
@@ -230,17 +233,28 @@ class QueueRegistry:
         for queue in wanted.values():
             self._start(queue)
         for quorum in self._quorum.values():
-            quorum.end_boots(self._catalogue.is_living)
+            quorum.end_boots(self._is_over)
 
     def retarget(self) -> None:
         """Nodes came or went: let every handle look again where its queue is served."""
         for remote in list(self._remote.values()):
             remote.retarget()
 
+    def link_up(self, node: str) -> None:
+        """A link to a node was opened anew: say again what may have been lost with the old one."""
+        for classic in self._classic.values():
+            classic.link_up(node)
+        for quorum in self._quorum.values():
+            quorum.link_up(node)
+        for remote in list(self._remote.values()):
+            remote.link_up(node)
+
     def tick(self) -> None:
         """Once a second: give up what waited too long, offer again what got no answer."""
         for remote in list(self._remote.values()):
             remote.tick()
+        for classic in list(self._classic.values()):
+            classic.tick()
 
     def local_quorum(self) -> list[QuorumQueue]:
         """This node's quorum replicas."""
@@ -329,11 +343,24 @@ class QueueRegistry:
                 if remote.record.type == "classic" and remote.record.home == node:
                     remote.home_ended()
         for quorum in self._quorum.values():
-            quorum.end_boots(self._catalogue.is_living)
+            quorum.end_boots(self._is_over)
+
+    def _is_alive(self, node: str) -> bool:
+        record = self._catalogue.node(node)
+        return record is not None and record.alive
+
+    def _is_over(self, node: str, boot: str) -> bool:
+        """Whether group 0 has ended a boot; one that it does not know yet may be a new one."""
+        record = self._catalogue.node(node)
+        if record is None:
+            return True
+        return record.boot != boot and (
+            boot in record.ended_boots or len(record.ended_boots) >= ENDED_BOOTS_MAX
+        )
 
     def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
         """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
-        queue.end_boots(self._catalogue.is_living)
+        queue.end_boots(self._is_over)
         uid = queue.record.uid
         self.led_lately[uid] = self._node
         for node in self._catalogue.nodes():
@@ -343,7 +370,7 @@ class QueueRegistry:
     def _delete_unused(self, queue: ClassicQueue) -> None:
         def outcome(result: object) -> None:
             if isinstance(result, Refusal):
-                queue.resume()
+                queue.resume()  # and again at the next tick
 
         count = queue.begin_delete(if_unused=True, if_empty=False)
         if not isinstance(count, Refusal):

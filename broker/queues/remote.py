@@ -106,6 +106,8 @@ class RemoteQueue:
         self._is_due = False
         self._is_deleted = False
         self._heard_ms = 0
+        self._lowest = 0
+        self._lowest_ms = 0
         self._lag = 0
         self._drained: list[Callable[[], None]] = []
         self._stats: list[tuple[Done, int]] = []
@@ -212,8 +214,8 @@ class RemoteQueue:
             return
 
         def answered(stat: object) -> None:
-            if isinstance(stat, Refusal) and self.record.type == "quorum":
-                self._stats.append((done, until_ms))
+            if isinstance(stat, Refusal) and not self._is_deleted:
+                self._stats.append((done, until_ms))  # between two leaders, or about to serve
             else:
                 done(stat)
 
@@ -223,7 +225,7 @@ class RemoteQueue:
         waiting, self._stats = self._stats, []
         now_ms = self._clock.monotonic_ms()
         for done, until_ms in waiting:
-            if now_ms >= until_ms:
+            if now_ms >= until_ms or self._is_down():
                 done(self._unavailable())
             else:
                 self._ask_for_stat(done, until_ms)
@@ -246,6 +248,9 @@ class RemoteQueue:
         self._take_deliveries(answer)
         if self._stats:
             self._ask_stats_again()
+        self._resume_drained()
+
+    def _resume_drained(self) -> None:
         if self._drained and not self._offers.is_congested:
             drained, self._drained = self._drained, []
             for resume in drained:
@@ -284,9 +289,15 @@ class RemoteQueue:
             self._offers.retarget()
             self._schedule()
 
+    def link_up(self, node: str) -> None:
+        """The link to a node was opened anew: offers may have been lost with the old one."""
+        if node == self._target():
+            self.retarget()
+
     def home_ended(self) -> None:
         """The boot of a classic queue's home is over, and with it all that was asked of it."""
         self._lost()
+        self._ask_stats_again()
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue."""
@@ -300,6 +311,7 @@ class RemoteQueue:
             ended = Outcome(outcome.token, outcome.offset, outcome.count, is_publish, value)
             self._end([ended])
         self._lose_consumers()
+        self._resume_drained()
 
     def tick(self) -> None:
         """Once a second: nack what waited too long, offer again what was not answered."""
@@ -307,9 +319,14 @@ class RemoteQueue:
         if self._stats:
             self._ask_stats_again()
         self._end(self._offers.expire(now_ms))
-        if len(self._offers) and now_ms - self._heard_ms > SILENCE_MS:
-            self._heard_ms = now_ms
-            self._leader = None
+        self._resume_drained()
+        if self._offers.lowest != self._lowest or not len(self._offers):
+            self._lowest, self._lowest_ms = self._offers.lowest, now_ms
+            return
+        if now_ms - self._lowest_ms > SILENCE_MS:
+            self._lowest_ms = now_ms
+            if now_ms - self._heard_ms > SILENCE_MS:
+                self._leader = None
             self._offers.retarget()
             self._schedule()
 
@@ -319,7 +336,8 @@ class RemoteQueue:
         if self._is_deleted or (self._is_down() and not isinstance(command, commands.Enqueue)):
             return False  # nobody holds anything there any more
         if not len(self._offers):
-            self._heard_ms = self._clock.monotonic_ms()
+            self._heard_ms = self._lowest_ms = self._clock.monotonic_ms()
+            self._lowest = self._offers.lowest
         if not self._offers.add(command, self._clock.monotonic_ms(), token):
             return False
         self._schedule()
@@ -392,6 +410,7 @@ class RemoteQueue:
         self._inbox = ConsumerInbox()
         self._end(self._offers.session_lost(self._offers.session))
         self._lose_consumers()
+        self._resume_drained()
 
     def _lose_consumers(self) -> None:
         ports, self._ports = self._ports, {}
@@ -419,8 +438,13 @@ class RemoteQueue:
         return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
 
     def _unavailable(self) -> Refusal:
-        where = quoted("queue", self.record.name, self.record.vhost)
-        if self.record.type == "classic":
-            text = f"home node '{self.record.home}' of durable {where} is down or inaccessible"
-            return Refusal(ReplyCode.NOT_FOUND, text)
-        return Refusal(ReplyCode.INTERNAL_ERROR, f"{where} has no leader: too few members answer")
+        return unavailable(self.record)
+
+
+def unavailable(queue: Queue) -> Refusal:
+    """RabbitMQ's answer for a queue that nobody serves now."""
+    where = quoted("queue", queue.name, queue.vhost)
+    if queue.type == "classic":
+        text = f"home node '{queue.home}' of durable {where} is down or inaccessible"
+        return Refusal(ReplyCode.NOT_FOUND, text)
+    return Refusal(ReplyCode.INTERNAL_ERROR, f"{where} has no leader: too few members answer")

@@ -14,6 +14,9 @@ from raft.host import RaftHost
 
 _log = logging.getLogger(__name__)
 
+CHANGE_S = 3.0
+"""How long a change of one group's members may keep the other groups waiting."""
+
 HAND_OVER_S = 3.0
 """How long a stopping node tries to hand its groups over."""
 
@@ -70,17 +73,23 @@ class QueueGroups:
         self._host.close_group(uid, erase=erase)
 
     def blank(self) -> list[tuple[int, str]]:
-        """Replicas here that no leader has let in yet, and who leads them."""
+        """Replicas here that no leader has let in yet, and who leads them.
+
+        One that finds itself a voter asks all the same: the leader may have sent it the past
+        before it heard that the replica had lost it.
+        """
+        found = []
         for uid in list(self._blank):
             group = self._host.group(uid)
-            if group is None or self._node in group.voters:
+            if group is None:
                 del self._blank[uid]
-        found = []
-        for uid in self._blank:
-            group = self._host.group(uid)
-            if group is not None and self._node not in group.learners and group.leader:
+            elif group.leader and group.leader != self._node:
                 found.append((uid, group.leader))
         return found
+
+    def readmitted(self, uid: int) -> None:
+        """The leader has made the replica a learner: it may be promoted as any other."""
+        self._blank.pop(uid, None)
 
     async def readmit(self, uid: int, node: str) -> bool:
         """As the leader: let a member that has lost its data in again, as a learner (R11).
@@ -105,18 +114,36 @@ class QueueGroups:
             return False
         return True
 
-    async def promote_learners(self, living: list[str]) -> None:
-        """As the leader: make learners that have caught up voters."""
-        for group in self._host.groups():
-            if not (group.id and group.is_leader and group.learners):
+    async def tend(self, replicas: list[QuorumQueue], living: list[str]) -> None:
+        """As the leader: a group's members are the queue's by the catalogue (P6).
+
+        Learners that have caught up become voters. One step that waits for a majority does not
+        keep the others waiting for long.
+        """
+        for replica in replicas:
+            uid, members = replica.record.uid, replica.record.members
+            group = self._host.group(uid)
+            if group is None or not group.is_leader:
                 continue
-            status = group.status()
-            for node in status.learners:
-                if node in living and status.matches.get(node, 0) >= status.commit_index:
-                    try:
-                        await group.promote(node)
-                    except RaftError as why:
-                        _log.info("queue.not_promoted", extra={"node": node, "why": str(why)})
+            if not group.learners and sorted(group.voters) == sorted(members):
+                continue
+            try:
+                async with asyncio.timeout(CHANGE_S):
+                    await self._tend(group, members, living)
+            except (RaftError, TimeoutError) as why:
+                _log.info("queue.not_tended", extra={"queue": uid, "why": str(why)})
+
+    async def _tend(self, group: Group, members: tuple[str, ...], living: list[str]) -> None:
+        for node in (*group.voters, *group.learners):
+            if node not in members and node != self._node:
+                await group.remove(node)
+        for node in members:
+            if node in living and node not in (*group.voters, *group.learners):
+                await group.add_learner(node)
+        status = group.status()
+        for node in status.learners:
+            if node in living and status.matches.get(node, 0) >= status.commit_index:
+                await group.promote(node)
 
     def erase_unknown(self, known: set[int]) -> None:
         """Erase replicas of queues that were deleted while this node was away."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from broker.cluster.calls import CallFailed
-from broker.cluster.links import Links
+from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import DATA
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer
@@ -77,6 +77,10 @@ class LocalQueues(Protocol):
         """Bring an answer to the channels that wait for it."""
         ...
 
+    def link_up(self, node: str) -> None:
+        """Payloads reach a node again; some before may have been lost."""
+        ...
+
     def stat_here(self, uid: int, done: Done) -> None:
         """What a queue that is served here says of itself."""
         ...
@@ -121,6 +125,7 @@ class NodeService:
         links.on(OFFER, self._received_offer)
         links.on(ANSWER, self._received_answer)
         links.on(DIRECT_REPLY, self._received_reply)
+        links.on_event(self._link_event)
         links.serve(STAT_METHOD, self._serve_stat)
         links.serve(DELETE_METHOD, self._serve_delete)
         links.serve(READMIT_METHOD, self._serve_readmit)
@@ -169,12 +174,18 @@ class NodeService:
         payload = _encode(DirectReply(boot, connection_id, channel, key, message))
         self._links.send(node, DATA, DIRECT_REPLY, payload)
 
-    async def ask_readmit(self, node: str, uid: int) -> None:
-        """Tell a queue's leader that this node's replica has nothing; it may be asked again."""
+    async def ask_readmit(self, node: str, uid: int) -> bool:
+        """Tell a queue's leader that this node's replica has nothing; it may be asked again.
+
+        Returns:
+            True when the leader has made the replica a learner.
+        """
         try:
-            await self._links.call(node, READMIT_METHOD, _encode(uid), CALL_TIMEOUT_S)
+            reply = await self._links.call(node, READMIT_METHOD, _encode(uid), CALL_TIMEOUT_S)
         except CallFailed as why:
             _log.info("queue.not_readmitted", extra={"leader": node, "why": str(why)})
+            return False
+        return msgspec.msgpack.decode(reply, type=bool)
 
     async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
         try:
@@ -191,6 +202,10 @@ class NodeService:
             done(unpack_value(packed))
 
     # Answering others
+
+    def _link_event(self, event: LinkEvent) -> None:
+        if event.is_up and event.outgoing and event.stream == DATA and self._queues is not None:
+            self._queues.link_up(event.node)
 
     def _received_offer(self, _node: str, _boot: str, payload: bytes) -> None:
         if self._queues is not None:
@@ -210,7 +225,7 @@ class NodeService:
     async def _serve_stat(self, _node: str, _boot: str, payload: bytes) -> bytes:
         queues = self._serving()
         answer = _waiting()
-        queues.stat_here(msgspec.msgpack.decode(payload, type=int), answer.set_result)
+        queues.stat_here(msgspec.msgpack.decode(payload, type=int), _settling(answer))
         stat = await answer
         if isinstance(stat, QueueStat):
             return _encode(["stat", stat])
@@ -224,7 +239,7 @@ class NodeService:
             return _encode(pack_value(0))
         answer = _waiting()
         queues.delete_here(
-            queue, answer.set_result, if_unused=request.if_unused, if_empty=request.if_empty
+            queue, _settling(answer), if_unused=request.if_unused, if_empty=request.if_empty
         )
         return _encode(pack_value(await answer))
 
@@ -242,3 +257,13 @@ class NodeService:
 
 def _waiting() -> asyncio.Future[object]:
     return asyncio.get_running_loop().create_future()
+
+
+def _settling(answer: asyncio.Future[object]) -> Done:
+    """A callback that answers, unless the call was given up meanwhile."""
+
+    def done(value: object) -> None:
+        if not answer.done():
+            answer.set_result(value)
+
+    return done

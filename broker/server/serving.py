@@ -77,6 +77,8 @@ class Serving:
         self._clock = clock
         self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node)
         self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+        self._journal = journal
         self._is_stopped = False
         self._is_closing = False
         self.queues = QueueRegistry(
@@ -122,6 +124,7 @@ class Serving:
             OSError: An AMQP address is taken.
         """
         self._tasks = tasks
+        await self._journal_synced()  # what an earlier serving wrote is recovered from disk
         self._service.attach(self.queues, self.listener, self._groups.readmit)
         self._groups.erase_unknown({queue.uid for queue in self.catalogue.queues()})
         self.queues.reconcile_all()
@@ -129,9 +132,20 @@ class Serving:
         for name, work in (
             ("connections", self.listener.run()),
             ("queues", self._tick_queues()),
+            ("replicas", self._tend_replicas()),
             ("lease-guard", self._guard()),
         ):
-            tasks.create_task(self._logged(work), name=name)
+            self._running.append(tasks.create_task(self._logged(work), name=name))
+
+    async def _journal_synced(self) -> None:
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done() -> None:
+            if not synced.done():
+                synced.set_result(None)
+
+        self._journal.when_synced(done)
+        await synced
 
     def applied(self, changes: Changes) -> None:
         """Follow group 0 (P6); called inside each apply."""
@@ -155,6 +169,8 @@ class Serving:
         await self._groups.hand_over(self._cluster.peers.up())
         self._is_stopped = True
         self._service.detach()
+        for task in self._running:
+            task.cancel()
         for replica in self.queues.local_quorum():
             self._groups.close(replica.record.uid, erase=False)
         self.queues.stop()
@@ -221,9 +237,15 @@ class Serving:
         while True:
             await asyncio.sleep(QUEUES_TICK_S)
             self.queues.tick()
+
+    async def _tend_replicas(self) -> None:
+        """Members of quorum queues and their leader hints; each step may wait for a majority."""
+        while True:
+            await asyncio.sleep(QUEUES_TICK_S)
             for uid, leader in self._groups.blank():
-                await self._service.ask_readmit(leader, uid)
-            await self._groups.promote_learners(self._cluster.peers.up())
+                if await self._service.ask_readmit(leader, uid):
+                    self._groups.readmitted(uid)
+            await self._groups.tend(self.queues.local_quorum(), self._cluster.peers.up())
             led, self.queues.led_lately = self.queues.led_lately, {}
             moved = [
                 (uid, node)
