@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 import msgspec
 from aiohttp import web
@@ -157,8 +157,12 @@ def _one(call: Call) -> Binding:
         ApiError: 404.
     """
     wanted = call.name("properties")
-    for binding in _between(call):
-        if wanted in {properties_key(binding), _key(binding, binding.routing_key)}:
+    found = _between(call)
+    for binding in found:
+        if wanted == properties_key(binding):
+            return binding
+    for binding in found:  # a path decodes once what the key has quoted
+        if wanted in {unquote(properties_key(binding)), _key(binding, binding.routing_key)}:
             return binding
     raise not_found()
 

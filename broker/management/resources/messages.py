@@ -242,6 +242,8 @@ async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> 
             handle.requeue(holder, "", numbers)
     finally:
         handle.release(holder)
+    # Commands of a node are applied in order: when this one is answered, so are those above.
+    await queues.ask(partial(handle.cancel, holder, ""))
     return found
 
 

@@ -1,0 +1,161 @@
+"""The API over a real group 0 machine; what serves and what other nodes know is faked."""
+
+from __future__ import annotations
+
+import base64
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from broker.config import Settings
+from broker.management.app import ManagementServer
+from broker.management.control import NodeError
+from broker.metadata import commands
+from broker.metadata.access import Access, hash_password
+from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
+
+SALT = b"salt"
+
+
+class Queues:
+    """Nothing is served here; a delete goes straight to group 0."""
+
+    def __init__(self, asker) -> None:
+        self.asker = asker
+        self.stats: dict[int, object] = {}
+
+    def served_here(self):
+        return [q for q in self.asker.machine.catalogue.queues() if q.uid in self.stats]
+
+    def stat_here(self, uid, done):
+        done(self.stats[uid])
+
+    def local_quorum(self):
+        return []
+
+    def delete(self, queue, done, *, if_unused, if_empty):
+        self.asker.ask(commands.DeleteQueue(queue.uid))
+        done(0)
+
+
+class Cluster:
+    """The other half of a node, alone in the world."""
+
+    def __init__(self, asker) -> None:
+        catalogue = asker.machine.catalogue
+        self.asker = asker
+        self.metadata = SimpleNamespace(catalogue=catalogue, leader=ONE)
+        self.file = SimpleNamespace(identity=SimpleNamespace(cluster_id="cluster-1"))
+        self.links = SimpleNamespace(is_up=lambda _node: False, address="127.0.0.1:1")
+        self.host = SimpleNamespace(group=lambda _uid: None)
+
+    async def propose(self, command):
+        return self.asker.ask(command)
+
+
+class Control:
+    """A `NodeControl`."""
+
+    def __init__(self, settings: Settings) -> None:
+        asker = founded()
+        self.asker = asker
+        self.settings = settings
+        self.name = ONE
+        self.started_ms = 0
+        self.clock = SimpleNamespace(now_ms=lambda: 5_000, monotonic_ms=lambda: 5_000)
+        self.cluster: Any = Cluster(asker)
+        self.service = None
+        self.calls: list[str] = []
+        catalogue = asker.machine.catalogue
+        self.serving: Any = SimpleNamespace(
+            catalogue=catalogue,
+            access=Access(catalogue),
+            listener=SimpleNamespace(connections={}, ports=[5672], is_open=True),
+            queues=Queues(asker),
+            context=SimpleNamespace(
+                place=lambda *_: (ONE, (ONE,)), node=ONE, boot=BOOT_ONE, new_name=lambda: "x"
+            ),
+            is_valid=lambda: True,
+        )
+
+    def why_not_ready(self):
+        return "" if self.serving is not None else "the broker is stopped"
+
+    async def stop_app(self):
+        self.calls.append("stop_app")
+        self.serving = None
+
+    async def start_app(self):
+        self.calls.append("start_app")
+
+    async def reset(self):
+        raise NodeError("reset needs the broker stopped: run stop_app first")
+
+    async def join_cluster(self, node):
+        self.calls.append(f"join {node}")
+
+    async def forget(self, node):
+        return await self.cluster.propose(commands.ForgetNode(node))
+
+
+class Answer:
+    def __init__(self, status: int, headers: Any, text: str) -> None:
+        self.status = status
+        self.headers = headers
+        self.text = text
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Rig:
+    """A server on a free port, and the users guest (administrator), mon, man and nobody."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.control = Control(settings or Settings(node_name=ONE))
+        self.catalogue = self.control.asker.machine.catalogue
+        ask = self.control.asker.ask
+        for name, tags in (
+            ("guest", ("administrator",)),
+            ("mon", ("monitoring",)),
+            ("man", ("management",)),
+            ("nobody", ()),
+        ):
+            ask(commands.AddUser(name, hash_password(name, SALT), tags=tags))
+        self.server = TestServer(ManagementServer(self.control).application())
+        self.session: ClientSession | None = None
+
+    async def __aenter__(self) -> Rig:
+        await self.server.start_server()
+        self.session = ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.session.close()
+        await self.server.close()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        user: str | None = "guest",
+        password: str | None = None,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Send one request; the path is sent exactly as it stands."""
+        sent = dict(headers or {})
+        if user is not None:
+            token = f"{user}:{user if password is None else password}"
+            sent["Authorization"] = "Basic " + base64.b64encode(token.encode()).decode()
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        url = URL(f"http://127.0.0.1:{self.server.port}{path}", encoded=True)
+        async with self.session.request(method, url, data=data, headers=sent) as answer:
+            return Answer(answer.status, answer.headers, await answer.text())

@@ -1,0 +1,330 @@
+"""The management API of real nodes, with real clients."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.nodes import Node, Trio, wait_until
+
+GOLDEN = Path(__file__).parents[2].parent / "shared" / "fixtures" / "rabbitmq-http"
+
+NOT_KEPT = {
+    "backing_queue_status",  # of Erlang's queue implementation
+    "consumer_capacity",
+    "consumer_utilisation",
+    "garbage_collection",
+    "idle_since",
+    "memory",
+    "message_bytes_persistent",
+    "message_stats",
+    "messages_persistent",
+    "pending_raft_commands",
+    "recoverable_slaves",
+    "recv_cnt",
+    "reductions",
+    "send_cnt",
+    "send_pend",
+}
+"""Keys of RabbitMQ's objects that no node here measures; `*_details` are their rates."""
+
+
+def status(node: Node, method: str, path: str, body: object = None, **headers: str) -> int:
+    """The status alone; errors are no exceptions here."""
+    return exchange(node, method, path, body, **headers)[0]
+
+
+def exchange(
+    node: Node, method: str, path: str, body: object = None, **headers: str
+) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{node.management_port}/api{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        method=method,
+        headers={
+            "Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(),
+            **{key.replace("_", "-"): value for key, value in headers.items()},
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=15) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def publish(node: Node, queue: str, payload: str, **more: Any) -> bool:
+    body = {"routing_key": queue, "payload": payload, "payload_encoding": "string"}
+    body["properties"] = more
+    return node.api("POST", "/exchanges/%2F/amq.default/publish", body)["routed"]
+
+
+def get(node: Node, queue: str, ackmode: str, count: int = 10, **more: Any) -> list[Any]:
+    body = {"count": count, "ackmode": ackmode, "encoding": "auto", **more}
+    return node.api("POST", f"/queues/%2F/{queue}/get", body)
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_publish_get_and_purge(node: Node, queue_type: str) -> None:
+    name = f"mgmt.{queue_type}"
+    path = f"/queues/%2F/{name}"
+    body = {"durable": True, "arguments": {"x-queue-type": queue_type}}
+    assert status(node, "PUT", path, body) == 201
+    assert status(node, "PUT", path, body) == 204
+    assert publish(node, name, "one", delivery_mode=2, headers={"n": 1}, message_id="m")
+    assert publish(node, name, "two")
+    assert not publish(node, "mgmt.nowhere", "lost")
+
+    for ackmode in ("ack_requeue_true", "reject_requeue_true"):
+        found = get(node, name, ackmode)
+        assert [item["payload"] for item in found] == ["one", "two"]
+    assert found[0]["redelivered"] is True
+    assert found[0]["message_count"] == 1
+    assert found[0]["properties"] == {"delivery_mode": 2, "headers": {"n": 1}, "message_id": "m"}
+    assert (found[0]["exchange"], found[0]["routing_key"]) == ("", name)
+
+    assert status(node, "DELETE", path + "?if-empty=true") == 400
+    assert [item["payload"] for item in get(node, name, "ack_requeue_false", 1)] == ["one"]
+    assert [item["payload"] for item in get(node, name, "reject_requeue_false", 1)] == ["two"]
+    assert get(node, name, "ack_requeue_true") == []
+    for _ in range(3):
+        publish(node, name, "x")
+    assert status(node, "DELETE", path + "/contents") == 204
+    assert node.api("GET", path)["messages"] == 0
+    assert status(node, "DELETE", path + "?if-empty=true&if-unused=true") == 204
+    assert status(node, "GET", path) == 404
+
+
+def test_payloads_come_in_their_encoding(node: Node) -> None:
+    assert status(node, "PUT", "/queues/%2F/mgmt.enc", {}) == 201
+    body = {
+        "routing_key": "mgmt.enc",
+        "payload": base64.b64encode(b"\xff\x00").decode(),
+        "payload_encoding": "base64",
+        "properties": {},
+    }
+    node.api("POST", "/exchanges/%2F/amq.default/publish", body)
+    publish(node, "mgmt.enc", "ü" * 10)
+    first, second = get(node, "mgmt.enc", "ack_requeue_true")
+    assert (first["payload_encoding"], first["payload"]) == ("base64", "/wA=")
+    assert (second["payload_encoding"], second["payload"]) == ("string", "ü" * 10)
+    cut = get(node, "mgmt.enc", "ack_requeue_false", 2, truncate=4, encoding="base64")[1]
+    assert base64.b64decode(cut["payload"]) == "üü".encode()
+    assert cut["payload_bytes"] == 20
+    node.api("DELETE", "/queues/%2F/mgmt.enc")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"payload_encoding": "rot13"}, 400),
+        ({"payload_encoding": "base64", "payload": "?"}, 400),
+        ({"payload": None}, 400),
+        ({"routing_key": 1}, 400),
+        ({"properties": {"delivery_mode": "two"}}, 400),
+        ({"properties": {"delivery_mode": 256}}, 400),
+        ({"properties": {"colour": "red"}}, 400),
+        ({"properties": {"expiration": "soon"}}, 400),
+        ({"properties": {"user_id": "somebody"}}, 400),
+        ({"properties": {"message_id": "x" * 256}}, 400),
+        ({"properties": {"headers": {"CC": "no list"}}}, 400),
+        ({"properties": {"headers": {"k" * 256: 1}}}, 400),
+    ],
+)
+def test_bad_publishes_are_refused(node: Node, change: dict[str, Any], expected: int) -> None:
+    body = {"routing_key": "k", "payload": "p", "payload_encoding": "string", "properties": {}}
+    path = "/exchanges/%2F/amq.topic/publish"
+    assert status(node, "POST", path, body | change) == expected
+
+
+def test_publishing_to_what_is_not_there(node: Node) -> None:
+    body = {"routing_key": "k", "payload": "p", "payload_encoding": "string", "properties": {}}
+    assert status(node, "POST", "/exchanges/%2F/nope/publish", body) == 404
+    assert status(node, "POST", "/exchanges/%2F/amq.rabbitmq.trace/publish", body) == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"count": -1, "ackmode": "ack_requeue_true"},
+        {"count": 1, "ackmode": "keep"},
+        {"count": 1, "ackmode": "ack_requeue_true", "encoding": "rot13"},
+        {"count": 1, "ackmode": "ack_requeue_true", "truncate": "x"},
+    ],
+)
+def test_bad_gets_are_refused(node: Node, body: dict[str, Any]) -> None:
+    status(node, "PUT", "/queues/%2F/mgmt.bad", {})
+    assert status(node, "POST", "/queues/%2F/mgmt.bad/get", body) == 400
+    assert status(node, "POST", "/queues/%2F/mgmt.none/get", body) == 404
+    node.api("DELETE", "/queues/%2F/mgmt.bad")
+
+
+def test_cc_and_bcc_route_and_bcc_is_not_shown(node: Node) -> None:
+    for name in ("mgmt.a", "mgmt.b", "mgmt.c"):
+        node.api("PUT", f"/queues/%2F/{name}", {})
+    assert publish(node, "mgmt.a", "x", headers={"CC": ["mgmt.b"], "BCC": ["mgmt.c"]})
+    for name in ("mgmt.a", "mgmt.b", "mgmt.c"):
+        found = get(node, name, "ack_requeue_false")
+        assert [item["properties"] for item in found] == [{"headers": {"CC": ["mgmt.b"]}}]
+        node.api("DELETE", f"/queues/%2F/{name}")
+
+
+def test_bindings_route(node: Node) -> None:
+    node.api("PUT", "/queues/%2F/mgmt.q", {})
+    node.api("POST", "/bindings/%2F/e/amq.topic/q/mgmt.q", {"routing_key": "mgmt.#"})
+    body = {"routing_key": "mgmt.x", "payload": "p", "payload_encoding": "string"}
+    assert node.api("POST", "/exchanges/%2F/amq.topic/publish", body) == {"routed": True}
+    assert status(node, "DELETE", "/bindings/%2F/e/amq.topic/q/mgmt.q/mgmt.%2523") == 204
+    assert node.api("POST", "/exchanges/%2F/amq.topic/publish", body) == {"routed": False}
+    node.api("DELETE", "/queues/%2F/mgmt.q")
+
+
+def test_a_closed_client_is_told_the_reason(node: Node) -> None:
+    connection = node.connect()
+    connection.channel()
+    mine = connection._impl._transport._sock.getsockname()[1]
+    (name,) = [c["name"] for c in node.api("GET", "/connections") if c["peer_port"] == mine]
+    path = "/connections/" + urllib.request.quote(name, safe="")
+    assert node.api("GET", path)["user"] == "guest"
+    assert status(node, "DELETE", path, X_Reason="tea time") == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+        connection.process_data_events(5)
+    assert (caught.value.reply_code, caught.value.reply_text) == (
+        320,
+        "CONNECTION_FORCED - tea time",
+    )
+    wait_until(lambda: status(node, "GET", path) == 404, "the connection is gone")
+    assert status(node, "DELETE", path) == 404
+
+
+def test_exclusive_queues_show_their_owner_and_are_locked(node: Node) -> None:
+    with node.connect() as connection:
+        name = connection.channel().queue_declare("", exclusive=True).method.queue
+        found = node.api("GET", f"/queues/%2F/{name}")
+        assert found["exclusive"] is True
+        assert found["owner_pid_details"]["peer_host"] == "127.0.0.1"
+        assert status(node, "DELETE", f"/queues/%2F/{name}") == 400
+        assert status(node, "DELETE", f"/queues/%2F/{name}/contents") == 400
+
+
+def test_aliveness(node: Node) -> None:
+    for _ in range(2):
+        assert node.api("GET", "/aliveness-test/%2F") == {"status": "ok"}
+    assert status(node, "GET", "/aliveness-test/nope") == 404
+
+
+def test_objects_have_rabbitmqs_keys_and_types(node: Node) -> None:
+    """Golden objects of a real RabbitMQ, statistics and Erlang's internals left out."""
+    if not GOLDEN.is_dir():
+        pytest.skip("no golden answers here")
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("golden.c", durable=True)
+        channel.queue_declare("golden.q", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.exchange_declare("golden.x", "topic", durable=True)
+        channel.queue_bind("golden.c", "golden.x", "a.#")
+        channel.basic_consume("golden.q", print)
+        for name, path in (
+            ("bindings", "/bindings/%2F"),
+            ("channels", "/channels"),
+            ("connections", "/connections"),
+            ("consumers", "/consumers"),
+            ("exchanges", "/exchanges/%2F"),
+            ("permissions", "/permissions"),
+            ("users", "/users"),
+            ("vhosts", "/vhosts"),
+            ("whoami", "/whoami"),
+            ("queue_qq", "/queues/%2F/golden.q"),
+            ("queues", "/queues/%2F/golden.c"),
+        ):
+            golden = json.loads((GOLDEN / f"{name}.json").read_text())
+            found = node.api("GET", path)
+            _compare(_one(golden), _one(found), name)
+        channel.queue_delete("golden.c")
+        channel.queue_delete("golden.q")
+        channel.exchange_delete("golden.x")
+
+
+def _one(value: Any) -> Any:
+    return value[0] if isinstance(value, list) else value
+
+
+def _compare(golden: Any, found: Any, where: str) -> None:
+    free = where.endswith(("arguments", "client_properties", "cluster_state", "metadata"))
+    if free or not isinstance(golden, dict):
+        if golden is not None and found is not None:
+            kinds = (int, float) if type(golden) in (int, float) else (type(golden),)
+            assert isinstance(found, kinds), where
+        return
+    assert isinstance(found, dict), where
+    for key, value in golden.items():
+        kept = key not in NOT_KEPT and not key.endswith("_details")
+        shown = key in ("channel_details", "connection_details", "consumer_details")
+        statistic = where == "vhosts" and key in ("recv_oct", "send_oct")
+        unknown = key == "user_who_performed_action" and where == "exchanges"
+        if statistic or unknown or not (kept or shown):
+            continue
+        assert key in found, f"{where}.{key}"
+        _compare(_one(value) if value else None, _one(found[key]) if found[key] else None, key)
+
+
+def test_every_node_shows_the_whole_cluster(trio: Trio) -> None:
+    first, second, third = trio.nodes
+    connection = second.connect()
+    try:
+        channel = connection.channel()
+        channel.queue_declare("wide.c", durable=True)
+        channel.queue_declare("wide.q", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish("", "wide.c", b"x")
+        channel.basic_qos(prefetch_count=1)
+        tag = channel.basic_consume("wide.q", print)
+        mine = connection._impl._transport._sock.getsockname()[1]
+        for node in trio.nodes:
+            wait_until(
+                lambda node=node: node.api("GET", "/queues/%2F/wide.c").get("messages") == 1,
+                "the count is seen everywhere",
+            )
+            classic = node.api("GET", "/queues/%2F/wide.c")
+            assert (classic["node"], classic["state"]) == (second.user_name, "running")
+            quorum = node.api("GET", "/queues/%2F/wide.q")
+            assert sorted(quorum["members"]) == sorted(each.user_name for each in trio.nodes)
+            assert quorum["online"] == quorum["members"]
+            assert quorum["leader"] == second.user_name
+            assert [c["consumer_tag"] for c in quorum["consumer_details"]] == [tag]
+            found = [c for c in node.api("GET", "/connections") if c["peer_port"] == mine]
+            assert [item["node"] for item in found] == [second.user_name]
+            assert any(c["name"].startswith(found[0]["name"]) for c in node.api("GET", "/channels"))
+            overview = node.api("GET", "/overview")
+            assert {item["node"] for item in overview["listeners"]} == {
+                each.user_name for each in trio.nodes
+            }
+            assert all(item["running"] for item in node.api("GET", "/nodes"))
+        publish(first, "wide.q", "from afar")
+        publish(third, "wide.c", "from afar")
+        assert [item["payload"] for item in get(third, "wide.c", "ack_requeue_false")] == [
+            "x",
+            "from afar",
+        ]
+        assert status(first, "DELETE", "/queues/%2F/wide.c?if-unused=true") == 204
+        assert status(first, "DELETE", "/queues/%2F/wide.q?if-unused=true") == 400
+        name = found[0]["name"]
+        path = "/connections/" + urllib.request.quote(name, safe="")
+        assert status(third, "DELETE", path, X_Reason="from afar") == 204
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+            connection.process_data_events(5)
+        assert status(first, "DELETE", "/queues/%2F/wide.q") == 204
+    finally:
+        if connection.is_open:
+            connection.close()
