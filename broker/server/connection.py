@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.amqp.commands import Command
 from broker.amqp.connection import (
+    GRACE_MS,
     Authenticate,
     Closed,
     ConnectionMachine,
@@ -24,6 +25,7 @@ from broker.amqp.connection import (
     PeerClosed,
     State,
 )
+from broker.amqp.frames import FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.commands import CloseConnection
@@ -46,6 +48,12 @@ WRITE_HIGH_BYTES = 1024 * 1024
 SLOWDOWN_US_MIN = 1_000
 SLOWDOWN_US_MAX = 50_000
 """A read waits between 1 ms (less is not worth a timer) and 50 ms for consumers that lag."""
+
+PARTIAL_IDLE_MS = 60_000
+"""How long an incomplete content may lie on a connection that brings nothing (case 35)."""
+
+HALTS_MAX = 3
+"""Heartbeat intervals in which a client with a full socket may take nothing (case 39)."""
 
 FLOW_SHOWN_MS = 5_000
 """How long a connection is listed as `flow` after it had to wait (behaviour.md 1.22)."""
@@ -89,6 +97,8 @@ class AmqpConnection(asyncio.Protocol):
         self._stalled: list[Command] = []
         self._is_mute = False
         self._partial_bytes = 0
+        self._partial_at_ms = 0  # when the last piece of an incomplete content came
+        self._taken: tuple[int, int] | None = None  # bytes a slow reader took, and when we looked
         self._is_released = False
 
     # asyncio.Protocol
@@ -102,7 +112,8 @@ class AmqpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Run one chunk through machine and session."""
-        self.info.received_bytes += len(data)
+        size = len(data)
+        self.info.received_bytes += size
         machine = self._machine
         now_ms = self._context.clock.monotonic_ms()
         while True:
@@ -115,7 +126,8 @@ class AmqpConnection(asyncio.Protocol):
                 break
             data = b""
         partial = machine.partial_bytes
-        if partial != self._partial_bytes:
+        if partial != self._partial_bytes or (partial and size > FRAME_OVERHEAD):
+            self._partial_at_ms = now_ms
             self._count_partial(partial)
         self._context.outbox.mark(self)
 
@@ -148,11 +160,13 @@ class AmqpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads too slowly: pause its consumers."""
+        self._taken = (-1, self._context.clock.monotonic_ms())
         if self.session is not None:
             self._carry(self.session.set_active(active=False))
 
     def resume_writing(self) -> None:
         """The client caught up: go on."""
+        self._taken = None
         if self.session is not None:
             self._carry(self.session.set_active(active=True))
 
@@ -197,6 +211,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._stalled:
             stalled, self._stalled = self._stalled, []
             self._handle(stalled, self._context.clock.monotonic_ms())
+            self._context.outbox.mark(self)  # a flush reads on
         if self._is_mute:
             self._is_mute = False
             self._context.outbox.mark(self)
@@ -208,7 +223,25 @@ class AmqpConnection(asyncio.Protocol):
             self._run_events()
         if self.session is not None and not self.session.is_closed:
             self._carry(self.session.tick(now_ms))
+            if self._partial_bytes and now_ms - self._partial_at_ms >= PARTIAL_IDLE_MS:
+                text = f"a message was left incomplete for {PARTIAL_IDLE_MS // 1000} s"
+                self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
+        self._check_reader(now_ms)
         self._context.outbox.mark(self)
+
+    def _check_reader(self, now_ms: int) -> None:
+        """Drop a client that takes nothing of a full socket, heartbeats or not."""
+        if self._taken is None or self._transport is None:
+            return
+        taken, since_ms = self._taken
+        now_taken = self.info.sent_bytes - self._transport.get_write_buffer_size()
+        if now_taken != taken:
+            self._taken = (now_taken, now_ms)
+        elif (
+            self.info.heartbeat_s and now_ms - since_ms >= HALTS_MAX * self.info.heartbeat_s * 1000
+        ):
+            self._drop("the client does not read")
+            self.abort()
 
     def close(self, code: ReplyCode, text: str) -> None:
         """Close in good order: tell the client why."""
@@ -287,6 +320,11 @@ class AmqpConnection(asyncio.Protocol):
     def _open(self, vhost: str) -> None:
         context, user = self._context, self._user
         assert user is not None  # the machine opens after authentication only
+        most = context.settings.connection_max
+        if context.gate.is_full(most):
+            text = f"connection refused: node connection limit ({most}) is reached"
+            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 40))
+            return
         if context.catalogue.vhost(vhost) is None:
             self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, f"vhost {vhost} not found", 10, 40))
             return
@@ -318,7 +356,7 @@ class AmqpConnection(asyncio.Protocol):
         self._carrier = Carrier(context, self.session, self._mark, self._fail)
         self.info.opened(facts, machine)
         self._machine.opened()
-        context.gate.leave(self.info.connection_id)
+        context.gate.opened(self.info.connection_id)
 
     def _fail(self, error: AmqpError) -> None:
         """End the connection with a hard error; the machine ignores what comes after."""
@@ -327,6 +365,7 @@ class AmqpConnection(asyncio.Protocol):
             extra={"connection": self.info.name, "code": int(error.code), "text": error.text},
         )
         self._machine.close(error)
+        self._count_partial(self._machine.partial_bytes)  # none now
         self._release(None)
         self._context.outbox.mark(self)
 
@@ -353,9 +392,13 @@ class AmqpConnection(asyncio.Protocol):
     def _drop(self, reason: str) -> None:
         if reason:
             _log.info("connection.dropped", extra={"connection": self.info.name, "why": reason})
+        self._release(None)
         self.flush()
-        if self._transport is not None:
-            self._transport.close()
+        if self._transport is None:
+            return
+        self._transport.close()
+        if self._transport.get_write_buffer_size():  # a peer that is gone never takes it
+            asyncio.get_running_loop().call_later(GRACE_MS / 1000, self.abort)
 
     def _wait_for(self, queue: QueueHandle) -> None:
         """A queue is behind: do not read until it has caught up (flow)."""

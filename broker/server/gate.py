@@ -1,7 +1,7 @@
-"""Bounds on what strangers and half-sent contents may cost a node.
+"""Bounds on what strangers, half-sent contents and sheer numbers may cost a node.
 
-Nothing here turns a good client away: a flood of failing logins slows only failing logins, and
-when too many handshakes are under way the oldest gives way to the newest.
+Only `connection_max` turns a good client away: a flood of failing logins slows only failing
+logins, and when too many handshakes are under way the oldest gives way to the newest.
 """
 
 from __future__ import annotations
@@ -39,13 +39,18 @@ class _Bucket(NamedTuple):
 class Gate:
     """One per node. All times are monotonic milliseconds.
 
+    Args:
+        partial_bytes_max: Bound on `partial_bytes`.
+
     Attributes:
         partial_bytes: Bytes of incomplete contents over all connections.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partial_bytes_max: int = PARTIAL_BYTES_MAX) -> None:
         self.partial_bytes = 0
+        self._partial_bytes_max = partial_bytes_max
         self._handshakes: dict[int, Droppable] = {}
+        self._open: set[int] = set()
         self._failures: dict[str, _Bucket] = {}
 
     def enter(self, connection_id: int, connection: Droppable) -> None:
@@ -55,9 +60,23 @@ class Gate:
             oldest = next(iter(self._handshakes))
             self._handshakes.pop(oldest).abort()
 
-    def leave(self, connection_id: int) -> None:
-        """A connection is open, or gone."""
+    def is_full(self, connection_max: int | None) -> bool:
+        """No further connection may open.
+
+        Args:
+            connection_max: Most connections open at a time, None for unlimited.
+        """
+        return connection_max is not None and len(self._open) >= connection_max
+
+    def opened(self, connection_id: int) -> None:
+        """A connection's handshake is over."""
         self._handshakes.pop(connection_id, None)
+        self._open.add(connection_id)
+
+    def leave(self, connection_id: int) -> None:
+        """A connection is gone."""
+        self._handshakes.pop(connection_id, None)
+        self._open.discard(connection_id)
 
     def failed_login(self, address: str, now_ms: int) -> int:
         """Count a failed login.
@@ -85,4 +104,4 @@ class Gate:
             False when all together exceed the bound: the connection that asked must go (506).
         """
         self.partial_bytes += change_bytes
-        return change_bytes <= 0 or self.partial_bytes <= PARTIAL_BYTES_MAX
+        return change_bytes <= 0 or self.partial_bytes <= self._partial_bytes_max

@@ -1,0 +1,238 @@
+"""What the shell of a connection adds to its cores: bounds, deadlines, the order of the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
+from broker.metadata import commands
+from broker.server.connection import HALTS_MAX, PARTIAL_IDLE_MS
+from broker.server.gate import FAILURE_DELAY_MS, FAILURES_BURST
+from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
+
+LIMIT = "NOT_ALLOWED - connection refused: node connection limit (1) is reached"
+
+
+def body(size: int, channel: int = 1) -> bytes:
+    return FRAME.pack(3, channel, size) + bytes(size) + b"\xce"
+
+
+def half_sent(size: int, *, channel: int = 1) -> bytes:
+    """A publish with half of its body."""
+    header = FRAME.pack(2, channel, 14) + b"\0\x3c\0\0" + (2 * size).to_bytes(8) + b"\0\0\xce"
+    return method_frame(channel, spec.BasicPublish("", "q")) + header + body(size, channel)
+
+
+def closes(methods: list[spec.Method]) -> list[tuple[int, str]]:
+    found = [each for each in methods if isinstance(each, spec.ConnectionClose)]
+    return [(each.reply_code, each.reply_text) for each in found]
+
+
+async def ticked(client: Client, seconds: int) -> None:
+    for _ in range(seconds):
+        await asyncio.sleep(1)
+        client.shell.tick(client.node.clock.monotonic_ms())
+
+
+# Who may come in
+
+
+@virtually
+async def test_connection_max_counts_open_connections() -> None:
+    node = Node(connection_max=1)
+    stranger = node.client()  # no more than accepted: takes nobody's place
+    first = await node.client().opened()
+    second = await node.client().logged_in()
+    second.send(spec.ConnectionOpen("/"))
+    assert closes(await second.heard()) == [(530, LIMIT)]
+    first.send(spec.ConnectionClose(200, "bye"))
+    await turn()
+    await node.client().opened()
+    assert stranger.wire.is_open
+
+
+@pytest.mark.parametrize(
+    ("peer", "user", "is_welcome"),
+    [
+        ("127.0.0.1", "guest", True),
+        ("127.8.8.8", "guest", True),
+        ("::1", "guest", True),
+        ("::ffff:127.0.0.1", "guest", True),
+        ("192.0.2.1", "guest", False),
+        ("::ffff:192.0.2.1", "guest", False),
+        ("2001:db8::1", "guest", False),
+        ("192.0.2.1", "other", True),
+    ],
+)
+@virtually
+async def test_guest_comes_from_here_only(peer: str, user: str, is_welcome: bool) -> None:
+    client = Node().client(peer)
+    client.send(PROTOCOL_HEADER)
+    await turn()
+    client.wire.written = b""
+    client.send(start_ok(user, user))
+    [answer] = await client.heard()
+    if is_welcome:
+        assert isinstance(answer, spec.ConnectionTune)
+    else:
+        assert closes([answer])[0][0] == 403
+        assert "localhost" not in closes([answer])[0][1]
+
+
+@virtually
+async def test_a_vhost_without_permission_is_530() -> None:
+    node = Node()
+    node.world.apply(commands.AddVhost("theirs"))
+    client = await node.client().logged_in()
+    client.send(spec.ConnectionOpen("theirs"))
+    text = "NOT_ALLOWED - access to vhost 'theirs' refused for user 'guest'"
+    assert closes(await client.heard()) == [(530, text)]
+
+
+@virtually
+async def test_many_failing_logins_are_answered_late() -> None:
+    node = Node()
+    clients = [node.client("192.0.2.1") for _ in range(FAILURES_BURST + 1)]
+    for client in clients:
+        client.send(PROTOCOL_HEADER, start_ok("nobody", "x"))
+    assert all([closes(await client.heard()) for client in clients[:-1]])
+    assert not closes(await clients[-1].heard())
+    await asyncio.sleep(FAILURE_DELAY_MS / 1000)
+    assert closes(await clients[-1].heard())
+    await node.client().opened()
+
+
+# Half-sent contents
+
+
+@virtually
+async def test_too_many_half_sent_bytes_cost_the_one_that_sends_more() -> None:
+    node = Node(partial_bytes_max=2_000)
+    first, second = await node.client().with_channel(), await node.client().with_channel()
+    first.send(half_sent(1_000))
+    second.send(half_sent(1_000))
+    text = "RESOURCE_ERROR - too many bytes of incomplete messages on this node"
+    assert closes(await second.heard()) == [(506, text)]
+    assert node.context.gate.partial_bytes < 1_100
+    first.send(body(1_000))
+    assert not closes(await first.heard())
+    assert node.context.gate.partial_bytes == 0
+
+
+@virtually
+async def test_half_sent_bytes_go_with_their_connection() -> None:
+    node = Node()
+    client = await node.client().with_channel()
+    client.send(half_sent(1_000))
+    assert node.context.gate.partial_bytes > 1_000
+    client.wire.abort()
+    await turn()
+    assert node.context.gate.partial_bytes == 0
+
+
+@virtually
+async def test_a_message_left_incomplete_is_506() -> None:
+    client = await Node().client().with_channel()
+    client.send(half_sent(10))
+    for _ in range(PARTIAL_IDLE_MS // 1000 - 1):
+        await ticked(client, 1)
+        client.send(HEARTBEAT)
+    assert not closes(await client.heard())
+    await ticked(client, 1)
+    text = "RESOURCE_ERROR - a message was left incomplete for 60 s"
+    assert closes(await client.heard()) == [(506, text)]
+
+
+@virtually
+async def test_a_slow_message_is_borne() -> None:
+    client = await Node().client().with_channel()
+    client.send(half_sent(10))
+    for _ in range(10):
+        await ticked(client, PARTIAL_IDLE_MS // 1000 - 1)
+        client.send(body(1))
+    assert not closes(await client.heard())
+    assert client.wire.is_open
+
+
+# Who does not read
+
+
+@virtually
+async def test_a_client_that_does_not_read_has_its_consumers_paused() -> None:
+    node = Node()
+    client = await consuming(node)
+    client.shell.pause_writing()
+    client.shell.resume_writing()
+    assert node.sink.active == [False, True]
+
+
+@virtually
+async def test_a_client_that_takes_nothing_is_dropped_though_it_beats() -> None:
+    node = Node()
+    client = await consuming(node, heartbeat=2)
+    client.wire.unsent = 1 << 21
+    client.shell.pause_writing()
+    for _ in range(HALTS_MAX * 2):
+        client.send(HEARTBEAT)
+        await ticked(client, 1)
+    assert client.wire.is_open
+    await ticked(client, 2)
+    assert client.wire.is_aborted
+    assert node.sink.released
+    await turn()
+    assert node.ended == [client.shell]
+
+
+@virtually
+async def test_a_client_that_reads_slowly_is_borne() -> None:
+    client = await consuming(Node(), heartbeat=1)
+    client.wire.unsent = 1 << 21
+    client.shell.pause_writing()
+    for _ in range(20):
+        client.send(HEARTBEAT)
+        client.wire.unsent -= 100
+        await ticked(client, 1)
+    assert client.wire.is_open
+
+
+@virtually
+async def test_who_is_silent_and_takes_nothing_lets_its_messages_go_at_once() -> None:
+    """Missed heartbeats: what it held goes back before the socket has anything to say."""
+    node = Node()
+    client = await consuming(node, heartbeat=1)
+    client.wire.unsent = 10
+    await ticked(client, 4)
+    assert node.sink.released
+    assert not client.wire.is_open
+    assert not client.wire.is_aborted
+    await asyncio.sleep(4)
+    assert client.wire.is_aborted
+    assert node.ended == [client.shell]
+
+
+async def consuming(node: Node, heartbeat: int = 0) -> Client:
+    client = await node.client().with_channel(heartbeat)
+    client.send(spec.QueueDeclare("q"), spec.BasicConsume("q", "tag"), channel=1)
+    assert isinstance((await client.heard())[-1], spec.BasicConsumeOk)
+    return client
+
+
+# The lease
+
+
+@virtually
+async def test_without_the_lease_a_client_waits_and_then_goes_on() -> None:
+    node = Node()
+    client = await consuming(node)
+    node.is_valid_lease = False
+    client.send(half_sent(1) + body(1))
+    assert node.sink.count == 0
+    assert not client.wire.is_reading
+    node.is_valid_lease = True
+    client.shell.resume()
+    await turn()
+    assert node.sink.count == 1
+    assert client.wire.is_reading
