@@ -1,0 +1,94 @@
+"""What the queue did with messages: nothing lost, invented, damaged or brought back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.checkers.facts import Facts, Finding
+
+
+def lost(facts: Facts) -> Iterator[Finding]:
+    """Confirmed, and never delivered by the end of a complete drain.
+
+    Source:
+        Jepsen total-queue: a run that was not drained says nothing about loss.
+    """
+    drains = [event for event in facts.events if event.op == "drain"]
+    failed = [event for event in drains if event.type != "ok"]
+    if not drains or failed:
+        yield Finding("undrained", "drain", detail=failed[0].code if failed else "no drain")
+        return
+    for op_id in sorted(facts.confirmed):
+        publish = facts.published.get(op_id)
+        if publish is not None and (publish.queue, publish.msg_id) not in facts.deliveries:
+            yield Finding(
+                "lost",
+                publish.msg_id,
+                publish.queue,
+                f"confirmed through {publish.node}, never delivered",
+            )
+
+
+def depth(facts: Facts) -> Iterator[Finding]:
+    """Messages left after the drain: held by nobody, deliverable to nobody."""
+    for event in facts.events:
+        if event.op == "depth" and event.size > 0:
+            yield Finding("depth", event.node, event.queue, f"{event.size} messages after drain")
+
+
+def phantom(facts: Facts) -> Iterator[Finding]:
+    """Delivered, and never published; or with another body."""
+    for copy, deliveries in sorted(facts.deliveries.items()):
+        publish = facts.by_copy.get(copy)
+        if publish is None:
+            yield Finding("phantom", copy.msg_id, copy.queue, f"came to {deliveries[0].recorder}")
+            continue
+        damaged = [event for event in deliveries if event.body_crc != publish.body_crc]
+        if damaged:
+            yield Finding(
+                "corrupt",
+                copy.msg_id,
+                copy.queue,
+                f"crc {damaged[0].body_crc:08x} at {damaged[0].recorder},"
+                f" published {publish.body_crc:08x}",
+            )
+
+
+def refused(facts: Facts) -> Iterator[Finding]:
+    """Returned though its queue exists all along; or delivered though it was refused."""
+    for op_id in sorted(facts.refused):
+        publish = facts.published.get(op_id)
+        if publish is None:
+            yield Finding("unroutable", op_id)
+        elif (publish.queue, publish.msg_id) in facts.deliveries:
+            yield Finding("aborted", publish.msg_id, publish.queue, "refused, then delivered")
+        else:
+            yield Finding("unroutable", publish.msg_id, publish.queue, "returned")
+
+
+def duplicated(facts: Facts) -> Iterator[Finding]:
+    """Delivered after it was acked, where no fault can have swallowed the ack."""
+    for copy, acks in sorted(facts.acks.items()):
+        sure = [ack.ts_us for ack in acks if not facts.is_ack_uncertain(ack)]
+        deliveries = facts.deliveries.get(copy)
+        if not sure or not deliveries:
+            continue
+        late = deliveries[-1]
+        if late.ts_us > min(sure):
+            after_ms = (late.ts_us - min(sure)) // 1000
+            yield Finding(
+                "duplicated", copy.msg_id, copy.queue, f"{after_ms} ms after its ack, {late.node}"
+            )
+
+
+def flag(facts: Facts) -> Iterator[Finding]:
+    """Delivered more than once without the redelivered flag.
+
+    Which delivery came first is not asked: a client may read late what was sent early. Of all
+    deliveries of a copy at most one can be the first.
+    """
+    for copy, deliveries in sorted(facts.deliveries.items()):
+        fresh = [event for event in deliveries if not event.redelivered]
+        if len(fresh) > 1:
+            where = ", ".join(f"{event.consumer_tag} on {event.node}" for event in fresh)
+            yield Finding("flag", copy.msg_id, copy.queue, f"not redelivered for {where}")

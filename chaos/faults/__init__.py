@@ -1,0 +1,1 @@
+"""Faults, each with its start and its heal, and the schedule that a seed draws for a run."""

@@ -1,0 +1,273 @@
+"""`python -m chaos.run`: load, faults, heal, drain, verdict.
+
+Exit code 0: every promise held. 1: one did not. 2: the run cannot be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pika.exceptions
+
+from chaos import clients, generators, history, report
+from chaos import options as run_options
+from chaos.checkers import verdict as judging
+from chaos.cluster import ClusterFailed, LocalCluster, wait_until
+from chaos.faults import schedule
+from chaos.faults.nemesis import Nemesis
+from chaos.history import Recorder, Recording
+from chaos.options import Options
+
+_HEAL_TIMEOUT_S = 60.0
+_LEADER_TIMEOUT_S = 20.0
+_WARM_CONFIRMS = 20
+_WARM_TIMEOUT_S = 30.0
+_IDLE_S = 1.0
+_IDLE_TIMEOUT_S = 45.0
+_JOIN_TIMEOUT_S = 40.0
+_DRAIN_TRIES = 5
+_DEPTH_TIMEOUT_S = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run once.
+
+    Returns:
+        The exit code.
+    """
+    parsed = _parser().parse_args(arguments)
+    options = run_options.with_defaults(
+        parsed.queue, parsed.fault, parsed.seed,
+        seconds=parsed.seconds, rate=parsed.rate, cycles=parsed.cycles,
+    )  # fmt: skip
+    run_id = f"{options.queue}-{options.fault}-{options.seed}-{uuid.uuid4().hex[:6]}"
+    directory = Path(parsed.dir) / run_id
+    directory.mkdir(parents=True)
+    run_options.save(directory, options)
+    print(f"{run_id}: {run_options.command(options)}", flush=True)
+    home = Path(parsed.cluster or tempfile.mkdtemp(prefix="chaos-"))
+    cluster = LocalCluster(home)
+    is_own = parsed.cluster is None
+    try:
+        if is_own:
+            cluster.start(options.seed)
+        else:
+            cluster.attach()
+        recording = Recording(run_id, directory)
+        _Run(options, cluster, recording).perform()
+        valid = _judge(directory, options, recording, cluster)
+    except ClusterFailed as error:
+        print(f"cannot judge: {error}", file=sys.stderr)
+        return judging.EXIT_CODES["unknown"]
+    finally:
+        if is_own:
+            _remove(cluster, home)
+    return judging.EXIT_CODES[valid]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.run", description="Break a cluster under load and judge what it did."
+    )
+    parser.add_argument("--queue", choices=run_options.QUEUES, default="quorum")
+    parser.add_argument("--fault", choices=run_options.FAULTS, default="kill-leader")
+    parser.add_argument("--seed", type=int, default=1, help="draws everything that is drawn")
+    parser.add_argument("--seconds", type=int, help="how long the load lasts")
+    parser.add_argument("--rate", type=int, default=200, help="messages per second, all publishers")
+    parser.add_argument("--cycles", type=int, help="how often the fault happens")
+    parser.add_argument("--dir", default="store", help="where runs are kept")
+    parser.add_argument("--cluster", metavar="DIR", help="a running cluster instead of an own one")
+    return parser
+
+
+class _Run:
+    """One run against a cluster that serves; the phases in order."""
+
+    def __init__(self, options: Options, cluster: LocalCluster, recording: Recording) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._recording = recording
+        self._recorder = recording.recorder("nemesis")
+        self._publishers: list[clients.Publisher] = []
+        self._consumers: list[clients.Consumer] = []
+        self._queue = f"{options.name}.{recording.run_id}"
+        self._nemesis = Nemesis(
+            cluster, self._queue, self._recorder, recording.recorder("watch"), recording.epoch
+        )
+
+    def perform(self) -> None:
+        """Load, faults, heal, drain.
+
+        Raises:
+            ClusterFailed: It did not get as far as a load to judge.
+        """
+        first = self._cluster.names[0]
+        try:
+            clients.declare(self._cluster.amqp_port(first), self._queue, self._options.queue)
+        except pika.exceptions.AMQPError as error:
+            raise ClusterFailed(f"declare on {first}: {error!r}") from error
+        self._start_clients()
+        self._nemesis.begin()
+        try:
+            self._load()
+        finally:
+            self._heal()
+            self._stop_publishers()
+            self._stop_consumers()
+            self._nemesis.end()
+        self._drain()
+
+    def _start_clients(self) -> None:
+        names = self._cluster.names
+        ports = {name: self._cluster.amqp_port(name) for name in names}
+        options, recording = self._options, self._recording
+        for i in range(options.consumers):
+            name = f"c{i + 1}"
+            self._consumers.append(
+                clients.Consumer(
+                    name, recording.recorder(name), generators.nodes_from(names, i + 1), ports,
+                    queue=self._queue, plan=generators.handlings(options.seed, name),
+                )
+            )  # fmt: skip
+        for i in range(options.publishers):
+            name = f"p{i + 1}"
+            plan = generators.publishes(options.seed, name, options.rate / options.publishers)
+            self._publishers.append(
+                clients.Publisher(
+                    name, recording.recorder(name), generators.nodes_from(names, i), ports,
+                    queue=self._queue, plan=plan,
+                )
+            )  # fmt: skip
+        for client in (*self._consumers, *self._publishers):
+            client.start()
+
+    def _load(self) -> None:
+        wait_until(
+            lambda: self._recording.confirmed_count() >= _WARM_CONFIRMS,
+            "the first confirms",
+            _WARM_TIMEOUT_S,
+        )
+        self._recorder.write("load", "invoke")
+        began = time.monotonic()
+        try:
+            self._nemesis.run(schedule.plan(self._options), began)
+            time.sleep(max(0.0, began + self._options.seconds - time.monotonic()))
+        except ClusterFailed as error:
+            self._recorder.write("health", "fail", code=str(error)[:2000])
+
+    def _heal(self) -> None:
+        """Heal everything; publishers go on, so that service after the heal is seen."""
+        try:
+            self._cluster.heal(_HEAL_TIMEOUT_S)
+            wait_until(
+                lambda: self._cluster.leader(self._queue) is not None,
+                "the queue has a leader",
+                _LEADER_TIMEOUT_S,
+            )
+        except ClusterFailed as error:
+            self._recorder.write("health", "fail", code=str(error)[:2000])
+        else:
+            self._recorder.write("health", "ok")
+
+    def _stop_publishers(self) -> None:
+        self._recorder.write("load", "ok")
+        self._end(self._publishers)
+
+    def _stop_consumers(self) -> None:
+        """Let them take what is there, then stop them; the drain gets the rest."""
+        try:
+            wait_until(
+                lambda: time.monotonic() - max(c.last_delivery for c in self._consumers) > _IDLE_S,
+                "consumers have nothing more to take",
+                _IDLE_TIMEOUT_S,
+            )
+        except ClusterFailed as error:
+            self._recorder.write("health", "fail", code=str(error))
+        self._end(self._consumers)
+
+    def _end(self, threads: Sequence[clients.Client]) -> None:
+        for client in threads:
+            client.end()
+        deadline = time.monotonic() + _JOIN_TIMEOUT_S
+        for client in threads:
+            client.join(max(0.1, deadline - time.monotonic()))
+            if client.is_alive():
+                raise ClusterFailed(f"{client.name} does not end")
+            if client.crash is not None:
+                raise ClusterFailed(f"{client.name} crashed: {client.crash!r}") from client.crash
+
+    def _drain(self) -> None:
+        recorder = self._recording.recorder("drain")
+        for node in self._cluster.names:
+            count = self._drain_through(node, recorder)
+            if count is None:
+                return
+            recorder.write("drain", "ok", node=node, queue=self._queue, size=count)
+        for node in self._cluster.names:
+            size = self._depth(node)
+            recorder.write("depth", "ok", node=node, queue=self._queue, size=size)
+
+    def _drain_through(self, node: str, recorder: Recorder) -> int | None:
+        port, why = self._cluster.amqp_port(node), ""
+        for _ in range(_DRAIN_TRIES):
+            try:
+                return clients.drain(port, self._queue, recorder, node)
+            except (pika.exceptions.AMQPError, OSError) as error:
+                why = repr(error)
+                recorder.write("close", "info", node=node, connection=f"drain.{node}", code=why)
+                time.sleep(1)
+        recorder.write("drain", "fail", node=node, queue=self._queue, code=why)
+        return None
+
+    def _depth(self, node: str) -> int:
+        """Ready and unacked messages once the node's numbers have settled."""
+        sizes = [-1]
+
+        def is_empty() -> bool:
+            found = self._cluster.queue(node, self._queue) or {}
+            ready = clients.depth(self._cluster.amqp_port(node), self._queue)
+            sizes.append(max(ready, int(found.get("messages") or 0)))
+            return sizes[-1] == 0
+
+        try:
+            wait_until(is_empty, f"{node} shows an empty queue", _DEPTH_TIMEOUT_S)
+        except ClusterFailed:
+            pass
+        except (pika.exceptions.AMQPError, OSError) as error:
+            self._recorder.write("health", "fail", node=node, code=repr(error))
+        return sizes[-1]
+
+
+def _judge(
+    directory: Path, options: Options, recording: Recording, cluster: LocalCluster
+) -> judging.Valid:
+    events = recording.merge()
+    verdict = judging.judge(events, options)
+    text = msgspec.json.format(msgspec.json.encode(verdict), indent=1)
+    (directory / "verdict.json").write_bytes(text + b"\n")
+    page = report.page(options, verdict, events, cluster.logs())
+    (directory / "report.md").write_text(page)
+    print("\n".join(report.summary(verdict)))
+    print(f"{directory / history.FILE}", flush=True)
+    valid = verdict.valid
+    return valid if isinstance(valid, bool) else "unknown"
+
+
+def _remove(cluster: LocalCluster, home: Path) -> None:
+    try:
+        cluster.stop()
+    except ClusterFailed as error:
+        print(f"stopping the cluster: {error}", file=sys.stderr)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
