@@ -74,8 +74,9 @@ class ManagementServer:
             app.router.add_get(start + "/healthz", self._health)
             app.router.add_get(start + "/readyz", self._ready)
         for route in ROUTES:
-            # aiohttp's own {name} takes no braces, which names may have
-            path = prefix + route.path.replace("}", ":[^/]+}")
+            # aiohttp's own {name} takes no braces, which names may have; amqpstorm ends some of
+            # its paths with a slash, which RabbitMQ passes over.
+            path = prefix + route.path.replace("}", ":[^/]+}") + "{slash:/?}"
             app.router.add_route(route.method, path, self._guarded(route))
         return app
 

@@ -216,10 +216,13 @@ class Reports:
         serving, cluster = self._control.serving, self._control.cluster
         if serving is None or cluster is None:
             return
-        for queue in serving.queues.served_here():
-            if uids is not None and queue.uid not in uids:
-                continue
-            counted: list[object] = []
+        if uids is None:
+            queues = serving.queues.served_here()
+        else:
+            found = map(serving.catalogue.queue_by_uid, uids)
+            queues = [queue for queue in found if queue is not None]
+        for queue in queues:
+            counted: list[object] = []  # answered before the call returns, if at all
             serving.queues.stat_here(queue.uid, counted.append)
             if counted and isinstance(counted[0], QueueStat):
                 group = cluster.host.group(queue.uid) if queue.type == "quorum" else None

@@ -17,8 +17,9 @@ from broker.metadata.records import Vhost
 TAGS_MAX = 32
 
 
-def _item(call: Call, vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
-    states = QueueStates(reports)
+def _item(
+    call: Call, vhost: Vhost, reports: dict[str, Report], states: QueueStates
+) -> dict[str, Any]:
     return {
         "cluster_state": {
             node: "running" if report.node["is_serving"] else "stopped"
@@ -37,8 +38,9 @@ def _item(call: Call, vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any
 async def show_all(call: Call) -> web.Response:
     """GET /api/vhosts."""
     reports = await call.reports.gather(NODE, QUEUES)
+    states = QueueStates(reports)
     vhosts = sorted(call.catalogue.vhosts(), key=lambda vhost: vhost.name)
-    items = [_item(call, vhost, reports) for vhost in vhosts if call.sees(vhost.name)]
+    items = [_item(call, vhost, reports, states) for vhost in vhosts if call.sees(vhost.name)]
     return json(paging.arranged(items, call.query))
 
 
@@ -48,7 +50,8 @@ async def show(call: Call) -> web.Response:
     if vhost is None:
         raise not_found()
     reports = await call.reports.gather(NODE, QUEUES)
-    return json(paging.only_columns(_item(call, vhost, reports), call.query))
+    item = _item(call, vhost, reports, QueueStates(reports))
+    return json(paging.only_columns(item, call.query))
 
 
 async def put(call: Call) -> web.Response:

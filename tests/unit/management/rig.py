@@ -32,7 +32,7 @@ class Queues:
         return [q for q in self.asker.machine.catalogue.queues() if q.uid in self.stats]
 
     def stat_here(self, uid, done):
-        done(self.stats[uid])
+        done(self.stats.get(uid))
 
     def local_quorum(self):
         return []

@@ -27,6 +27,12 @@ async def test_unknown_paths_are_404_and_unknown_methods_405():
         assert (answer.status, answer.json["error"]) == (405, "method_not_allowed")
 
 
+@pytest.mark.parametrize("path", ["/api/queues/", "/api/queues/%2F/", "/api/healthchecks/node/"])
+async def test_a_slash_at_the_end_changes_nothing(path):
+    async with Rig() as rig:
+        assert (await rig.ask("GET", path)).status == 200
+
+
 async def test_a_bug_is_500_without_internals():
     async with Rig() as rig:
         rig.control.cluster.propose = None
