@@ -56,6 +56,8 @@ SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread must get the interpreter quickly; Python's 5 ms starves it (design, Speed)."""
 
 READY_LOG_S: Final = 10.0
+JOIN_S: Final = 12.0
+PROBE_S: Final = 3.0
 _SALT_BYTES: Final = 4
 
 
@@ -232,12 +234,13 @@ class Node:
         async with self._lock:
             self._require_stopped("join_cluster")
             address = self._address_of(node)
+            await _probe(node, address)  # before anything of our own is given up
             await self._forget_self()
             await self._leave_member()
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             member = await self._begin_member({node: address}, joins_only=True)
             try:
-                async with asyncio.timeout(self.settings.metadata_timeout_ms * 4 / 1000):
+                async with asyncio.timeout(JOIN_S):
                     await self._ready(member)
             except TimeoutError:
                 await self._leave_member()
@@ -470,6 +473,21 @@ class Node:
         _log.critical("journal.failed", exc_info=error)
         logging.shutdown()
         os._exit(EXIT_SYNC_FAILED)
+
+
+async def _probe(node: str, address: str) -> None:
+    """Make sure that somebody listens where a node should be.
+
+    Raises:
+        NodeError: Nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError as error:  # a TimeoutError is one
+        raise NodeError(f"node {node} can't be reached at {address}: {error}") from None
+    writer.close()
 
 
 class _MemberEnded(Exception):

@@ -70,6 +70,7 @@ class LinkLimits(NamedTuple):
 class Door(Protocol):
     """What a stream needs to know of, and tell, the node it belongs to."""
 
+    boot: str
     secret: bytes
     limits: LinkLimits
 
@@ -145,6 +146,7 @@ class Outbound:
         self._queue = SendQueue(limits.data_bytes if stream == DATA else limits.control_bytes)
         self._wake = asyncio.Event()
         self._life: asyncio.Timeout | None = None
+        self._claimed = ""
 
     def send(self, kind: int, payload: bytes) -> bool:
         """Queue a payload; it leaves with the others of this loop tick.
@@ -192,21 +194,25 @@ class Outbound:
         """One life of the stream. Returns whether it was up."""
         was_up = False
         try:
-            async with asyncio.timeout(None) as self._life:
-                await self._probe()
-                async with self._dialled() as call:
-                    async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
-                        boot = await self._shake_hands(call)
-                    was_up = True
-                    await self._be_up(call, boot)
+            async with asyncio.timeout(None) as life:
+                self._life = life
+                try:
+                    await self._probe()
+                    async with self._dialled() as call:
+                        async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
+                            boot = await self._shake_hands(call)
+                        was_up = True
+                        await self._be_up(call, boot)
+                finally:
+                    self._life = None  # whoever resets us from here on finds nothing to break
         except _Refused as refused:
-            self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
+            is_late = refused.reason is Reason.STALE_BOOT and self._claimed != self._door.boot
+            if not is_late:
+                self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
         except ConnectionRefusedError:
             self._door.connection_refused(self.node)
         except _BREAKS as why:
             log.debug("link.broken", extra={"node": self.node, "why": repr(why)[:200]})
-        finally:
-            self._life = None
         return was_up
 
     @asynccontextmanager
@@ -241,6 +247,7 @@ class Outbound:
     async def _shake_hands(self, call: _Call) -> str:
         door = self._door
         mine = door.claim()
+        self._claimed = mine.boot
         hello = wire.Hello(
             version=mine.version,
             cluster_id=mine.cluster_id,
