@@ -144,10 +144,11 @@ class Reports:
         cluster = self._control.cluster
         if cluster is None:
             return reports
+        up = set(cluster.peers.up())  # who is only suspected would cost everybody the time limit
         others = [
             node.name
             for node in cluster.metadata.catalogue.nodes()
-            if node.alive and node.name != here and cluster.links.is_up(node.name)
+            if node.alive and node.name != here and node.name in up
         ]
         payload = _encode(wanted)
         answers = await asyncio.gather(

@@ -50,7 +50,8 @@ class Cluster:
         self.asker = asker
         self.metadata = SimpleNamespace(catalogue=catalogue, leader=ONE)
         self.file = SimpleNamespace(identity=SimpleNamespace(cluster_id="cluster-1"))
-        self.links = SimpleNamespace(is_up=lambda _node: False, address="127.0.0.1:1")
+        self.links = SimpleNamespace(address="127.0.0.1:1")
+        self.peers = SimpleNamespace(up=list)
         self.host = SimpleNamespace(group=lambda _uid: None)
 
     async def propose(self, command):
