@@ -1,0 +1,309 @@
+"""Histories made by hand: a clean one of a short life with a fault, and each way to spoil it.
+
+Shared by the tests of the pure checkers and of the Spark audit: both must say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from chaos.history import Event
+from chaos.options import Options
+
+OPTIONS = Options(
+    queue="quorum", fault="kill-leader", seed=1, seconds=20, confirmed_min=20,
+    confirmed_in_faults_min=5,
+)  # fmt: skip
+QUEUE = "q"
+FAULT_US, HEAL_US, END_US = 10_000_000, 19_500_000, 25_000_000
+STEP_US = 250_000
+CONFIRM_US, DELIVER_US, ACK_US = 10_000, 20_000, 30_000
+OUTAGE_US = 3_000_000
+
+
+class Forge:
+    """Collects events, numbering them for each recorder."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._numbers: dict[str, int] = {}
+
+    def add(self, recorder: str, ts_us: int, op: str, type_: str, **columns: object) -> None:
+        number = self._numbers[recorder] = self._numbers.get(recorder, 0) + 1
+        epoch = int(ts_us > FAULT_US + OUTAGE_US)
+        self.events.append(
+            Event(
+                run_id="forged", recorder=recorder, event_no=number, ts_us=ts_us, op=op,
+                type=type_, epoch=epoch, **columns,
+            )
+        )  # fmt: skip
+
+    def publish(self, publisher: str, seq: int, ts_us: int, confirm_us: int | None) -> None:
+        label = f"{publisher}.1"
+        about = {
+            "op_id": f"{label}/{seq}", "node": "n1", "queue": QUEUE, "routing_key": QUEUE,
+            "connection": label, "channel": 1, "publisher": label, "seq": seq,
+            "msg_id": f"{label}|{seq}",
+        }  # fmt: skip
+        self.add(publisher, ts_us, "publish", "invoke", **about, size=100, body_crc=crc(label, seq))
+        if confirm_us is None:
+            self.add(publisher, ts_us + 1, "unknown", "info", **about, code="connection lost")
+        else:
+            self.add(publisher, confirm_us, "confirm", "ok", **about, delivery_tag=seq)
+
+    def deliver(
+        self, consumer: str, publisher: str, seq: int, ts_us: int, *, again: bool = False,
+        then: str = "ack", op: str = "deliver", attachment: int = 1,
+    ) -> None:  # fmt: skip
+        label, tag = f"{publisher}.1", f"{consumer}.{attachment}"
+        about = {
+            "node": "n2", "queue": QUEUE, "connection": tag, "channel": 1, "consumer_tag": tag,
+            "msg_id": f"{label}|{seq}", "delivery_tag": 1,
+        }  # fmt: skip
+        self.add(
+            consumer, ts_us, op, "ok", **about, publisher=label, seq=seq, redelivered=again,
+            body_crc=crc(label, seq), size=100,
+        )  # fmt: skip
+        if then:
+            self.add(consumer, ts_us + ACK_US - DELIVER_US, then, "ok", **about)
+
+
+def crc(publisher: str, seq: int) -> int:
+    return hash_of(f"{publisher}/{seq}")
+
+
+def hash_of(text: str) -> int:
+    return sum(ord(letter) * 31**i for i, letter in enumerate(text)) % 2**32
+
+
+def clean() -> list[Event]:
+    """Two publishers, two consumers, one killed leader, all promises held.
+
+    With it: an unknown publish that landed and one that did not, a message given back, an ack
+    that the fault swallowed, a message the drain found.
+    """
+    forge = Forge()
+    forge.add("nemesis", 1, "load", "invoke")
+    forge.add("watch", 2, "epoch", "info", node="n1", queue=QUEUE)
+    for seq in range(1, 91):
+        at = seq * STEP_US
+        for publisher, consumer in (("p1", "c1"), ("p2", "c2")):
+            if FAULT_US <= at < FAULT_US + OUTAGE_US:
+                if at == FAULT_US:
+                    forge.publish(publisher, seq, at, None)
+                continue
+            forge.publish(publisher, seq, at, at + CONFIRM_US)
+            if (publisher, seq) == ("p2", 90):
+                forge.deliver("drain", publisher, seq, END_US + 1_000_000, op="get")
+            elif (publisher, seq) == ("p1", 8):
+                forge.deliver(consumer, publisher, seq, at + DELIVER_US, then="requeue")
+                forge.deliver("c2", publisher, seq, at + DELIVER_US + 50_000, again=True)
+            else:
+                forge.deliver(consumer, publisher, seq, at + DELIVER_US)
+    fault = {"op_id": "fault-1", "node": "n1", "queue": QUEUE, "code": "kill-leader"}
+    forge.add("nemesis", FAULT_US, "fault_start", "info", **fault)
+    forge.add("watch", FAULT_US + OUTAGE_US - 500_000, "epoch", "info", node="n2", queue=QUEUE)
+    landed = FAULT_US // STEP_US
+    forge.deliver("c1", "p1", landed, FAULT_US + OUTAGE_US, attachment=2)
+    swallowed = (FAULT_US - 1_000_000) // STEP_US
+    forge.deliver("c2", "p1", swallowed, FAULT_US + OUTAGE_US, again=True)
+    forge.add("nemesis", HEAL_US, "fault_end", "info", **fault)
+    forge.add("nemesis", END_US - 2, "health", "ok")
+    forge.add("nemesis", END_US - 1, "load", "ok")
+    for node in ("n1", "n2", "n3"):
+        forge.add("drain", END_US + 2_000_000, "drain", "ok", node=node, queue=QUEUE)
+        forge.add("drain", END_US + 3_000_000, "depth", "ok", node=node, queue=QUEUE)
+    return renumbered(forge.events)
+
+
+def renumbered(events: Iterable[Event]) -> list[Event]:
+    """By recorder and time, counted anew: nobody sees that a row came or went."""
+    ordered = sorted(events, key=lambda event: (event.recorder, event.ts_us, event.event_no))
+    numbers: dict[str, int] = {}
+    out = []
+    for event in ordered:
+        numbers[event.recorder] = numbers.get(event.recorder, 0) + 1
+        out.append(msgspec.structs.replace(event, event_no=numbers[event.recorder]))
+    return out
+
+
+def find(events: list[Event], op: str, msg_id: str = "", recorder: str = "") -> Event:
+    return next(
+        event for event in events
+        if event.op == op and msg_id in ("", event.msg_id) and recorder in ("", event.recorder)
+    )  # fmt: skip
+
+
+def changed(events: list[Event], event: Event, **columns: object) -> list[Event]:
+    new = msgspec.structs.replace(event, **columns)
+    return renumbered(new if item is event else item for item in events)
+
+
+def drop_delivered(events: list[Event]) -> list[Event]:
+    return renumbered(
+        event for event in events if event.msg_id != "p1.1|5" or event.op not in ("deliver", "ack")
+    )
+
+
+def phantom(events: list[Event]) -> list[Event]:
+    """A delivery of something nobody sent, and its ack."""
+    ghost = "p9.1|1"
+    delivery = find(events, "deliver", "p1.1|5")
+    return renumbered(
+        [
+            *events,
+            msgspec.structs.replace(delivery, msg_id=ghost, publisher="p9.1", seq=1),
+        ]
+    )
+
+
+def corrupt(events: list[Event]) -> list[Event]:
+    return changed(events, find(events, "deliver", "p1.1|5"), body_crc=1)
+
+
+def reorder(events: list[Event]) -> list[Event]:
+    """Two deliveries of one publisher to one consumer, the other way round."""
+    first, second = find(events, "deliver", "p1.1|5"), find(events, "deliver", "p1.1|6")
+    swapped = {
+        id(first): msgspec.structs.replace(
+            second, ts_us=first.ts_us, event_no=first.event_no
+        ),
+        id(second): msgspec.structs.replace(
+            first, ts_us=second.ts_us, event_no=second.event_no
+        ),
+    }  # fmt: skip
+    without_acks = [
+        event
+        for event in events
+        if not (event.op == "ack" and event.msg_id in ("p1.1|5", "p1.1|6"))
+    ]
+    return renumbered(swapped.get(id(event), event) for event in without_acks)
+
+
+def dup_after_ack(events: list[Event]) -> list[Event]:
+    """Acked five seconds before the fault, delivered again after it."""
+    old = find(events, "deliver", "p1.1|5")
+    again = msgspec.structs.replace(
+        old, recorder="c2", consumer_tag="c2.1", connection="c2.1",
+        ts_us=FAULT_US + OUTAGE_US, redelivered=True,
+    )  # fmt: skip
+    return renumbered([*events, again])
+
+
+def flag_missing(events: list[Event]) -> list[Event]:
+    return changed(events, find(events, "deliver", "p1.1|8", "c2"), redelivered=False)
+
+
+def double_confirm(events: list[Event]) -> list[Event]:
+    confirm = find(events, "confirm", "p1.1|5")
+    return renumbered([*events, msgspec.structs.replace(confirm, ts_us=confirm.ts_us + 1)])
+
+
+def unasked_confirm(events: list[Event]) -> list[Event]:
+    confirm = find(events, "confirm", "p1.1|5")
+    stray = msgspec.structs.replace(confirm, op_id="p1.1/999", msg_id="p1.1|999", seq=999)
+    return renumbered([*events, stray])
+
+
+def no_fault(events: list[Event]) -> list[Event]:
+    return renumbered(
+        event for event in events if not event.op.startswith("fault") and event.op != "epoch"
+        and not (event.op == "deliver" and event.msg_id == "p1.1|36" and event.redelivered)
+        and not (event.op == "ack" and event.msg_id == "p1.1|36" and event.ts_us > FAULT_US)
+    )  # fmt: skip
+
+
+def quiet_faults(events: list[Event]) -> list[Event]:
+    """The fault ends before anything is confirmed again."""
+    return changed(events, find(events, "fault_end"), ts_us=FAULT_US + OUTAGE_US - 400_000)
+
+
+def leader_stayed(events: list[Event]) -> list[Event]:
+    return renumbered(event for event in events if event.op != "epoch")
+
+
+def slow_recovery(events: list[Event]) -> list[Event]:
+    """Nothing confirmed for four more seconds: seven in all."""
+    begin, end = FAULT_US + OUTAGE_US, FAULT_US + 7_000_000
+    return renumbered(
+        event for event in events
+        if not (event.op == "confirm" and begin <= event.ts_us < end)
+    )  # fmt: skip
+
+
+def few_confirms(events: list[Event]) -> list[Event]:
+    """Most publishes stay unanswered."""
+    return renumbered(
+        event for event in events
+        if event.op != "confirm" or (event.publisher == "p1.1" and event.seq % 5 == 0)
+    )  # fmt: skip
+
+
+def returned(events: list[Event]) -> list[Event]:
+    """Sent back as unroutable, then confirmed, as RabbitMQ does; never delivered."""
+    confirm = find(events, "confirm", "p1.1|5")
+    back = msgspec.structs.replace(
+        confirm, op="return", type="fail", ts_us=confirm.ts_us - 1, code="312 NO_ROUTE"
+    )
+    return renumbered([*drop_delivered(events), back])
+
+
+def aborted(events: list[Event]) -> list[Event]:
+    """Sent back, and delivered all the same."""
+    confirm = find(events, "confirm", "p1.1|5")
+    back = msgspec.structs.replace(
+        confirm, op="return", type="fail", ts_us=confirm.ts_us - 1, code="312 NO_ROUTE"
+    )
+    return renumbered([*events, back])
+
+
+def unanswered(events: list[Event]) -> list[Event]:
+    confirm = find(events, "confirm", "p1.1|5")
+    return changed(events, confirm, op="unknown", type="info", code="unanswered")
+
+
+def left_over(events: list[Event]) -> list[Event]:
+    return changed(events, find(events, "depth"), size=1)
+
+
+def unhealthy(events: list[Event]) -> list[Event]:
+    return changed(events, find(events, "health"), type="fail", code="n1 does not serve")
+
+
+def undrained(events: list[Event]) -> list[Event]:
+    return changed(events, find(events, "drain"), type="fail", code="connection refused")
+
+
+def gap(events: list[Event]) -> list[Event]:
+    """A row torn out, so that the numbers show it."""
+    ack = find(events, "ack", "p1.1|5")
+    return [event for event in events if event is not ack]
+
+
+Mutation = Callable[[list[Event]], list[Event]]
+
+MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
+    "drop delivered": (drop_delivered, ("lost", "p1.1|5")),
+    "phantom": (phantom, ("phantom", "p9.1|1")),
+    "body corrupt": (corrupt, ("corrupt", "p1.1|5")),
+    "reorder": (reorder, ("order", "p1.1|5")),
+    "dup after ack": (dup_after_ack, ("duplicated", "p1.1|5")),
+    "flag missing": (flag_missing, ("flag", "p1.1|8")),
+    "double confirm": (double_confirm, ("confirm-twice", "p1.1|5")),
+    "confirm of nothing": (unasked_confirm, ("confirm-unasked", "p1.1/999")),
+    "no fault": (no_fault, ("vacuous", "no-fault")),
+    "no confirm in a fault": (quiet_faults, ("vacuous", "few-confirms-in-faults")),
+    "leader stayed": (leader_stayed, ("vacuous", "leader-stayed/fault-1")),
+    "few confirms": (few_confirms, ("vacuous", "few-confirms")),
+    "slow recovery": (slow_recovery, ("recovery", "fault-1")),
+    "returned": (returned, ("unroutable", "p1.1|5")),
+    "fail seen": (aborted, ("aborted", "p1.1|5")),
+    "unanswered": (unanswered, ("unanswered", "p1.1|5")),
+    "left over": (left_over, ("depth", "n1")),
+    "unhealthy": (unhealthy, ("unhealthy", "cluster")),
+    "undrained": (undrained, ("undrained", "drain")),
+    "gap": (gap, ("history", "c1")),
+}
+"""Name -> (what spoils a clean history, the one finding it must raise: kind and subject)."""

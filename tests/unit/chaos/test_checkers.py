@@ -1,0 +1,94 @@
+"""A checker never seen failing is not a checker: each forged history raises its one finding."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from chaos.checkers import facts, verdict
+from tests.unit.chaos import forge
+
+
+def test_clean_history_has_no_finding():
+    found = verdict.judge(forge.clean(), forge.OPTIONS)
+    assert found.findings == []
+    assert found.valid is True
+    assert found.counts["unknown"] == 2
+    assert found.counts["faults"] == 1
+    assert found.recoveries[0].silence_ms == 3_010
+
+
+@pytest.mark.parametrize("name", forge.MUTATIONS)
+def test_mutation_raises_exactly_its_finding(name):
+    mutate, expected = forge.MUTATIONS[name]
+    found = verdict.judge(mutate(forge.clean()), forge.OPTIONS)
+    assert [(item.kind, item.subject) for item in found.findings] == [expected]
+    assert found.valid == verdict.SEVERITIES[expected[0]]
+
+
+def test_every_kind_of_finding_is_forged():
+    forged = {kind for _, (kind, _) in forge.MUTATIONS.values()}
+    assert forged == set(verdict.SEVERITIES) - {"crash"}
+
+
+def test_unknown_publish_is_neither_lost_nor_required():
+    events = forge.clean()
+    landed = [e for e in events if e.msg_id == "p1.1|40" and e.op == "deliver"]
+    missing = [e for e in events if e.msg_id == "p2.1|40" and e.op == "deliver"]
+    assert (len(landed), len(missing)) == (1, 0)
+    assert verdict.judge(events, forge.OPTIONS).valid is True
+
+
+def test_ack_just_before_a_fault_may_be_lost_and_an_older_one_not():
+    events = forge.clean()
+    at = {e.msg_id: e.ts_us for e in events if e.op == "ack" and e.recorder == "c1"}
+    uncertain = facts.gather(events, forge.OPTIONS).is_ack_uncertain
+    by_id = {e.msg_id: e for e in events if e.op == "ack" and e.recorder == "c1"}
+    assert all(
+        uncertain(by_id[m]) == (forge.FAULT_US - 2_000_000 <= t <= forge.HEAL_US)
+        for m, t in at.items()
+    )
+
+
+def test_ack_on_a_connection_that_broke_is_uncertain():
+    events = forge.dup_after_ack(forge.clean())
+    ack = forge.find(events, "ack", "p1.1|5")
+    close = msgspec.structs.replace(
+        ack, op="close", type="info", ts_us=ack.ts_us + 1, msg_id="", queue=""
+    )
+    assert verdict.judge(forge.renumbered([*events, close]), forge.OPTIONS).valid is True
+
+
+def test_unavailable_queue_is_timed_from_its_heal():
+    options = msgspec.structs.replace(forge.OPTIONS, queue="classic")
+    found = verdict.judge(forge.clean(), options)
+    assert found.valid is True
+    assert found.recoveries[0].silence_ms == 10
+
+
+def test_no_confirm_after_the_fault_counts_until_the_end_of_the_load():
+    events = forge.renumbered(
+        e for e in forge.clean() if not (e.op == "confirm" and e.ts_us > forge.FAULT_US)
+    )
+    kinds = {(f.kind, f.subject) for f in verdict.judge(events, forge.OPTIONS).findings}
+    assert ("recovery", "fault-1") in kinds
+
+
+def test_crashing_checker_is_unknown():
+    def broken(_facts):
+        raise ZeroDivisionError("oops")
+
+    found = verdict.judge(forge.clean(), forge.OPTIONS, {"broken": broken})
+    assert found.valid == "unknown"
+    assert found.findings[0].kind == "crash"
+
+
+def test_empty_history_is_no_pass():
+    assert verdict.judge([], forge.OPTIONS).valid == "unknown"
+
+
+def test_false_beats_unknown_beats_true():
+    assert verdict.merge([True, "unknown", False]) is False
+    assert verdict.merge([True, "unknown"]) == "unknown"
+    assert verdict.merge([True]) is True
+    assert verdict.merge([]) is True
