@@ -157,6 +157,12 @@ class Assembler:
         self._is_refusing = True
         self._drop_partials()
 
+    def forget(self) -> None:
+        """Let go of everything buffered: no more input comes, and nothing would come out."""
+        self._is_lost = True
+        self._pieces.clear()
+        self.refuse()
+
     def feed(self, data: bytes) -> list[Command]:
         """Parse a chunk.
 

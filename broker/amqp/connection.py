@@ -471,10 +471,15 @@ class ConnectionMachine:
             self._send(spec.ConnectionCloseOk())
             self._end("")
 
-    def _end(self, reason: str) -> None:
+    def lost(self) -> None:
+        """The socket is gone: let go of what was buffered."""
         self.state = State.CLOSED
         self._deadline_ms = None
         self._held = b""
+        self._assembler.forget()
+
+    def _end(self, reason: str) -> None:
+        self.lost()
         self.events.append(Closed(reason))
 
     # Time

@@ -182,6 +182,9 @@ class AmqpConnection(asyncio.Protocol):
         self._context.gate.leave(self.info.connection_id)
         self._count_partial(0)
         self._release(None)
+        # The parts hold each other: without this, buffers would wait for the garbage collector.
+        self._machine.lost()
+        self._stalled.clear()
         self._ended(self)
 
     # For the node

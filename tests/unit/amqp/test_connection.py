@@ -547,3 +547,14 @@ def test_no_state_raises_for_any_input(state: State) -> None:
         client_in(state).send(what)
     for method in spec.METHODS.values():
         client_in(state).send(method())
+
+
+@pytest.mark.parametrize("state", [State.AUTHENTICATING, State.RUNNING])
+def test_a_lost_connection_lets_go_of_its_buffers(state: State) -> None:
+    client = client_in(state)
+    client.send(PUBLISH[:-3])
+    client.machine.lost()
+    assert client.machine.partial_bytes == 0
+    assert not client.machine.has_input
+    assert client.send(PUBLISH) == []
+    assert client.machine.next_deadline_ms() is None

@@ -1,0 +1,155 @@
+"""Bad input that is a matter of amount or patience: floods, half-sent bodies, clients that hang.
+
+The cases of the table in `test_bad_input` that a row cannot tell. Bounds that are too large to be
+reached here are reached in `tests/unit/server`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.frames import method_frame
+from tests.nodes import Node, wait_until
+from tests.wire.pulse import rss_bytes
+from tests.wire.raw import (
+    BODY,
+    HEARTBEAT,
+    Raw,
+    content_header,
+    frame,
+    open_vhost,
+    plain,
+    publish,
+    start_ok,
+)
+from tests.wire.test_bad_input import serves
+
+CONNECTIONS_MAX = 3
+BEAT_S = 1
+DROP_WITHIN_S = 3 * BEAT_S + 4.0
+"""Three intervals, ticks of a second, and what two busy cores may add."""
+
+
+@pytest.fixture(scope="module")
+def small_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node with few places."""
+    settings = [f"connection_max={CONNECTIONS_MAX}"]
+    one = Node("small", tmp_path_factory.mktemp("small"), settings)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.end()
+
+
+def test_36_half_sent_bodies_on_many_channels(node: Node) -> None:
+    assert node.process is not None
+    before = rss_bytes(node.process.pid)
+    with Raw(node.amqp_port).to_running() as raw:
+        for channel in range(1, 201):
+            raw.open_channel(channel)
+            raw.send(publish(channel, "nowhere"), content_header(channel, 1 << 20))
+            raw.send(frame(BODY, channel, bytes(100_000)))
+        raw.call(1_000, spec.ChannelOpen(), spec.ChannelOpenOk)
+        serves(node)
+    process = node.process
+    wait_until(
+        lambda: rss_bytes(process.pid) - before < 8 * 1024 * 1024,
+        "20 MB of half-sent bodies are given back",
+    )
+
+
+def holding(node: Node, queue: str, count: int, size: int) -> Raw:
+    """A consumer with a heartbeat of a second that is sent messages and reads none."""
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue)
+        channel.confirm_delivery()
+        for _ in range(count):
+            channel.basic_publish("", queue, bytes(size))
+    raw = Raw(node.amqp_port).to_channel(heartbeat=BEAT_S)
+    raw.call(1, spec.BasicConsume(queue, "tag"), spec.BasicConsumeOk)
+    return raw
+
+
+def comes_back(node: Node, queue: str, count: int) -> None:
+    """All messages are ready again in time, as redelivered; then the queue goes."""
+    with node.connect() as connection:
+        channel = connection.channel()
+
+        def ready() -> int:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+        assert ready() < count
+        wait_until(lambda: ready() == count, "the messages are back", DROP_WITHIN_S)
+        assert channel.basic_get(queue)[0].redelivered
+        channel.queue_delete(queue)
+
+
+@pytest.mark.parametrize("is_beating", [False, True], ids=["silent", "beating"])
+def test_39_who_does_not_read_is_dropped(node: Node, *, is_beating: bool) -> None:
+    with holding(node, "bad.unread", 8, 4_000_000) as raw:
+        is_over = threading.Event()
+
+        def beat() -> None:
+            while is_beating and not is_over.wait(BEAT_S / 2):
+                raw.send(frame(HEARTBEAT, 0, b""))
+
+        beats = threading.Thread(target=beat)
+        beats.start()
+        try:
+            comes_back(node, "bad.unread", 8)
+        finally:
+            is_over.set()
+            beats.join()
+    serves(node)
+
+
+def test_40_missed_heartbeats(node: Node) -> None:
+    with holding(node, "bad.silent", 1, 10) as raw:
+        raw.expect(spec.BasicDeliver)
+        start = time.monotonic()
+        comes_back(node, "bad.silent", 1)
+        assert time.monotonic() - start > BEAT_S
+        raw.rest()  # ends: the node has hung up
+    serves(node)
+
+
+def test_50_connection_max(small_node: Node) -> None:
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX):
+            stack.enter_context(Raw(small_node.amqp_port).to_running())
+        with Raw(small_node.amqp_port).to_opening() as late:
+            late.send(open_vhost())
+            close = late.expect(spec.ConnectionClose)
+            text = f"NOT_ALLOWED - connection refused: node connection limit ({CONNECTIONS_MAX}) is"
+            assert (close.reply_code, close.reply_text) == (530, f"{text} reached")
+            late.send(method_frame(0, spec.ConnectionCloseOk()))
+            assert late.read() is None
+    wait_until(lambda: is_free(small_node), "the places are free again", 2.0)
+    serves(small_node)
+
+
+def is_free(node: Node) -> bool:
+    with Raw(node.amqp_port).to_opening() as raw:
+        raw.send(open_vhost())
+        answer = raw.read()
+        return answer is not None and isinstance(answer.method, spec.ConnectionOpenOk)
+
+
+def test_57_a_flood_of_failing_logins_slows_itself_only(small_node: Node) -> None:
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(Raw(small_node.amqp_port)) for _ in range(60)]
+        for stranger in strangers:
+            stranger.to_starting().send(start_ok(plain("guest", "wrong")))
+        start = time.monotonic()
+        serves(small_node)
+        for stranger in strangers:
+            assert stranger.expect(spec.ConnectionClose).reply_code == 403
+        assert 2.0 < time.monotonic() - start < 6.0
