@@ -9,6 +9,7 @@ raft_state   key    | group 8 BE | "G" |     the group exists here; its first co
              key    | group 8 BE | "H" |     hard state: term, vote, commit
              key    | group 8 BE | "B" |     base: index and term of the last entry compacted away
              key    | group 8 BE | "S" |     the snapshot in force: its meta, parts and size
+             key    | group 8 BE | "F" |     a configuration that an operator forced, and where
              value  | version 1 | crc32 4 BE | msgpack array |
                       crc32 covers the key and the array
 
@@ -70,13 +71,27 @@ class SnapshotRecord(msgspec.Struct, frozen=True, array_like=True):
     size_bytes: int
 
 
-StateRecord = TypeVar("StateRecord", Configuration, HardState, Base, SnapshotRecord)
+class Forced(msgspec.Struct, frozen=True, array_like=True):
+    """A configuration that an operator put in force on a stopped node (protocol.md P8).
+
+    Attributes:
+        index: The last entry it covers: configurations up to there no longer count.
+        configuration: The members that are left.
+    """
+
+    index: int
+    configuration: Configuration
+
+
+AnyState = Configuration | HardState | Base | SnapshotRecord | Forced
+StateRecord = TypeVar("StateRecord", Configuration, HardState, Base, SnapshotRecord, Forced)
 
 _KINDS: Final[dict[type, bytes]] = {
     Configuration: b"G",
     HardState: b"H",
     Base: b"B",
     SnapshotRecord: b"S",
+    Forced: b"F",
 }
 
 
@@ -134,7 +149,7 @@ def parse_state_key(key: bytes) -> int:
     return int(_GROUP.unpack_from(key)[0])
 
 
-def state_record(key: bytes, record: Configuration | HardState | Base | SnapshotRecord) -> bytes:
+def state_record(key: bytes, record: AnyState) -> bytes:
     """A state record's value; `key` is its `state_key`."""
     data = _encoder.encode(record)
     return bytes((VERSION,)) + _U32.pack(_state_checksum(key, data)) + data

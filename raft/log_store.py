@@ -26,7 +26,18 @@ from raft.errors import LogCorrupt
 from raft.ports import Journal
 from raft.snapshots import SnapshotStore
 
-_Record = TypeVar("_Record", Configuration, HardState, log_keys.Base, log_keys.SnapshotRecord)
+_Record = TypeVar(
+    "_Record",
+    Configuration,
+    HardState,
+    log_keys.Base,
+    log_keys.SnapshotRecord,
+    log_keys.Forced,
+)
+
+FORCED_TERMS = 1000
+"""A forced configuration raises the term by so much: above elections that this replica, cut off
+from the members that are lost, may not have heard of."""
 
 
 class GroupLog:
@@ -47,6 +58,7 @@ class GroupLog:
         self._journal = journal
         self._base = log_keys.Base()
         self._last = 0
+        self._forced: log_keys.Forced | None = None
 
     # -- LogReader ----------------------------------------------------------------------------
 
@@ -102,6 +114,7 @@ class GroupLog:
             self._put_base(log_keys.Base(meta.index, meta.term))
             self._last = meta.index
             self.log_bytes = 0
+            self._end_force()
         if ready.hard_state is not None:
             self._put_state(HardState, ready.hard_state)
         if ready.entries:
@@ -126,6 +139,7 @@ class GroupLog:
         if first <= self._last:
             cut = log_keys.log_range(self.group, entries[-1].index + 1)
             self._journal.delete_range("raft_log", *cut)
+            self._cover(first - 1)
         put = self._journal.put
         for entry in entries:
             key = log_keys.entry_key(self.group, entry.index)
@@ -138,7 +152,35 @@ class GroupLog:
         self._base = base
         self._put_state(log_keys.Base, base)
 
-    def _put_state(self, kind: type, record: Configuration | HardState | log_keys.Base) -> None:
+    def _cover(self, index: int) -> None:
+        """What follows `index` is overwritten: a forced configuration says nothing of it."""
+        forced = self._forced
+        if forced is not None and index < forced.index:
+            self._forced = log_keys.Forced(index, forced.configuration)
+            self._put_state(log_keys.Forced, self._forced)
+
+    def _end_force(self) -> None:
+        """A leader's snapshot replaces all, a forced configuration too."""
+        if self._forced is not None:
+            self._forced = None
+            key = log_keys.state_key(self.group, log_keys.Forced)
+            self._journal.delete("raft_state", key)
+
+    def force(self, configuration: Configuration) -> None:
+        """Put a configuration in force that no majority agreed on; the group must not be open.
+
+        It covers the log as it is: every entry here stays, and the members that are left elect
+        one of them as always. Safe only when no member that is left out ever speaks for the group
+        again; the caller sees to that (protocol.md P8: a new cluster id).
+        """
+        hard_state = self._state(HardState) or HardState()
+        raised = HardState(hard_state.term + FORCED_TERMS, None, hard_state.commit)
+        self._put_state(HardState, raised)
+        self._forced = log_keys.Forced(self._last, configuration)
+        self._put_state(log_keys.Forced, self._forced)
+        self.refresh()
+
+    def _put_state(self, kind: type, record: log_keys.AnyState) -> None:
         key = log_keys.state_key(self.group, kind)
         self._journal.put("raft_state", key, log_keys.state_record(key, record))
 
@@ -176,12 +218,7 @@ class GroupLog:
 
     def refresh(self) -> None:
         """Bring `saved` up to date for a core that starts again without a restart."""
-        current = self.snapshots.current
-        self.saved = SavedState(
-            self._state(HardState) or HardState(),
-            self.saved.configuration if current is None else current.meta.configuration,
-            0 if current is None else current.meta.index,
-        )
+        self.saved = self._saved(self._state(Configuration) or self.saved.configuration)
 
     def recover(self) -> None:
         """Read and check what is on disk.
@@ -197,9 +234,8 @@ class GroupLog:
             raise LogCorrupt(f"group {self.group}: its first record is missing")
         self.snapshots = SnapshotStore(self._journal, self.group, current)
         self.snapshots.remove_leftovers()
-        snapshot_index = 0
-        if current is not None:
-            configuration, snapshot_index = current.meta.configuration, current.meta.index
+        self._forced = self._state(log_keys.Forced)
+        snapshot_index = 0 if current is None else current.meta.index
         self._check_entries(snapshot_index)
         if self._base.index > snapshot_index:
             raise LogCorrupt(
@@ -211,7 +247,17 @@ class GroupLog:
                 f"group {self.group}: the log ends at {self._last}, but "
                 f"{max(hard_state.commit, snapshot_index)} was committed"
             )
-        self.saved = SavedState(hard_state, configuration, snapshot_index)
+        self.saved = self._saved(configuration)
+
+    def _saved(self, first: Configuration) -> SavedState:
+        """What a core starts from; `first` is the group's first configuration."""
+        hard_state = self._state(HardState) or HardState()
+        current, forced = self.snapshots.current, self._forced
+        index = 0 if current is None else current.meta.index
+        if forced is not None and forced.index >= index:
+            return SavedState(hard_state, forced.configuration, index, forced.index)
+        configuration = first if current is None else current.meta.configuration
+        return SavedState(hard_state, configuration, index)
 
     def _check_entries(self, snapshot_index: int) -> None:
         expected = self._base.index + 1

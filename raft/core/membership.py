@@ -80,7 +80,8 @@ def decode(data: bytes) -> Configuration:
 class History:
     """The configurations of the log, by the index where each begins.
 
-    Invariant: indexes strictly rise; the first one is at or before the log's first entry.
+    Invariant: indexes strictly rise. The first one is at or before the log's first entry, unless an
+    operator forced a configuration: then it holds for all of the log before it, too.
     """
 
     __slots__ = ("_steps",)

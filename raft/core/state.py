@@ -82,11 +82,15 @@ class SavedState(msgspec.Struct, frozen=True):
         configuration: The newest snapshot's, or the initial one of a new group. Configurations
             in later log entries are found by the core itself. Empty: wait for a leader.
         snapshot_index: Index of the newest snapshot, from which the machine was restored; 0: none.
+        configuration_index: Where `configuration` begins, if that is behind the snapshot: an
+            operator forced it on what was the end of the log then, and configurations in entries
+            up to there no longer count.
     """
 
     hard_state: HardState = HardState()
     configuration: Configuration = Configuration()
     snapshot_index: int = 0
+    configuration_index: int = 0
 
 
 class Incoming:
@@ -116,7 +120,8 @@ class Replica:
         self.log = RaftLog(
             reader, unstable, applied=saved.snapshot_index, commit=saved.hard_state.commit
         )
-        self.history = History(saved.snapshot_index, saved.configuration)
+        begins = max(saved.snapshot_index, saved.configuration_index)
+        self.history = History(begins, saved.configuration)
         self._scan_configurations(reader)
 
         self.role = Role.FOLLOWER
