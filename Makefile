@@ -88,10 +88,10 @@ ci-long: $(DEV)
 bench: $(RUN)
 	$(BIN)/python -m broker.cli.perf.bench
 
-## make proto           generate the protobuf and gRPC modules from proto/
+## make proto           generate the protobuf modules from proto/ (links use generic handlers: no gRPC stubs)
 proto: $(DEV)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. \
-		--mypy_out=. --mypy_grpc_out=. $$(find proto -name '*.proto')
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --mypy_out=. \
+		$$(find proto -name '*.proto')
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
