@@ -8,7 +8,10 @@ system calls follows the number of turns, not of messages.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class Flushable(Protocol):
@@ -18,6 +21,10 @@ class Flushable(Protocol):
 
     def flush(self) -> None:
         """Write everything gathered. Called on the event loop, at most once a turn."""
+        ...
+
+    def abort(self) -> None:
+        """Drop the socket: its flush has failed."""
         ...
 
 
@@ -45,4 +52,8 @@ class Outbox:
         marked, self._marked = self._marked, []
         for connection in marked:
             connection.is_marked = False
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # noqa: BLE001 - one connection's bug must not silence the others
+                _log.exception("connection.flush_failed")
+                connection.abort()

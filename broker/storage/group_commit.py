@@ -270,7 +270,10 @@ class GroupCommit:
         self._in_flight = []
         for batch in batches:
             for done in batch.waiting:
-                done()
+                try:
+                    done()
+                except Exception:  # noqa: BLE001 - one waiter's bug must not silence the others
+                    _log.exception("journal.callback_failed")
         # What the callbacks wrote, and what gathered meanwhile, ends with this turn.
         self._touch()
 

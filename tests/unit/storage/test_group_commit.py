@@ -345,3 +345,18 @@ def test_a_refused_store_can_be_tried_again(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StoreDamaged, match="was synced"):
             open_store(tmp_path / "store")
+
+
+def test_a_callback_that_fails_does_not_silence_the_others(tmp_path: Path) -> None:
+    """One queue's bug must not leave a Raft group waiting for its sync for ever."""
+
+    async def body(journal: GroupCommit) -> None:
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        journal.put("raft_log", b"key", b"1")
+        journal.when_synced(fail)
+        async with asyncio.timeout(5):
+            await synced(journal)
+
+    run_with_journal(tmp_path / "store", body)
