@@ -96,7 +96,10 @@ class Node:
             return False
 
     def log(self) -> str:
-        return self.log_path.read_text(errors="replace")[-4000:] if self.log_path.exists() else ""
+        return self.full_log()[-4000:]
+
+    def full_log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -38,6 +38,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         promise: To whom it has promised its blank answer.
         abandoned: Cluster ids this node meant to found and has given up, newest last.
         boot: Boot id of its last start.
+        members: The other members and their addresses, as last heard: a restarted node must know
+            whom to let in before it can hear anything of group 0.
+        lost: Members that an operator gave up on this node while it was stopped (`force_boot`),
+            until group 0 has forgotten them.
+        forced_from: The cluster's id before that.
     """
 
     version: int = IDENTITY_VERSION
@@ -47,6 +52,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     promise: Promise | None = None
     abandoned: tuple[str, ...] = ()
     boot: str = ""
+    members: dict[str, str] = {}
+    lost: tuple[str, ...] = ()
+    forced_from: str = ""
 
 
 class IdentityFile:

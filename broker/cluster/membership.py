@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.cluster import joining, kinds
+from broker.cluster import advice, joining, kinds
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
+from broker.cluster.forgetting import LostNodes
 from broker.cluster.handshake import Reason
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining, JoinReply
@@ -50,6 +51,7 @@ ASK_TIMEOUT_S = 6.0
 """A little longer than a proposal may take."""
 
 HAND_OVER_S = 2.0
+END_BOOT_S = 2.0
 WATCH_S = 0.1
 RETRY_S = 0.2
 FORGOTTEN_RETRY_S = 10.0
@@ -120,7 +122,7 @@ class Cluster:
             identity.boot,
             identity.cluster_id,
             settings.secret,
-            settings.peers,
+            {**identity.members, **settings.peers},
             settings.limits,
         )
         self.host = RaftHost(
@@ -138,8 +140,9 @@ class Cluster:
             self.host,
             MetadataMachine(),
             clock,
-            lambda node: self.peers.verdict(node) is Verdict.GONE,
+            lambda node: node in self._lost.names or self.peers.verdict(node) is Verdict.GONE,
         )
+        self._lost = LostNodes(self.file, self.metadata)
         configured = tuple(sorted({settings.node, *settings.peers}))
         self._joining = Joining(self.links, self.file, configured, clock, draw_id)
         self._ready = asyncio.Event()
@@ -150,8 +153,8 @@ class Cluster:
         self._is_retired = False
         self.forgotten_by = ""
         self._strangers_to: set[str] = set()
+        self._foreign: set[str] = set()
         self._ending: set[str] = set()
-        self._members: set[str] = set()
         self._boot_listeners: list[Callable[[str, str], None]] = []
         self._wire()
 
@@ -180,6 +183,18 @@ class Cluster:
     def has_lease(self) -> bool:
         """May this node route, confirm and deliver now? Ask before each batch (P4)."""
         return self.metadata.has_lease()
+
+    def why_waiting(self) -> str:
+        """What an operator should know, and can do, while `ready` does not come."""
+        foreign = {node for node in self._foreign if not self.links.is_up(node)}
+        self._foreign.clear()  # who still belongs elsewhere is refused again
+        return advice.while_waiting(
+            folder=str(self.settings.folder),
+            peers=self.links.peers,
+            reached=self.peers.up(),
+            foreign=foreign,
+            is_data_lost=self._joining.is_data_lost,
+        )
 
     async def propose(
         self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
@@ -225,9 +240,10 @@ class Cluster:
         The lease ends here: clients must have been told before.
         """
         self._is_stopping = True
+        await self._hand_over()  # first: nobody listens to a boot that has ended
         if self._successors() and self._ready.is_set():
-            await self.metadata.propose(commands.EndBoot(self.node, self.boot), 1.0)
-        await self._hand_over()
+            await self.metadata.propose(commands.EndBoot(self.node, self.boot), END_BOOT_S)
+        self.metadata.lease.drop()
         for task in self._running:
             task.cancel()
         await self.links.stop()
@@ -241,6 +257,7 @@ class Cluster:
         if self._is_retired:
             return
         self._is_retired = True
+        await self._hand_over()
         boot = self.boot
         if self._ready.is_set():
             await self.metadata.propose(commands.EndBoot(self.node, boot))
@@ -330,6 +347,9 @@ class Cluster:
                 continue
             if not isinstance(result, Refusal):
                 self.metadata.boot_lives()
+                await self._lost.forget(lambda: boot == self.boot)  # noqa: B023 - awaited here
+                if boot != self.boot:
+                    continue
                 self._ready.set()
                 return
             record = self.metadata.catalogue.node(self.node)
@@ -373,15 +393,16 @@ class Cluster:
             self._reboot()
         elif by_peer and reason is Reason.UNKNOWN_NODE:
             self._strangers_to.add(node)
+        elif reason is Reason.WRONG_CLUSTER:
+            self._foreign.add(node)
 
     # Following group 0
 
     def _applied(self, changes: Changes) -> None:
         if not (changes.nodes_changed or changes.boots_ended or changes.restored):
             return
-        known: set[str] = set()
+        known: dict[str, str] = {}
         for record in self.metadata.catalogue.nodes():
-            known.add(record.name)
             if record.name == self.node:
                 if self.boot in record.ended_boots:
                     self.metadata.lease.drop()
@@ -389,11 +410,16 @@ class Cluster:
                 continue
             for boot in record.ended_boots:
                 self.links.end_boot(record.name, boot)
+            known[record.name] = record.address
             address = self.settings.peers.get(record.name, record.address)
             self.links.connect(record.name, address)
-        for node in self._members - known - set(self.settings.peers):
+        if not self.metadata.catalogue.nodes():
+            return
+        before = self.file.identity.members
+        for node in set(before) - set(known) - set(self.settings.peers):
             self.links.disconnect(node)  # forgotten; guests that are about to join stay
-        self._members = known
+        if known != before:
+            self.file.save(msgspec.structs.replace(self.file.identity, members=known))
 
     def _peer_event(self, event: Event) -> None:
         log.info(
@@ -432,6 +458,7 @@ class Cluster:
         assert group is not None, "a leader has its group"
         status = group.status()
         nodes = {record.name for record in self.metadata.catalogue.nodes()}
+        nodes.difference_update(self._lost.names)
         if self.node not in nodes:
             return
         try:
@@ -453,6 +480,8 @@ class Cluster:
         """Let a node in whose data of group 0 is empty, whatever it was before."""
         request = joining.decode_request(payload)
         leader = self._leader_or_fail()
+        if request.node in self._lost.names:
+            raise CallFailed(f"{request.node} is not forgotten yet")
         if leader != self.node:
             return await self.links.call(
                 leader, joining.JOIN_METHOD, payload, joining.JOIN_TIMEOUT_S
@@ -487,16 +516,26 @@ class Cluster:
         """
         if not self._is_retired:
             return await self.propose(commands.ForgetNode(node))
-        await self._hand_over()
         text = "no other node of the cluster answers; start one, or wipe this node's data folder"
-        for peer in self.peers.up():
-            try:
-                reply = await self.links.call(peer, FORGET_METHOD, node.encode(), ASK_TIMEOUT_S)
-            except CallFailed as why:
-                text = str(why)
-                continue
-            return results.decode_result(reply)
-        return Refusal(ReplyCode.INTERNAL_ERROR, text)
+        self._strangers_to.clear()
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                while True:
+                    if node == self.node and self._strangers_to:
+                        return True  # done, and the answer was lost with the link
+                    await self._hand_over()
+                    for peer in filter(self.links.is_up, self.links.peers):
+                        try:
+                            reply = await self.links.call(
+                                peer, FORGET_METHOD, node.encode(), ASK_TIMEOUT_S
+                            )
+                        except CallFailed as why:
+                            text = str(why)
+                        else:
+                            return results.decode_result(reply)
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            return Refusal(ReplyCode.INTERNAL_ERROR, text)
 
     async def _serve_forget(self, _node: str, _boot: str, payload: bytes) -> bytes:
         if self._is_retired:

@@ -106,6 +106,7 @@ class QueueGroups:
             return False
         try:
             if node in group.voters:
+                _log.info("queue.readmitted", extra={"queue": uid, "node": node})
                 await group.remove(node)
             if node not in group.learners:
                 await group.add_learner(node)
@@ -144,6 +145,7 @@ class QueueGroups:
         for node in status.learners:
             if node in living and status.matches.get(node, 0) >= status.commit_index:
                 await group.promote(node)
+                _log.info("queue.promoted", extra={"queue": group.id, "node": node})
 
     def erase_unknown(self, known: set[int]) -> None:
         """Erase replicas of queues that were deleted while this node was away."""
