@@ -346,13 +346,7 @@ class Node:
                     await member.cluster.ready()
                     return
             except TimeoutError:
-                up = ", ".join(sorted(member.cluster.peers.up())) or "none"
-                known = ", ".join(sorted(member.cluster.links.peers)) or "none"
-                _log.warning(
-                    "waiting for a majority of the cluster: peers %s, of these reached: %s",
-                    known,
-                    up,
-                )
+                _log.warning("node.waiting: %s", member.cluster.why_waiting())
 
     async def _leave_member(self) -> None:
         member, self._member = self._member, None

@@ -53,6 +53,9 @@ class Joining:
         configured: The configured peers, this node included.
         clock: Monotonic time.
         draw_id: Draws a new cluster id.
+
+    Attributes:
+        is_data_lost: The node has an identity and waits to be let in again without its data.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Joining:
         self._configured = configured
         self._clock = clock
         self._draw_id = draw_id
+        self.is_data_lost = False
         links.serve(STAND_METHOD, self._serve_stand)
 
     async def get_cluster(self) -> None:
@@ -95,9 +99,10 @@ class Joining:
     async def join_again(self) -> None:
         """Group 0's data is lost here, the identity is not: become a new, empty member (P30)."""
         log.error("membership.data_lost", extra={"cluster_id": self._file.identity.cluster_id})
-        while True:
-            if await self._join_any(list(self._links.peers)):
-                return
+        self.is_data_lost = True
+        while not await self._join_any(list(self._links.peers)):
+            pass  # it pauses
+        self.is_data_lost = False
 
     async def _ask_all(self, standing: Standing) -> dict[str, Standing]:
         peers = [peer for peer in self._links.peers if self._links.is_up(peer)]

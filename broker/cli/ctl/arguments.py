@@ -21,6 +21,8 @@ _VALUED = {
     "--password": "password",
     "--url": "url",
     "--dir": "dir",
+    "--data-dir": "data_dir",
+    "--conf": "conf",
     "--priority": "priority",
     "--apply-to": "apply_to",
     "--address": "address",

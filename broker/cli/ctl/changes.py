@@ -202,8 +202,6 @@ def join(api: Api, call: Invocation) -> str | None:
 
 def forget(api: Api, call: Invocation) -> str | None:
     """Remove a node from the cluster."""
-    if "offline" in call.flags:
-        raise CtlError(EXIT_USAGE, "--offline is not supported yet: run it against a living node")
     api.request("DELETE", f"/api/cluster/nodes/{segment(_full(call.arguments[0]))}")
     return None
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from broker.cli.cluster.layout import HOST, Layout, LayoutError
-from broker.cli.ctl import arguments, listings, output
+from broker.cli.ctl import arguments, listings, offline, output
 from broker.cli.ctl.api import EXIT_NO_HOST, EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.listings import LISTINGS
@@ -57,6 +57,9 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         if not call.command or call.command == "help" or "help" in call.flags:
             click.echo(_help())
             return 0 if call.command or "help" in call.flags else EXIT_USAGE
+        if offline.is_offline(call):
+            click.echo(offline.run(call, environ))
+            return 0
         _check(call)
         api, node = find_node(call, environ)
         _execute(api, node, call)
@@ -140,8 +143,12 @@ def _check(call: Invocation) -> None:
     elif name in _INSTEAD:
         raise CtlError(EXIT_USAGE, f"{name} is not supported: {_INSTEAD[name]}")
     elif name not in LISTINGS and name not in DESCRIPTIONS:
-        near = difflib.get_close_matches(name, [*LISTINGS, *DESCRIPTIONS, *CHANGES], n=1, cutoff=0)
+        near = difflib.get_close_matches(name, _names(), n=1, cutoff=0)
         raise CtlError(EXIT_USAGE, f"unknown command {name}; did you mean {near[0]}? {_HINT}")
+
+
+def _names() -> list[str]:
+    return [*LISTINGS, *DESCRIPTIONS, *CHANGES, *offline.USAGE]
 
 
 def _execute(api: Api, node: str, call: Invocation) -> None:
@@ -198,4 +205,6 @@ def _help() -> str:
     ]
     lines += [f"  {name}" for name in DESCRIPTIONS]
     lines += [f"  {name} {change.usage}".rstrip() for name, change in CHANGES.items()]
+    lines += ["", "On a stopped node's data folder, when others are lost for good:"]
+    lines += [f"  {name} {usage}" for name, usage in offline.USAGE.items()]
     return "\n".join(lines)

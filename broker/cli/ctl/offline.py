@@ -1,0 +1,178 @@
+"""What works on a stopped node's data folder: force_boot, forget_cluster_node --offline.
+
+The folder is that of --data-dir; else of --conf; else of -n NODE in the local cluster of --dir;
+else of the settings `warrenmq server` would read. What needs the store is imported when used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli.cluster.layout import Layout, LayoutError
+from broker.cli.ctl.api import (
+    EXIT_DATA,
+    EXIT_NO_HOST,
+    EXIT_NO_PERMISSION,
+    EXIT_SOFTWARE,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    CtlError,
+)
+from broker.cli.ctl.arguments import Invocation
+
+if TYPE_CHECKING:
+    from broker.cluster.force_boot import Forced
+    from broker.metadata.records import Queue
+
+USAGE = {
+    "force_boot": "[--data-dir DIR | -n NODE | --conf FILE] [--dry-run]",
+    "forget_cluster_node": "--offline [--data-dir DIR | -n NODE | --conf FILE] [--dry-run] NODE",
+}
+_NAMED_MAX = 50
+
+
+def is_offline(call: Invocation) -> bool:
+    """Whether a command is one of these."""
+    return call.command == "force_boot" or (
+        call.command == "forget_cluster_node" and "offline" in call.flags
+    )
+
+
+def run(call: Invocation, environ: Mapping[str, str]) -> str:
+    """Do it.
+
+    Args:
+        call: The command.
+        environ: WARRENMQ_DIR, and the variables `warrenmq server` reads.
+
+    Returns:
+        What to print.
+
+    Raises:
+        CtlError: 64 usage; 65 it makes no sense; 68 no such node or folder; 69 the node runs;
+            70 its data is damaged; 77 not allowed.
+    """
+    takes = 0 if call.command == "force_boot" else 1
+    if len(call.arguments) != takes:
+        raise CtlError(EXIT_USAGE, f"usage: warrenmq ctl {call.command} {USAGE[call.command]}")
+    folder = data_folder(call, environ)
+    lost = None if call.command == "force_boot" else (_full(call.arguments[0]),)
+    return said(_force(call, folder, lost), str(folder))
+
+
+def data_folder(call: Invocation, environ: Mapping[str, str]) -> Path:
+    """The data folder that a command is about.
+
+    Raises:
+        CtlError: 64 it is not clear which; 68 there is no such node or file.
+    """
+    name = call.values.get("node")
+    if "data_dir" in call.values:
+        return Path(call.values["data_dir"])
+    if "conf" in call.values:
+        return _configured(call.values["conf"], environ)
+    layout = Layout(call.values.get("dir") or environ.get("WARRENMQ_DIR") or ".warrenmq")
+    if not layout.exists:
+        return _configured(None, environ)
+    try:
+        places = [layout.node(name)] if name else layout.nodes()
+    except LayoutError as error:
+        raise CtlError(EXIT_NO_HOST, str(error)) from error
+    if len(places) > 1:
+        known = ", ".join(place.name for place in places)
+        raise CtlError(EXIT_USAGE, f"which node of {layout.directory}? -n NODE; there are {known}")
+    conf = layout.path(places[0], "node.conf")
+    return _configured(str(conf), {}) if conf.exists() else layout.path(places[0], "data")
+
+
+def _configured(conf: str | None, environ: Mapping[str, str]) -> Path:
+    from broker import config_file
+    from broker.config_keys import ConfigError
+
+    try:
+        settings, _ = config_file.load(conf, environ)
+    except ConfigError as error:
+        raise CtlError(EXIT_NO_HOST, str(error)) from error
+    return Path(settings.data_dir)
+
+
+def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> Forced:
+    from broker.cluster.force_boot import force, node_of
+    from broker.cluster.forcing import ForcingRefused
+    from broker.cluster.identity import IdentityDamaged
+    from broker.storage.offline import StoreMissing
+    from broker.storage.store import StoreDamaged, StoreLocked
+    from raft.errors import LogCorrupt
+
+    try:
+        _become_owner(folder)
+        owner = node_of(folder)
+        named = call.values.get("node")
+        if named is not None and _full(named) != owner:
+            raise CtlError(EXIT_DATA, f"{folder} belongs to {owner}, not to {_full(named)}")
+        return force(folder, lost, dry_run="dry_run" in call.flags)
+    except ForcingRefused as error:
+        raise CtlError(EXIT_DATA, str(error)) from error
+    except (IdentityDamaged, StoreMissing, FileNotFoundError) as error:
+        raise CtlError(EXIT_NO_HOST, str(error)) from error
+    except StoreLocked as error:
+        raise CtlError(EXIT_UNAVAILABLE, str(error)) from error
+    except (StoreDamaged, LogCorrupt) as error:
+        text = f"{error}; what it says can't be built on: force_boot another node"
+        raise CtlError(EXIT_SOFTWARE, text) from error
+    except PermissionError as error:
+        raise CtlError(EXIT_NO_PERMISSION, str(error)) from error
+
+
+def _become_owner(folder: Path) -> None:
+    """Root works as the node's own user, or the node could not open what root left behind."""
+    found = folder.stat()
+    if os.geteuid() == 0 and found.st_uid != 0:
+        os.setegid(found.st_gid)
+        os.seteuid(found.st_uid)
+
+
+def _full(name: str) -> str:
+    return name if "@" in name else f"rabbit@{name}"
+
+
+def said(forced: Forced, folder: str) -> str:
+    """What was done, what is lost by it, and what to do next."""
+    is_dry = not forced.cluster_id
+    left, lost = forced.conclusion.survivors, forced.conclusion.lost
+    lines = [f"{'Would force' if is_dry else 'Forced'} {forced.node} ({folder}):"]
+    if not is_dry:
+        lines.append(f"  new cluster id {forced.cluster_id}; nodes with the old one are refused")
+    lines.append(f"  given up for good: {', '.join(lost) or 'nobody'}")
+    lines.append(f"  the cluster is now: {', '.join(left)}")
+    for text, queues in (
+        ("deleted with all messages, their only copies were there", forced.losses.deleted),
+        ("begin empty, this node's copy holds nothing", forced.emptied),
+        ("may lack confirmed messages, this node's copy had no vote yet", forced.behind),
+        ("wait for another survivor, this node has no copy", forced.missing),
+        ("go on; lost is what had not reached this side", _others(forced)),
+    ):
+        if queues:
+            lines += [f"  {len(queues)} queues {text}:", *_listed(queues)]
+    if len(left) > 1:
+        others = ", ".join(node for node in left if node != forced.node)
+        lines.append(f"Do the same on {others}, stopped, before any of them starts:")
+        lines.append("  nodes that were not told the same refuse each other.")
+    if not is_dry:
+        lines.append(
+            "Start the node. A node that was given up must be wiped before it joins again."
+        )
+    return "\n".join(lines)
+
+
+def _others(forced: Forced) -> list[Queue]:
+    told = {queue.uid for queue in (*forced.emptied, *forced.behind, *forced.missing)}
+    return [queue for queue in forced.losses.shrunk if queue.uid not in told]
+
+
+def _listed(queues: Sequence[Queue]) -> list[str]:
+    lines = [f"    '{queue.name}' in vhost '{queue.vhost}'" for queue in queues[:_NAMED_MAX]]
+    return [*lines, *(["    ..."] if len(queues) > _NAMED_MAX else [])]

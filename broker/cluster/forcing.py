@@ -1,0 +1,107 @@
+"""What is left when nodes are lost for good, and what goes with them. Pure (protocol.md P8).
+
+An operator says which nodes are lost. Those that are left are a cluster of their own, with an id
+of its own, so that a lost node that turns up again is refused. Where one node is left, its id is
+drawn. Where several are, each is told on its own, stopped, and all must come to the same
+conclusion: their id follows from all that the conclusion says, so nodes that differ in any of it
+refuse each other instead of electing two leaders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import msgspec
+
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+
+
+class ForcingRefused(Exception):
+    """What was asked for makes no sense; the text says why, and changes nothing."""
+
+
+class Conclusion(NamedTuple):
+    """What is left.
+
+    Attributes:
+        survivors: The nodes, sorted; this one is among them.
+        lost: The others, sorted.
+        replicas: Queue uid -> nodes that keep a replica, of quorum queues with one at least.
+    """
+
+    survivors: tuple[str, ...]
+    lost: tuple[str, ...]
+    replicas: dict[int, tuple[str, ...]]
+
+
+class Losses(NamedTuple):
+    """What goes with lost nodes.
+
+    Attributes:
+        deleted: Queues of which nothing is left.
+        shrunk: Quorum queues that keep a replica. What they had confirmed is lost only where the
+            replicas that are left had not got it: they were not among the majority that had.
+    """
+
+    deleted: tuple[Queue, ...]
+    shrunk: tuple[Queue, ...]
+
+
+def conclude(node: str, catalogue: Catalogue, lost: Collection[str]) -> Conclusion:
+    """Work out what is left.
+
+    Args:
+        node: This node.
+        catalogue: What this node knows of the cluster.
+        lost: Nodes that never come back.
+
+    Raises:
+        ForcingRefused: This node is no member, or is itself said to be lost; or a lost one is
+            not known.
+    """
+    members = {record.name for record in catalogue.nodes()}
+    known = ", ".join(sorted(members)) or "nobody"
+    if node not in members:
+        raise ForcingRefused(f"{node} is no member of its cluster, it knows {known}")
+    if node in lost:
+        raise ForcingRefused(f"{node} can't be lost: this is its own data; wipe it instead")
+    strangers = sorted(set(lost) - members)
+    if strangers:
+        raise ForcingRefused(f"no node {', '.join(strangers)} in this cluster; there are {known}")
+    replicas = {}
+    for queue in catalogue.queues():
+        left = tuple(sorted(set(queue.members) - set(lost)))
+        if queue.type == "quorum" and left:
+            replicas[queue.uid] = left
+    return Conclusion(tuple(sorted(members - set(lost))), tuple(sorted(lost)), replicas)
+
+
+def new_cluster_id(old: str, conclusion: Conclusion, draw_id: Callable[[], str]) -> str:
+    """The id of what is left.
+
+    Args:
+        old: The cluster's id before anything was lost.
+        conclusion: What is left.
+        draw_id: Draws 16 hex characters that were never drawn before.
+    """
+    if len(conclusion.survivors) == 1:
+        return draw_id()
+    text = msgspec.json.encode((old, conclusion.survivors, sorted(conclusion.replicas.items())))
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def losses(catalogue: Catalogue, lost: Collection[str]) -> Losses:
+    """What is deleted, and what may lack messages, once `lost` are forgotten."""
+    deleted, shrunk = [], []
+    for queue in catalogue.queues():
+        if queue.type == "classic":
+            if queue.home in lost:
+                deleted.append(queue)
+        elif not set(queue.members) - set(lost):
+            deleted.append(queue)
+        elif set(queue.members) & set(lost):
+            shrunk.append(queue)
+    return Losses(tuple(deleted), tuple(shrunk))

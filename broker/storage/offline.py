@@ -1,0 +1,138 @@
+"""The store of a stopped node, for tools that change it. No loop, no thread.
+
+Keeps what the running node relies on: writes go in numbered batches, and the mark says which of
+them is synced (see `store`). While this is open nobody else can open the store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from rocksdict import WriteBatch
+
+from broker.storage.store import BATCH_KEY, Store, StoreLocked, batch_number, open_store
+
+_LOCK_FILE: Final = "LOCK"  # RocksDB's, held by a POSIX record lock
+_FLOCK: Final = struct.Struct("hhqqi4x")  # Linux: type, whence, start, length, pid
+
+_Write = tuple[str, str, bytes, bytes]
+
+
+class StoreMissing(Exception):
+    """There is no store in this folder."""
+
+
+class OfflineStore:
+    """A `raft.ports.Journal` on the store of a stopped node; durable with `flush`.
+
+    Args:
+        path: The store's directory.
+
+    Raises:
+        StoreMissing: There is none.
+        StoreLocked: A node runs on it; the text names the process if it can be known.
+        StoreDamaged: It does not open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not (path / "CURRENT").is_file():
+            raise StoreMissing(f"there is no store in {path}")
+        owner = lock_owner(path)
+        if owner:
+            raise StoreLocked(f"store {path} is in use by {owner}: stop that node first")
+        self._store: Store = open_store(path)
+        self._number = self._store.last_batch
+        self._pending: list[_Write] = []
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Write a record with the next flush."""
+        self._pending.append(("put", family, key, value))
+
+    def delete(self, family: str, key: bytes) -> None:
+        """Remove a record with the next flush."""
+        self._pending.append(("delete", family, key, b""))
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Remove all keys in [start, end) with the next flush."""
+        if start < end:
+            self._pending.append(("cut", family, start, end))
+
+    def when_synced(self, done: Callable[[], None]) -> None:
+        """Flush, then call `done`."""
+        self.flush()
+        done()
+
+    def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Records in [start, end) in key order, as of the last flush."""
+        return self._store.scan(family, start, end)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """One record, pending writes included."""
+        for what, where, first, value in reversed(self._pending):
+            if where != family:
+                continue
+            if what == "cut" and first <= key < value:
+                return None
+            if first == key and what != "cut":
+                return value if what == "put" else None
+        found: bytes | None = self._store.families[family].get(key)
+        return found
+
+    def flush(self) -> None:
+        """Write what is pending as one batch; durable when this returns."""
+        if not self._pending:
+            return
+        batch = WriteBatch(raw_mode=True)
+        for what, family, key, value in self._pending:
+            handle = self._store.handles[family]
+            if what == "put":
+                batch.put(key, value, handle)
+            elif what == "delete":
+                batch.delete(key, handle)
+            else:
+                batch.delete_range(key, value, handle)
+        self._number += 1
+        batch.put(BATCH_KEY, batch_number(self._number), self._store.handles["meta"])
+        self._store.database.write(batch)
+        self._store.database.flush_wal(True)
+        self._store.mark.write(self._number)
+        self._store.mark.sync()
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Release the store; what was not flushed is dropped."""
+        self._pending.clear()
+        self._store.close()
+
+
+def lock_owner(path: Path) -> str:
+    """Who holds the lock of a store: "process 123 (warrenmq server ...)"; "" for nobody.
+
+    Never asks from within the process that holds it: closing the file would drop the lock.
+    """
+    try:
+        descriptor = os.open(path / _LOCK_FILE, os.O_RDWR)
+    except FileNotFoundError:
+        return ""
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    if kind == fcntl.F_UNLCK:
+        return ""
+    return f"process {pid}{_command_line(pid)}" if pid > 0 else "a process elsewhere"
+
+
+def _command_line(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    text = b" ".join(words).decode(errors="replace").strip()
+    return f" ({text[:120]})" if text else ""
