@@ -136,7 +136,9 @@ def test_rpc_answers_reach_the_caller(ends: tuple[BlockingChannel, ...], reply_t
         replies, no_ack = client.queue_declare("", exclusive=True).method.queue, False
     answers: list[tuple[str, bytes]] = []
 
-    def answered(_channel: Any, _method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+    def answered(
+        _channel: Any, _method: Any, properties: pika.BasicProperties, body: bytes
+    ) -> None:
         answers.append((str(properties.correlation_id), body))
 
     client.basic_consume(replies, answered, auto_ack=no_ack)
