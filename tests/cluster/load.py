@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -64,7 +65,7 @@ class Publisher(threading.Thread):
     def longest_gap_after(self, moment: float) -> float:
         """The longest time without a confirm from `moment` on, seconds."""
         times = [moment, *sorted(at for at in self.confirmed.values() if at >= moment)]
-        return max(b - a for a, b in zip(times, times[1:], strict=False))
+        return max(b - a for a, b in itertools.pairwise(times))
 
 
 class Consumer(threading.Thread):

@@ -1,4 +1,4 @@
-"""What a node costs while nothing happens, how quickly it starts, and how large a message may be."""
+"""What an idle node costs, how quickly it starts, and how large a message may be."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def test_hundred_idle_quorum_queues(own_trio: Trio) -> None:
     def is_idle() -> bool:
         before, start = used(), time.monotonic()
         wait_until(lambda: time.monotonic() - start > MEASURED_S, "measured", MEASURED_S + 5)
-        shares = [
-            (b - a) / (time.monotonic() - start) for a, b in zip(before, used(), strict=True)
-        ]
+        shares = [(b - a) / (time.monotonic() - start) for a, b in zip(before, used(), strict=True)]
         return max(shares) < IDLE_CPU_MAX
 
     wait_until(is_idle, "the nodes are idle", 45)
