@@ -109,6 +109,7 @@ class Links:
         self._ended: dict[str, list[str]] = {}
         self._refusals: set[tuple[str, Reason, bool]] = set()
         self._event_listeners: list[Callable[[LinkEvent], None]] = []
+        self._drained_listeners: list[Callable[[str], None]] = []
         self._refused_listeners: list[Callable[[str], None]] = []
         self._refusal_listeners: list[Callable[[str, Reason, bool], None]] = []
         self._calls = Calls(self.limits.calls_max, self._send_call, self._send_reply)
@@ -237,6 +238,15 @@ class Links:
         outbound = self._outbound.get((node, stream))
         return outbound is not None and outbound.is_up
 
+    def is_clogged(self, node: str) -> bool:
+        """True while so much waits on the data stream that more shall wait at its origin."""
+        outbound = self._outbound.get((node, DATA))
+        return outbound is not None and outbound.is_clogged
+
+    def on_drained(self, listener: Callable[[str], None]) -> None:
+        """Hear of nodes whose data stream was clogged and has room again."""
+        self._drained_listeners.append(listener)
+
     def status(self) -> list[LinkStatus]:
         """Counters of the outgoing streams."""
         return [
@@ -334,6 +344,12 @@ class Links:
         if stream.stream == DATA:
             self._calls.link_down(stream.node)
         self._emit(LinkEvent(stream.node, boot, stream.stream, outgoing=True, is_up=False))
+
+    def outbound_drained(self, stream: Outbound) -> None:
+        """A stream that was clogged has room again."""
+        if stream.stream == DATA:
+            for listener in self._drained_listeners:
+                listener(stream.node)
 
     def inbound_up(self, stream: Inbound) -> None:
         """A stream is let in; it replaces an older one, and everything of an older boot."""

@@ -45,6 +45,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+CLOGGED_BYTES = 8 << 20
+DRAINED_BYTES = 2 << 20
+"""Above the first a stream counts as clogged, until no more than the second waits: what can be
+put off is kept where it comes from meanwhile (P14: limits sit at the origin)."""
+
+
 class LinkLimits(NamedTuple):
     """How long and how much.
 
@@ -88,6 +94,10 @@ class Door(Protocol):
 
     def outbound_down(self, stream: Outbound, boot: str) -> None:
         """The stream that was up is broken."""
+        ...
+
+    def outbound_drained(self, stream: Outbound) -> None:
+        """A stream that was clogged has room again."""
         ...
 
     def connection_refused(self, node: str) -> None:
@@ -141,6 +151,7 @@ class Outbound:
         self.sent_payloads = 0
         self.sent_batches = 0
         self.is_up = False
+        self.is_clogged = False
         self._door = door
         limits = door.limits
         self._queue = SendQueue(limits.data_bytes if stream == DATA else limits.control_bytes)
@@ -165,6 +176,8 @@ class Outbound:
             self.dropped += 1
             self.reset()
             return False
+        if self._queue.size_bytes > CLOGGED_BYTES:
+            self.is_clogged = True
         self._wake.set()
         return True
 
@@ -235,6 +248,7 @@ class Outbound:
             await self._write(call)
         finally:
             self.is_up = False
+            self.is_clogged = False
             self.dropped += self._queue.clear()
             self._door.outbound_down(self, boot)
 
@@ -307,6 +321,9 @@ class Outbound:
             if call.done():
                 raise _Broken("the peer ended it")
             kinds, payloads, has_more = queue.take()
+            if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
+                self.is_clogged = False
+                self._door.outbound_drained(self)
             if kinds:
                 batch = wire.Batch(kinds=kinds, payloads=payloads, more=has_more)
                 async with asyncio.timeout(stall_s):

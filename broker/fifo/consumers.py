@@ -34,6 +34,7 @@ class Consumer:
         limit: Most messages it may hold: `prefetch` with 0 and no_ack resolved.
         held: What it holds, by number; shared with the holder's record, outlives the consumer.
         is_active: False while its socket is full.
+        is_reachable: False while the link to its node is clogged; no part of the replicated state.
         in_ring: It stands in its priority's ring.
     """
 
@@ -44,6 +45,7 @@ class Consumer:
         "holder",
         "in_ring",
         "is_active",
+        "is_reachable",
         "key",
         "limit",
         "no_ack",
@@ -75,12 +77,13 @@ class Consumer:
         self.arguments = arguments
         self.limit = UNLIMITED
         self.is_active = True
+        self.is_reachable = True
         self.in_ring = False
 
     @property
     def credit(self) -> int:
         """How many messages it may take now; never negative."""
-        if not self.is_active:
+        if not self.is_active or not self.is_reachable:
             return 0
         if self.no_ack:
             return UNLIMITED

@@ -207,6 +207,16 @@ class Queue:
             consumer.is_active = active
             self._roster.refresh(consumer)
 
+    def set_reachable(self, node: str, *, reachable: bool) -> None:
+        """Pause or resume all consumers of a node, for a shell whose way to it is clogged.
+
+        Not for replicated queues: replicas must not differ by what their links are like.
+        """
+        for consumer in self._roster:
+            if consumer.is_reachable is not reachable and owner_of(consumer.holder)[0] == node:
+                consumer.is_reachable = reachable
+                self._roster.refresh(consumer)
+
     def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
         """Change a consumer's limit; 0 is without limit; an unknown one is ignored."""
         consumer = self._roster.find(holder, tag)

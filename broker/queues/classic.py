@@ -71,6 +71,7 @@ class ClassicQueue:
         journal: Tells when records are durable.
         store: Where persistent messages of a durable queue go, and come from at a restart.
         post: Answers to other nodes.
+        is_clogged: Tells whether more deliveries to a node shall wait here (P14).
         defer: `loop.call_soon`.
         unused: Called with this queue when auto-delete is due.
     """
@@ -84,6 +85,7 @@ class ClassicQueue:
         journal: Journal,
         store: MessageStore,
         post: Post,
+        is_clogged: Callable[[str], bool],
         defer: Defer,
         unused: Callable[[ClassicQueue], None],
     ) -> None:
@@ -93,6 +95,8 @@ class ClassicQueue:
         self._journal = journal
         self._store = store
         self._post = post
+        self._is_clogged = is_clogged
+        self._clogged: set[str] = set()
         self._defer = defer
         self._unused = unused
         self._ports: dict[tuple[str, str], ConsumerPort] = {}
@@ -267,6 +271,13 @@ class ClassicQueue:
             self._machine.redeliver_checked_out(node)
             self._serve()
 
+    def drained(self, node: str) -> None:
+        """The link to a node has room again: serve its consumers."""
+        if node in self._clogged:
+            self._clogged.discard(node)
+            self._machine.set_reachable(node, reachable=True)
+            self._serve()
+
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int:
         """Stop accepting, so that a delete can be proposed (P5).
 
@@ -337,6 +348,9 @@ class ClassicQueue:
         for node, answer in answers_by_node(self.record.uid, NO_EPOCH, effects).items():
             if node != self._node:
                 self._post(node, answer)
+                if answer.deliveries and self._is_clogged(node):
+                    self._clogged.add(node)
+                    self._machine.set_reachable(node, reachable=False)
 
     def _record(self, records: list[ledger.LedgerRecord]) -> None:
         uid, store = self.record.uid, self._store

@@ -10,6 +10,9 @@ only ever appended, with defaults.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import msgspec
 
 from broker.fifo.commands import Offer, decode_offer, encode_offer, owner_of
@@ -17,6 +20,9 @@ from broker.fifo.effects import Effects, pack_value
 from broker.message import Delivery
 
 UID_SIZE = 8
+
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""Contents of one answer (P13); a larger message goes alone."""
 
 
 class Answer(msgspec.Struct, array_like=True):
@@ -64,6 +70,29 @@ def decode_answer(data: bytes) -> Answer:
         msgspec.DecodeError: The bytes are no answer.
     """
     return _decoder.decode(data)
+
+
+def cut_answer(answer: Answer) -> Iterator[Answer]:
+    """Cut an answer whose deliveries are too many into several, which say the same in order."""
+    deliveries = answer.deliveries
+    if sum([len(d[2].content) for _, _, some in deliveries for d in some]) <= ANSWER_BYTES_MAX:
+        yield answer
+        return
+    if answer.verdicts or answer.replies or answer.session_lost or answer.expected:
+        yield msgspec.structs.replace(answer, deliveries=[], lost_consumers=[])
+    for holder, tag, some in deliveries:
+        first, size = 0, 0
+        for index, delivery in enumerate(some):
+            more = len(delivery[2].content)
+            if index > first and size + more > ANSWER_BYTES_MAX:
+                part = [(holder, tag, some[first:index])]
+                yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
+                first, size = index, 0
+            size += more
+        part = [(holder, tag, some[first:])]
+        yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
+    if answer.lost_consumers:
+        yield Answer(answer.uid, answer.epoch, lost_consumers=answer.lost_consumers, lag=answer.lag)
 
 
 def pack_offer(uid: int, offer: Offer) -> bytes:

@@ -44,6 +44,10 @@ class Mail(Protocol):
         """Carry an answer; dropped when the node is not reachable."""
         ...
 
+    def is_clogged(self, node: str) -> bool:
+        """True while more for a node shall wait at its origin (P14)."""
+        ...
+
     def ask_delete(
         self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
     ) -> None:
@@ -132,6 +136,7 @@ class QueueRegistry:
             clock=self._clock,
             catalogue=self._catalogue,
             send=self._send_offer,
+            is_clogged=self._mail.is_clogged,
             ask_stat=self._ask_stat,
             defer=self._defer,
         )
@@ -249,6 +254,13 @@ class QueueRegistry:
         for remote in list(self._remote.values()):
             remote.link_up(node)
 
+    def drained(self, node: str) -> None:
+        """The way to a node has room again: go on with what was put off for it."""
+        for classic in list(self._classic.values()):
+            classic.drained(node)
+        for remote in list(self._remote.values()):
+            remote.drained(node)
+
     def tick(self) -> None:
         """Once a second: give up what waited too long, offer again what got no answer."""
         for remote in list(self._remote.values()):
@@ -297,6 +309,7 @@ class QueueRegistry:
             journal=self._journal,
             store=self._store,
             post=self._post,
+            is_clogged=self._mail.is_clogged,
             defer=self._defer,
             unused=self._delete_unused,
         )

@@ -77,6 +77,7 @@ class RemoteQueue:
         clock: For how long things are held.
         catalogue: Says who is alive.
         send: Carries offers.
+        is_clogged: Tells whether offers to a node shall wait here (P14).
         ask_stat: Asks a node for a queue's counts.
         defer: `loop.call_soon`: what a turn of the loop gathers leaves together.
     """
@@ -90,6 +91,7 @@ class RemoteQueue:
         clock: Clock,
         catalogue: Catalogue,
         send: SendOffer,
+        is_clogged: Callable[[str], bool],
         ask_stat: Callable[[str, int, Done], None],
         defer: Defer,
     ) -> None:
@@ -97,6 +99,7 @@ class RemoteQueue:
         self._clock = clock
         self._catalogue = catalogue
         self._send = send
+        self._is_clogged = is_clogged
         self._ask_stat = ask_stat
         self._defer = defer
         self._offers = Offers(node, boot, record.uid)
@@ -294,6 +297,11 @@ class RemoteQueue:
         if node == self._target():
             self.retarget()
 
+    def drained(self, node: str) -> None:
+        """The link to a node has room again."""
+        if len(self._offers) and node == self._target():
+            self._schedule()
+
     def home_ended(self) -> None:
         """The boot of a classic queue's home is over, and with it all that was asked of it."""
         self._lost()
@@ -351,7 +359,7 @@ class RemoteQueue:
     def _flush(self) -> None:
         self._is_due = False
         target = self._target()
-        if target is None or self._is_deleted:
+        if target is None or self._is_deleted or self._is_clogged(target):
             return
         for offer in self._offers.to_send():
             self._send(target, self.record.uid, offer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from broker.metadata.records import Queue
 from broker.ports import Done, QueueStat
 from broker.queues.envelopes import (
     Answer,
+    cut_answer,
     decode_answer,
     encode_answer,
     pack_offer,
@@ -81,6 +83,10 @@ class LocalQueues(Protocol):
         """Payloads reach a node again; some before may have been lost."""
         ...
 
+    def drained(self, node: str) -> None:
+        """The way to a node was clogged and has room again."""
+        ...
+
     def stat_here(self, uid: int, done: Done) -> None:
         """What a queue that is served here says of itself."""
         ...
@@ -122,10 +128,12 @@ class NodeService:
         self._queues: LocalQueues | None = None
         self._connections: LocalConnections | None = None
         self._readmit: Readmit | None = None
+        self._answers: dict[str, deque[Answer]] = {}  # put off, by node
         links.on(OFFER, self._received_offer)
         links.on(ANSWER, self._received_answer)
         links.on(DIRECT_REPLY, self._received_reply)
         links.on_event(self._link_event)
+        links.on_drained(self._drained)
         links.serve(STAT_METHOD, self._serve_stat)
         links.serve(DELETE_METHOD, self._serve_delete)
         links.serve(READMIT_METHOD, self._serve_readmit)
@@ -149,8 +157,20 @@ class NodeService:
         self._links.send(node, DATA, OFFER, pack_offer(uid, offer))
 
     def send_answer(self, node: str, answer: Answer) -> None:
-        """Carry an answer."""
-        self._links.send(node, DATA, ANSWER, encode_answer(answer))
+        """Carry an answer; one that finds the link clogged waits here, not yet encoded."""
+        links = self._links
+        waiting = self._answers.get(node)
+        for part in cut_answer(answer):
+            if waiting is None and links.is_clogged(node):
+                waiting = self._answers[node] = deque()
+            if waiting is None:
+                links.send(node, DATA, ANSWER, encode_answer(part))
+            else:
+                waiting.append(part)
+
+    def is_clogged(self, node: str) -> bool:
+        """True while more for a node shall wait at its origin."""
+        return node in self._answers or self._links.is_clogged(node)
 
     def ask_delete(
         self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
@@ -204,8 +224,21 @@ class NodeService:
     # Answering others
 
     def _link_event(self, event: LinkEvent) -> None:
-        if event.is_up and event.outgoing and event.stream == DATA and self._queues is not None:
+        if not event.outgoing or event.stream != DATA:
+            return
+        self._answers.pop(event.node, None)  # lost with the link, like what was on its way
+        if event.is_up and self._queues is not None:
+            self._queues.drained(event.node)
             self._queues.link_up(event.node)
+
+    def _drained(self, node: str) -> None:
+        waiting = self._answers.pop(node, None)
+        while waiting and not self._links.is_clogged(node):
+            self._links.send(node, DATA, ANSWER, encode_answer(waiting.popleft()))
+        if waiting:
+            self._answers[node] = waiting
+        elif self._queues is not None:
+            self._queues.drained(node)
 
     def _received_offer(self, _node: str, _boot: str, payload: bytes) -> None:
         if self._queues is not None:

@@ -1,0 +1,264 @@
+"""Queue registries of several nodes around one group 0, with mail and disks that tests hold up.
+
+Everything is synchronous: `World.settle()` runs what was put off, carries mail and ends syncs until
+nothing is left to do. A link is cut by naming (from, to) in `cut`; a disk is held by `is_synced`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.amqp.content import Properties, build_message
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Offer
+from broker.message import Delivery, Message
+from broker.metadata import commands
+from broker.metadata.machine import MetadataMachine
+from broker.metadata.records import Queue
+from broker.metadata.results import Changes, Declared
+from broker.ports import ConsumerSpec, Done
+from broker.queues.envelopes import Answer
+from broker.queues.quorum import QuorumQueue
+from broker.queues.registry import QueueRegistry
+from broker.storage.message_store import MessageStore
+from raft.errors import ProposalDropped
+from tests.memory_journal import MemoryDisk, MemoryJournal
+
+A, B, C = "rabbit@a", "rabbit@b", "rabbit@c"
+
+
+class Clock:
+    """A clock that stands until a test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+class Channel:
+    """A publisher's and consumer's ear that writes everything down."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[int, bool]] = []
+        self.delivered: list[Delivery] = []
+        self.lost: list[str] = []
+
+    def confirmed(self, seqnos: Sequence[int]) -> None:
+        self.verdicts += [(seqno, True) for seqno in seqnos]
+
+    def rejected(self, seqnos: Sequence[int]) -> None:
+        self.verdicts += [(seqno, False) for seqno in seqnos]
+
+    def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
+        self.delivered += deliveries
+
+    def consumer_lost(self, consumer_tag: str) -> None:
+        self.lost.append(consumer_tag)
+
+
+class Group:
+    """A Raft group without Raft: the leader's entries reach every replica at once."""
+
+    def __init__(self, world: World, uid: int, node: str) -> None:
+        self._world = world
+        self._uid = uid
+        self._node = node
+
+    @property
+    def leader(self) -> str | None:
+        return self._world.leaders.get(self._uid)
+
+    def propose_nowait(self, data: bytes, done: Callable[[object], None]) -> None:
+        if self._world.is_dropping or self.leader != self._node:
+            done(ProposalDropped("dropped"))
+            return
+        for replica in self._world.replicas[self._uid].values():
+            replica.apply(0, data)
+        done(None)
+
+
+class Node:
+    """One node's registry, and all that it stands on."""
+
+    def __init__(self, world: World, name: str, boot: str, disk: MemoryDisk) -> None:
+        self.world = world
+        self.name = name
+        self.boot = boot
+        self.disk = disk
+        self.journal = MemoryJournal(disk=disk)
+        self.clogged: set[str] = set()
+        self.deferred: deque[Callable[[], None]] = deque()
+        self.registry = QueueRegistry(
+            node=name,
+            boot=boot,
+            catalogue=world.catalogue,
+            clock=world.clock,
+            journal=self.journal,
+            store=MessageStore(self.journal),
+            groups=self,
+            mail=self,
+            defer=self.deferred.append,
+            propose=world.propose,
+        )
+
+    def holder(self, channel: str = "1.1") -> str:
+        return f"{self.name}/{self.boot}/1/{channel}"
+
+    def spec(self, tag: str = "t", *, no_ack: bool = False, prefetch: int = 0) -> ConsumerSpec:
+        return ConsumerSpec(self.holder(), tag, no_ack, False, prefetch, 0, {})
+
+    # Groups
+
+    def open(self, queue: Queue, machine: QuorumQueue) -> Group:
+        self.world.replicas.setdefault(queue.uid, {})[self.name] = machine
+        return Group(self.world, queue.uid, self.name)
+
+    def close(self, uid: int, *, erase: bool) -> None:
+        self.world.replicas.get(uid, {}).pop(self.name, None)
+
+    # Mail
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        self.world.send(self.name, node, lambda to: to.registry.receive_offer(uid, offer))
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        self.world.send(self.name, node, lambda to: to.registry.receive_answer(self.name, answer))
+
+    def is_clogged(self, node: str) -> bool:
+        return node in self.clogged
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        registry = self.world.nodes[node].registry
+        registry.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+
+    def ask_stat(self, node: str, uid: int, done: Done) -> None:
+        self.world.nodes[node].registry.stat_here(uid, done)
+
+
+class World:
+    """Group 0, and nodes that have applied all of it."""
+
+    def __init__(self, *names: str) -> None:
+        self.machine = MetadataMachine()
+        self.catalogue = self.machine.catalogue
+        self.clock = Clock()
+        self.nodes: dict[str, Node] = {}
+        self.mail: deque[tuple[str, str, Callable[[Node], None]]] = deque()
+        self.cut: set[tuple[str, str]] = set()
+        self.replicas: dict[int, dict[str, QuorumQueue]] = {}
+        self.leaders: dict[int, str] = {}
+        self.term = 0
+        self.is_dropping = False
+        self.is_synced = True
+        self.agrees = True
+        self.in_doubt: list[commands.AnyCommand] = []
+        self._index = 0
+        self._boots = 0
+        names = names or (A, B)
+        self.apply(commands.Bootstrap("c", "c", tuple((name, name) for name in names)))
+        for name in names:
+            self.boot(name)
+
+    def boot(self, name: str, disk: MemoryDisk | None = None) -> Node:
+        """Start a node, or start it anew under another boot id."""
+        self._boots += 1
+        boot = f"{self._boots:016x}"
+        self.apply(commands.BootNode(name, boot, name))
+        node = self.nodes[name] = Node(self, name, boot, disk or MemoryDisk())
+        node.registry.reconcile_all()
+        return node
+
+    def kill(self, name: str) -> MemoryDisk:
+        """End a node and its boot; returns what its disk holds."""
+        node = self.nodes.pop(name)
+        self.apply(commands.EndBoot(name, node.boot))
+        return node.disk
+
+    def apply(self, command: commands.AnyCommand, *, by_snapshot: bool = False) -> object:
+        """Commit a command; all nodes apply it, or learn of it from a snapshot."""
+        self._index += 1
+        asker = next((node.boot for node in self.nodes.values()), "")
+        request = commands.encode_request(asker, self._index, self._index, command)
+        result = self.machine.apply(self._index, request)
+        changes = self.machine.take_changes()
+        for node in list(self.nodes.values()):
+            node.registry.reconcile(Changes(restored=True) if by_snapshot else changes)
+        return result
+
+    def propose(self, command: Any, done: Done) -> None:
+        if self.agrees:
+            done(self.apply(command))
+            return
+        self.in_doubt.append(command)
+        done(Refusal(ReplyCode.INTERNAL_ERROR, "the cluster did not agree on the change in 5 s"))
+
+    def declare(self, name: str = "q", home: str = A, **more: Any) -> Queue:
+        fields: dict[str, Any] = {
+            "durable": True,
+            "auto_delete": False,
+            "exclusive_owner": None,
+            "arguments": {},
+            "members": (),
+            **more,
+        }
+        result = self.apply(commands.DeclareQueue(vhost="/", name=name, home=home, **fields))
+        assert isinstance(result, Declared), result
+        return result.queue
+
+    def declare_quorum(self, name: str = "q", home: str = A) -> Queue:
+        kind: dict[str, object] = {"x-queue-type": "quorum"}
+        return self.declare(name, home, arguments=kind, members=tuple(self.nodes))
+
+    def lead(self, queue: Queue, node: str) -> None:
+        """Let a replica begin to lead."""
+        before = self.leaders.get(queue.uid)
+        self.term += 1
+        if before is not None and before in self.replicas[queue.uid]:
+            self.replicas[queue.uid][before].role_changed(leader=False, term=self.term)
+        self.leaders[queue.uid] = node
+        self.replicas[queue.uid][node].role_changed(leader=True, term=self.term)
+
+    def send(self, sender: str, to: str, act: Callable[[Node], None]) -> None:
+        if (sender, to) not in self.cut:
+            self.mail.append((sender, to, act))
+
+    def settle(self) -> None:
+        """Do everything that can be done now."""
+        for _ in range(100_000):
+            busy = False
+            for node in list(self.nodes.values()):
+                while node.deferred:
+                    busy = True
+                    node.deferred.popleft()()
+                if self.is_synced and (node.journal._pending or node.journal._waiting):
+                    busy = True
+                    node.journal.sync()
+            while self.mail:
+                busy = True
+                sender, to, act = self.mail.popleft()
+                if to in self.nodes and (sender, to) not in self.cut:
+                    act(self.nodes[to])
+            if not busy:
+                return
+        raise AssertionError("it never ends")
+
+    def tick(self, seconds: int = 1) -> None:
+        for _ in range(seconds):
+            self.clock.ms += 1_000
+            for node in list(self.nodes.values()):
+                node.registry.tick()
+            self.settle()
+
+
+def message(body: bytes = b"x", *, persistent: bool = True) -> Message:
+    properties = Properties(delivery_mode=2) if persistent else Properties()
+    return build_message("", "q", properties, body)

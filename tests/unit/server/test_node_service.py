@@ -1,0 +1,89 @@
+"""The door between nodes: what is put off while a link is clogged (P14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.cluster.links import LinkEvent
+from broker.cluster.outbound import DATA
+from broker.queues.envelopes import Answer, decode_answer
+from broker.server.node_service import NodeService
+
+B = "rabbit@b"
+
+
+class FakeLinks:
+    node, boot = "rabbit@a", "boot"
+
+    def __init__(self) -> None:
+        self.sent: list[Answer] = []
+        self.room = 1_000
+        self.handlers: dict[int, Callable[..., None]] = {}
+
+    def on(self, kind: int, handler: Callable[..., None]) -> None:
+        self.handlers[kind] = handler
+
+    def on_event(self, listener: Callable[[LinkEvent], None]) -> None:
+        self.event = listener
+
+    def on_drained(self, listener: Callable[[str], None]) -> None:
+        self.drained = listener
+
+    def serve(self, method: str, handler: object) -> None:
+        pass
+
+    def is_clogged(self, node: str) -> bool:
+        return self.room <= 0
+
+    def send(self, node: str, stream: int, kind: int, payload: bytes) -> bool:
+        self.room -= 1
+        self.sent.append(decode_answer(payload))
+        return True
+
+
+class FakeQueues:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def drained(self, node: str) -> None:
+        self.calls.append(("drained", node))
+
+    def link_up(self, node: str) -> None:
+        self.calls.append(("link_up", node))
+
+
+def service() -> tuple[FakeLinks, FakeQueues, NodeService]:
+    links, queues = FakeLinks(), FakeQueues()
+    built: Any = NodeService(links, None, lambda work: work.close())  # type: ignore[arg-type]
+    built.attach(queues, None, None)
+    return links, queues, built
+
+
+def test_answers_for_a_clogged_link_wait_in_order() -> None:
+    links, queues, door = service()
+    links.room = 1
+    for number in range(4):
+        door.send_answer(B, Answer(number, 0))
+    assert [answer.uid for answer in links.sent] == [0]
+    assert door.is_clogged(B)
+    links.room = 2
+    links.drained(B)
+    assert [answer.uid for answer in links.sent] == [0, 1, 2]
+    assert queues.calls == []
+    links.room = 9
+    links.drained(B)
+    assert [answer.uid for answer in links.sent] == [0, 1, 2, 3]
+    assert queues.calls == [("drained", B)]
+    assert not door.is_clogged(B)
+
+
+def test_what_waits_is_lost_with_the_link_and_said_again_on_the_next() -> None:
+    links, queues, door = service()
+    links.room = 0
+    door.send_answer(B, Answer(1, 0))
+    links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=False))
+    links.room = 9
+    links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=True))
+    assert links.sent == []
+    assert queues.calls == [("drained", B), ("link_up", B)]
