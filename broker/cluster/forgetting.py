@@ -74,7 +74,7 @@ class LostNodes:
         went = forcing.losses(self._metadata.catalogue, self.names)
         log.error(
             "membership.force_boot: an operator gave up %s; new cluster id %s; "
-            "their messages are lost, nodes with the old cluster id are refused",
+            "messages that only they had are lost, nodes with the old cluster id are refused",
             ", ".join(self.names),
             self._file.identity.cluster_id,
         )

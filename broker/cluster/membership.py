@@ -193,6 +193,7 @@ class Cluster:
             peers=self.links.peers,
             reached=self.peers.up(),
             foreign=foreign,
+            has_cluster=bool(self.file.identity.cluster_id),
             is_data_lost=self._joining.is_data_lost,
         )
 
