@@ -18,6 +18,7 @@ import msgspec
 from broker.cluster import forcing
 from broker.cluster.forcing import Conclusion, ForcingRefused, Losses
 from broker.cluster.identity import FILE_NAME, Identity, IdentityDamaged, IdentityFile
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.storage.offline import OfflineStore
@@ -79,12 +80,13 @@ def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False
         identity = file.identity
         if lost is None:
             lost = {record.name for record in catalogue.nodes()} - {name}
-        lost = {*lost, *(node for node in identity.lost if catalogue.node(node) is not None)}
+        again = identity.lost.items()
+        lost = {*lost, *(n for n, mark in again if forcing.is_marked(catalogue.node(n), mark))}
         conclusion = forcing.conclude(name, catalogue, lost)
         old = identity.forced_from or identity.cluster_id
         cluster_id = forcing.new_cluster_id(old, conclusion, lambda: secrets.token_hex(8))
         if not dry_run:
-            file.save(_forced_identity(identity, old, cluster_id, conclusion))
+            file.save(_forced_identity(identity, old, cluster_id, conclusion, catalogue))
         work = _Groups(store, name, conclusion, is_dry=dry_run)
         queues = {uid: catalogue.queue_by_uid(uid) for uid in sorted(conclusion.replicas)}
         for queue in queues.values():
@@ -121,7 +123,7 @@ def node_of(data_dir: Path) -> str:
 
 
 def _forced_identity(
-    identity: Identity, old: str, cluster_id: str, conclusion: Conclusion
+    identity: Identity, old: str, cluster_id: str, conclusion: Conclusion, catalogue: Catalogue
 ) -> Identity:
     members = {n: a for n, a in identity.members.items() if n in conclusion.survivors}
     return msgspec.structs.replace(
@@ -129,7 +131,7 @@ def _forced_identity(
         cluster_id=cluster_id,
         is_founding=False,
         members=members,
-        lost=conclusion.lost,
+        lost={n: forcing.mark(r) for n in conclusion.lost if (r := catalogue.node(n)) is not None},
         forced_from=old,
     )
 

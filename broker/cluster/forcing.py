@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.records import Queue
+from broker.metadata.records import Node, Queue
 
 
 class ForcingRefused(Exception):
@@ -91,6 +91,19 @@ def new_cluster_id(old: str, conclusion: Conclusion, draw_id: Callable[[], str])
         return draw_id()
     text = msgspec.json.encode((old, conclusion.survivors, sorted(conclusion.replicas.items())))
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+def mark(record: Node) -> str:
+    """What tells a lost member from a wiped node that joined later under its name."""
+    return record.boot or (record.ended_boots[-1] if record.ended_boots else "")
+
+
+def is_marked(record: Node | None, mark_then: str) -> bool:
+    """Whether a member is still the one that was marked, not a new one of its name."""
+    if record is None:
+        return False
+    boots = (*record.ended_boots, *([record.boot] if record.boot else []))
+    return mark_then in boots if mark_then else not boots
 
 
 def losses(catalogue: Catalogue, lost: Collection[str]) -> Losses:

@@ -36,7 +36,8 @@ class LostNodes:
     @property
     def names(self) -> tuple[str, ...]:
         """Those that group 0 still has to forget."""
-        return self._file.identity.lost
+        lost, node_of = self._file.identity.lost, self._metadata.catalogue.node
+        return tuple(name for name in lost if forcing.is_marked(node_of(name), lost[name]))
 
     async def forget(self, may_go_on: Callable[[], bool]) -> None:
         """End their boots and remove them, with what only they had; returns when it is done.
@@ -44,14 +45,15 @@ class LostNodes:
         Args:
             may_go_on: False when this boot has ended: then the next one does it.
         """
-        if not self.names:
+        if not self._file.identity.lost:
             return
-        self._say_what_goes()
+        if self.names:  # else another survivor was first
+            self._say_what_goes()
         while may_go_on():
             refused = await self._forget_all()
             if refused is None:
                 identity = self._file.identity
-                self._file.save(msgspec.structs.replace(identity, lost=(), forced_from=""))
+                self._file.save(msgspec.structs.replace(identity, lost={}, forced_from=""))
                 log.warning("membership.force_boot_done")
                 return
             log.warning("membership.not_forgotten_yet: %s", refused.text)

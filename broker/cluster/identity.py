@@ -41,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         members: The other members and their addresses, as last heard: a restarted node must know
             whom to let in before it can hear anything of group 0.
         lost: Members that an operator gave up on this node while it was stopped (`force_boot`),
-            until group 0 has forgotten them.
+            until group 0 has forgotten them: name -> `forcing.mark`.
         forced_from: The cluster's id before that.
     """
 
@@ -53,7 +53,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: tuple[str, ...] = ()
     boot: str = ""
     members: dict[str, str] = {}
-    lost: tuple[str, ...] = ()
+    lost: dict[str, str] = {}
     forced_from: str = ""
 
 
