@@ -141,16 +141,17 @@ def changed(events: list[Event], event: Event, **columns: object) -> list[Event]
     return renumbered(new if item is event else item for item in events)
 
 
-def drop_delivered(events: list[Event]) -> list[Event]:
+def drop_delivered(events: list[Event], seq: int = 5) -> list[Event]:
     return renumbered(
-        event for event in events if event.msg_id != "p1.1|5" or event.op not in ("deliver", "ack")
-    )
+        event for event in events
+        if event.msg_id != f"p1.1|{seq}" or event.op not in ("deliver", "ack")
+    )  # fmt: skip
 
 
 def phantom(events: list[Event]) -> list[Event]:
     """A delivery of something nobody sent, and its ack."""
     ghost = "p9.1|1"
-    delivery = find(events, "deliver", "p1.1|5")
+    delivery = find(events, "deliver", "p1.1|3")
     return renumbered(
         [
             *events,
@@ -159,13 +160,16 @@ def phantom(events: list[Event]) -> list[Event]:
     )
 
 
-def corrupt(events: list[Event]) -> list[Event]:
-    return changed(events, find(events, "deliver", "p1.1|5"), body_crc=1)
+def corrupt(events: list[Event], seq: int = 5) -> list[Event]:
+    return changed(events, find(events, "deliver", f"p1.1|{seq}"), body_crc=1)
 
 
-def reorder(events: list[Event]) -> list[Event]:
+def reorder(events: list[Event], seq: int = 5) -> list[Event]:
     """Two deliveries of one publisher to one consumer, the other way round."""
-    first, second = find(events, "deliver", "p1.1|5"), find(events, "deliver", "p1.1|6")
+    first, second = (
+        find(events, "deliver", f"p1.1|{seq}"),
+        find(events, "deliver", f"p1.1|{seq + 1}"),
+    )
     swapped = {
         id(first): msgspec.structs.replace(
             second, ts_us=first.ts_us, event_no=first.event_no
@@ -177,14 +181,14 @@ def reorder(events: list[Event]) -> list[Event]:
     without_acks = [
         event
         for event in events
-        if not (event.op == "ack" and event.msg_id in ("p1.1|5", "p1.1|6"))
+        if not (event.op == "ack" and event.msg_id in (f"p1.1|{seq}", f"p1.1|{seq + 1}"))
     ]
     return renumbered(swapped.get(id(event), event) for event in without_acks)
 
 
-def dup_after_ack(events: list[Event]) -> list[Event]:
+def dup_after_ack(events: list[Event], seq: int = 5) -> list[Event]:
     """Acked five seconds before the fault, delivered again after it."""
-    old = find(events, "deliver", "p1.1|5")
+    old = find(events, "deliver", f"p1.1|{seq}")
     again = msgspec.structs.replace(
         old, recorder="c2", consumer_tag="c2.1", connection="c2.1",
         ts_us=FAULT_US + OUTAGE_US, redelivered=True,
@@ -196,13 +200,13 @@ def flag_missing(events: list[Event]) -> list[Event]:
     return changed(events, find(events, "deliver", "p1.1|8", "c2"), redelivered=False)
 
 
-def double_confirm(events: list[Event]) -> list[Event]:
-    confirm = find(events, "confirm", "p1.1|5")
+def double_confirm(events: list[Event], seq: int = 5) -> list[Event]:
+    confirm = find(events, "confirm", f"p1.1|{seq}")
     return renumbered([*events, msgspec.structs.replace(confirm, ts_us=confirm.ts_us + 1)])
 
 
-def unasked_confirm(events: list[Event]) -> list[Event]:
-    confirm = find(events, "confirm", "p1.1|5")
+def unasked_confirm(events: list[Event], seq: int = 5) -> list[Event]:
+    confirm = find(events, "confirm", f"p1.1|{seq}")
     stray = msgspec.structs.replace(confirm, op_id="p1.1/999", msg_id="p1.1|999", seq=999)
     return renumbered([*events, stray])
 
@@ -241,26 +245,26 @@ def few_confirms(events: list[Event]) -> list[Event]:
     )  # fmt: skip
 
 
-def returned(events: list[Event]) -> list[Event]:
+def returned(events: list[Event], seq: int = 5) -> list[Event]:
     """Sent back as unroutable, then confirmed, as RabbitMQ does; never delivered."""
-    confirm = find(events, "confirm", "p1.1|5")
+    confirm = find(events, "confirm", f"p1.1|{seq}")
     back = msgspec.structs.replace(
         confirm, op="return", type="fail", ts_us=confirm.ts_us - 1, code="312 NO_ROUTE"
     )
-    return renumbered([*drop_delivered(events), back])
+    return renumbered([*drop_delivered(events, seq), back])
 
 
-def aborted(events: list[Event]) -> list[Event]:
+def aborted(events: list[Event], seq: int = 5) -> list[Event]:
     """Sent back, and delivered all the same."""
-    confirm = find(events, "confirm", "p1.1|5")
+    confirm = find(events, "confirm", f"p1.1|{seq}")
     back = msgspec.structs.replace(
         confirm, op="return", type="fail", ts_us=confirm.ts_us - 1, code="312 NO_ROUTE"
     )
     return renumbered([*events, back])
 
 
-def unanswered(events: list[Event]) -> list[Event]:
-    confirm = find(events, "confirm", "p1.1|5")
+def unanswered(events: list[Event], seq: int = 5) -> list[Event]:
+    confirm = find(events, "confirm", f"p1.1|{seq}")
     return changed(events, confirm, op="unknown", type="info", code="unanswered")
 
 
@@ -282,7 +286,7 @@ def gap(events: list[Event]) -> list[Event]:
     return [event for event in events if event is not ack]
 
 
-Mutation = Callable[[list[Event]], list[Event]]
+Mutation = Callable[..., list[Event]]
 
 MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "drop delivered": (drop_delivered, ("lost", "p1.1|5")),
@@ -307,3 +311,13 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "gap": (gap, ("history", "c1")),
 }
 """Name -> (what spoils a clean history, the one finding it must raise: kind and subject)."""
+
+
+def spoiled(events: list[Event]) -> list[Event]:
+    """Everything that can go wrong with single messages, in one history."""
+    for spoil, seq in (
+        (drop_delivered, 5), (corrupt, 7), (dup_after_ack, 9), (double_confirm, 11),
+        (unasked_confirm, 13), (returned, 15), (aborted, 17), (unanswered, 19), (reorder, 21),
+    ):  # fmt: skip
+        events = spoil(events, seq)
+    return unhealthy(left_over(flag_missing(phantom(events))))

@@ -26,6 +26,15 @@ def test_mutation_raises_exactly_its_finding(name):
     assert found.valid == verdict.SEVERITIES[expected[0]]
 
 
+def test_spoilt_messages_do_not_hide_each_other():
+    found = verdict.judge(forge.spoiled(forge.clean()), forge.OPTIONS)
+    about_messages = set(verdict.SEVERITIES) - {
+        "crash", "history", "undrained", "vacuous", "recovery",
+    }  # fmt: skip
+    kinds = [item.kind for item in found.findings]
+    assert sorted(kinds) == sorted(about_messages)
+
+
 def test_every_kind_of_finding_is_forged():
     forged = {kind for _, (kind, _) in forge.MUTATIONS.values()}
     assert forged == set(verdict.SEVERITIES) - {"crash"}

@@ -1,0 +1,1 @@
+"""Each job: read, transform, check, report; nothing else."""

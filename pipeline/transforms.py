@@ -1,0 +1,280 @@
+"""From a history's tables to findings: pure functions of DataFrames, one question each.
+
+Time between recorders is compared by clock, order within a recorder by `event_no` alone. Every
+finding is (kind, subject, queue), the identity that the chaos checkers use.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
+
+from pipeline.tables import COPY, Tables
+
+LEADER_GRACE_US = 10_000_000
+RECOVERY_LIMITS_US = {
+    "kill-leader": 6_000_000,
+    "restart": 6_000_000,
+    "pause-leader": 8_000_000,
+    "kill-all": 10_000_000,
+}
+_LEADER_FAULTS = ("kill-leader", "pause-leader", "restart")
+
+
+def undrained(tables: Tables) -> DataFrame:
+    """A drain that failed, or none: then nothing can be said about loss."""
+    drains = tables.events.where("op = 'drain'").agg(
+        F.count("*").alias("all"), F.count(F.when(F.col("type") != "ok", 1)).alias("failed")
+    )
+    return _findings(drains.where(F.expr("all = 0 or failed > 0")), "undrained", F.lit("drain"))
+
+
+def lost(tables: Tables) -> DataFrame:
+    """Confirmed, and never delivered by the end of a complete drain."""
+    is_drained = undrained(tables).agg((F.count("*") == 0).alias("is_drained"))
+    missing = (
+        tables.published.join(tables.confirmed, "op_id")
+        .join(tables.copies, COPY, "left_anti")
+        .crossJoin(is_drained)
+        .where("is_drained")
+    )
+    return _findings(missing, "lost", F.col("msg_id"))
+
+
+def phantom(tables: Tables) -> DataFrame:
+    """Delivered, and never published."""
+    strangers = tables.deliveries.join(tables.published, COPY, "left_anti")
+    return _findings(strangers, "phantom", F.col("msg_id"))
+
+
+def corrupt(tables: Tables) -> DataFrame:
+    """Delivered with another body than was published."""
+    sent = tables.published.select(*COPY, F.col("body_crc").alias("sent_crc"))
+    damaged = tables.deliveries.join(sent, COPY).where("body_crc <> sent_crc")
+    return _findings(damaged, "corrupt", F.col("msg_id"))
+
+
+def aborted(tables: Tables) -> DataFrame:
+    """Refused, and delivered all the same."""
+    seen = tables.copies
+    return _findings(
+        tables.published.join(tables.refused, "op_id").join(seen, COPY, "left_semi"),
+        "aborted", F.col("msg_id"),
+    )  # fmt: skip
+
+
+def unroutable(tables: Tables) -> DataFrame:
+    """Refused, though the queue exists all along."""
+    seen = tables.copies
+    sent = tables.refused.join(tables.published, "op_id", "left").join(seen, COPY, "left_anti")
+    named = sent.withColumn("queue", F.coalesce("queue", F.lit("")))
+    return _findings(named, "unroutable", F.coalesce("msg_id", "op_id"))
+
+
+def duplicated(tables: Tables) -> DataFrame:
+    """Delivered after an ack that nothing can have swallowed."""
+    late = tables.deliveries.join(tables.first_sure_acks, COPY).where("ts_us > acked_us")
+    return _findings(late, "duplicated", F.col("msg_id"))
+
+
+def flag(tables: Tables) -> DataFrame:
+    """Delivered more than once without the redelivered flag."""
+    fresh = tables.deliveries.where("not redelivered").groupBy(*COPY).count()
+    return _findings(fresh.where("count > 1"), "flag", F.col("msg_id"))
+
+
+def order(tables: Tables) -> DataFrame:
+    """First deliveries to one consumer whose number is below the one before."""
+    line = Window.partitionBy("queue", "consumer_tag", "publisher").orderBy("recorder", "event_no")
+    sent = tables.published.select(*COPY, "publisher", "seq")
+    descents = (
+        tables.deliveries.where("place = 1 and not redelivered")
+        .join(sent, COPY)
+        .withColumn("before", F.lag("seq").over(line))
+        .where("seq < before")
+    )
+    return _findings(descents, "order", F.col("msg_id"))
+
+
+def confirm_once(tables: Tables) -> DataFrame:
+    """More than one answer for a publish, or one for what was never sent."""
+    answers = (
+        tables.events.where("op in ('confirm', 'nack')")
+        .groupBy("op_id")
+        .agg(F.count("*").alias("answers"), F.min("queue").alias("answer_queue"))
+    )
+    joined = answers.join(tables.published.select("op_id", *COPY), "op_id", "left")
+    twice = joined.where("msg_id is not null and answers > 1")
+    unasked = joined.where("msg_id is null").withColumn("queue", F.col("answer_queue"))
+    return _findings(twice, "confirm-twice", F.col("msg_id")).unionByName(
+        _findings(unasked, "confirm-unasked", F.col("op_id"))
+    )
+
+
+def unanswered(tables: Tables) -> DataFrame:
+    """Publishes without an answer on a healthy cluster."""
+    waiting = tables.events.where("op = 'unknown' and code = 'unanswered'")
+    return _findings(waiting, "unanswered", F.col("msg_id"))
+
+
+def depth(tables: Tables) -> DataFrame:
+    """Messages left after the drain."""
+    return _findings(tables.events.where("op = 'depth' and size > 0"), "depth", F.col("node"))
+
+
+def unhealthy(tables: Tables) -> DataFrame:
+    """A cluster that did not heal."""
+    named = F.when(F.col("node") == "", F.lit("cluster")).otherwise(F.col("node"))
+    return _findings(tables.events.where("op = 'health' and type = 'fail'"), "unhealthy", named)
+
+
+def incomplete(tables: Tables) -> DataFrame:
+    """Recorders whose events are not 1 to n."""
+    by_number = Window.partitionBy("recorder").orderBy("event_no")
+    torn = (
+        tables.events.withColumn("before", F.coalesce(F.lag("event_no").over(by_number), F.lit(0)))
+        .where("event_no <> before + 1")
+        .withColumn("queue", F.lit(""))
+    )
+    return _findings(torn, "history", F.col("recorder"))
+
+
+def silences(tables: Tables, *, is_available: bool) -> DataFrame:
+    """The longest time without a confirm around each fault, as column `silence_us`.
+
+    Args:
+        tables: The history's.
+        is_available: Whether the queue is promised to serve during the fault: then time counts
+            from the fault, else from the end of its heal.
+    """
+    load_end = _load_end(tables)
+    windows = F.broadcast(
+        tables.windows.withColumn(
+            "begin_us", F.col("start_us") if is_available else F.col("end_us")
+        )
+    )
+    confirms = tables.events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us"))
+    points = (
+        windows.select("fault", "begin_us", "end_us", F.col("begin_us").alias("at_us"))
+        .unionByName(
+            windows.join(confirms, F.col("at_us") > F.col("begin_us")).select(
+                "fault", "begin_us", "end_us", "at_us"
+            )
+        )
+        .withColumn("after_us", F.lead("at_us").over(Window.partitionBy("fault").orderBy("at_us")))
+        .crossJoin(load_end)
+        .withColumn("until_us", F.coalesce("after_us", F.greatest("load_end_us", "at_us")))
+        .where("at_us <= end_us")
+    )
+    longest = points.groupBy("fault").agg(F.max(F.expr("until_us - at_us")).alias("silence_us"))
+    return windows.join(longest, "fault", "left").fillna(0, ["silence_us"])
+
+
+def recovery(tables: Tables, *, is_available: bool) -> DataFrame:
+    """Faults after which confirms took too long."""
+    limits = reduce(
+        lambda found, item: found.when(F.col("fault_kind") == item[0], F.lit(item[1])),
+        RECOVERY_LIMITS_US.items(),
+        F.when(F.lit(False), F.lit(0)),
+    )
+    slow = silences(tables, is_available=is_available).where(F.col("silence_us") > limits)
+    return _findings(slow.withColumn("queue", F.lit("")), "recovery", F.col("fault"))
+
+
+def vacuous(
+    tables: Tables,
+    *,
+    fault: str,
+    is_available: bool,
+    confirmed_min: int,
+    confirmed_in_faults_min: int,
+) -> DataFrame:
+    """What a run lacks to prove anything.
+
+    Args:
+        tables: The history's.
+        fault: The kind of fault that was asked for.
+        is_available: Whether the queue is promised to serve during it.
+        confirmed_min: Fewer confirmed messages prove nothing.
+        confirmed_in_faults_min: Fewer in fault windows prove nothing, if it is available.
+    """
+    counts = tables.confirmed.agg((F.count("*") < confirmed_min).alias("holds"))
+    found = [_claim(counts, F.lit("few-confirms"))]
+    if fault == "none":
+        return found[0]
+    windows = tables.windows
+    happened = windows.agg((F.count("*") > 0).alias("happened"))
+    found.append(_claim(happened.withColumn("holds", ~F.col("happened")), F.lit("no-fault")))
+    if is_available:
+        within = confirms_in_faults(tables).agg(F.count("*").alias("within"))
+        few = within.crossJoin(happened).withColumn(
+            "holds", F.col("happened") & (F.col("within") < confirmed_in_faults_min)
+        )
+        found.append(_claim(few, F.lit("few-confirms-in-faults")))
+        stayed = leader_stayed(tables).withColumn("holds", F.lit(True))
+        found.append(_claim(stayed, F.concat(F.lit("leader-stayed/"), F.col("fault"))))
+    return reduce(DataFrame.unionByName, found)
+
+
+def confirms_in_faults(tables: Tables) -> DataFrame:
+    """Confirms that came while a fault lasted."""
+    within = (F.col("start_us") <= F.col("ts_us")) & (F.col("ts_us") <= F.col("end_us"))
+    confirms = tables.events.where("op = 'confirm'")
+    return confirms.join(F.broadcast(tables.windows), within, "left_semi")
+
+
+def leader_stayed(tables: Tables) -> DataFrame:
+    """Faults of a leader after which no other was seen."""
+    seen = tables.events.where("op = 'epoch'").select(
+        F.col("node").alias("leader"), F.col("ts_us").alias("seen_us")
+    )
+    is_new = (
+        (F.col("leader") != F.col("target"))
+        & (F.col("seen_us") > F.col("start_us"))
+        & (F.col("seen_us") <= F.col("end_us") + LEADER_GRACE_US)
+    )
+    windows = tables.windows.where(F.col("fault_kind").isin(*_LEADER_FAULTS))
+    return windows.join(seen, is_new, "left_anti")
+
+
+def counts(tables: Tables) -> DataFrame:
+    """One row: what happened, for people."""
+
+    def count_of(claim: str) -> Column:
+        return F.count(F.when(F.expr(claim), 1))
+
+    happened = tables.events.agg(
+        F.count("*").alias("events"),
+        count_of("op = 'publish' and type = 'invoke'").alias("published"),
+        count_of("op = 'nack'").alias("nacked"),
+        count_of("op = 'unknown'").alias("unknown"),
+        count_of("op in ('deliver', 'get')").alias("delivered"),
+        count_of("op = 'ack'").alias("acked"),
+        count_of("op = 'requeue'").alias("requeued"),
+        count_of("op in ('deliver', 'get') and type = 'ok' and redelivered").alias("redelivered"),
+        count_of("op = 'fault_start'").alias("faults"),
+        F.coalesce(F.max("epoch"), F.lit(0)).alias("leader_changes"),
+    )
+    confirmed = tables.confirmed.agg(F.count("*").alias("confirmed"))
+    within = confirms_in_faults(tables).agg(F.count("*").alias("confirmed_in_faults"))
+    return happened.crossJoin(confirmed).crossJoin(within)
+
+
+def _load_end(tables: Tables) -> DataFrame:
+    stopped = F.min(F.when(F.expr("op = 'load' and type = 'ok'"), F.col("ts_us")))
+    last = F.coalesce(stopped, F.max("ts_us"), F.lit(0))
+    return tables.events.agg(last.alias("load_end_us"))
+
+
+def _claim(found: DataFrame, subject: Column) -> DataFrame:
+    return _findings(found.where("holds").withColumn("queue", F.lit("")), "vacuous", subject)
+
+
+def _findings(found: DataFrame, kind: str, subject: Column) -> DataFrame:
+    """As findings, once for each subject; without a queue column the queue is ""."""
+    queue = F.col("queue") if "queue" in found.columns else F.lit("")
+    return found.select(
+        F.lit(kind).alias("kind"), subject.alias("subject"), queue.alias("queue")
+    ).distinct()

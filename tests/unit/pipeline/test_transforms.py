@@ -1,0 +1,109 @@
+"""The Spark judge says what the pure judge says, on the same forged histories."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chaos import history, options
+from chaos.checkers import verdict
+from pipeline import tables, transforms
+from pipeline.jobs import audit
+from pipeline.quality import QualityFailed
+from pipeline.sources import history as source
+from pipeline.verdict import Finding, valid_of
+from tests.unit.chaos import forge
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+]
+
+ABOUT_MESSAGES = {
+    "lost", "phantom", "corrupt", "aborted", "unroutable", "duplicated", "flag", "order",
+    "confirm-twice", "confirm-unasked", "unanswered", "depth", "unhealthy",
+}  # fmt: skip
+ABOUT_RUNS = [
+    name for name, (_, (kind, _)) in forge.MUTATIONS.items() if kind not in ABOUT_MESSAGES
+]
+
+
+def stored(directory, events):
+    history.save(directory / history.FILE, events)
+    options.save(directory, forge.OPTIONS)
+    return directory
+
+
+def pure(events):
+    found = verdict.judge(events, forge.OPTIONS)
+    return [Finding(item.kind, item.subject, item.queue) for item in found.findings], found.valid
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+def test_clean_history_passes(spark, tmp_path, file_format):
+    report = audit.run(spark, stored(tmp_path, forge.clean()), file_format)
+    expected = verdict.judge(forge.clean(), forge.OPTIONS)
+    assert (report.findings, report.valid) == ([], True)
+    assert dict(report.counts) == expected.counts
+    assert report.silences_ms == {"fault-1": expected.recoveries[0].silence_ms}
+
+
+def test_spoilt_messages_give_the_same_findings(spark, tmp_path):
+    events = forge.spoiled(forge.clean())
+    report = audit.run(spark, stored(tmp_path, events))
+    assert (report.findings, report.valid) == pure(events)
+    assert {item.kind for item in report.findings} == ABOUT_MESSAGES
+
+
+@pytest.mark.parametrize("name", ABOUT_RUNS)
+def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
+    events = forge.MUTATIONS[name][0](forge.clean())
+    found_tables = tables.gather(source.read(spark, stored(tmp_path, events)))
+    limits = json.loads((tmp_path / options.FILE).read_text())
+    parts = [
+        transforms.incomplete(found_tables),
+        transforms.undrained(found_tables),
+        transforms.lost(found_tables),
+        transforms.recovery(found_tables, is_available=True),
+        transforms.vacuous(
+            found_tables,
+            fault="kill-leader",
+            is_available=True,
+            confirmed_min=limits["confirmed_min"],
+            confirmed_in_faults_min=limits["confirmed_in_faults_min"],
+        ),
+    ]
+    found_tables.release()
+    found = sorted(Finding(*row) for part in parts for row in part.collect())
+    assert (found, valid_of(item.kind for item in found)) == pure(events)
+
+
+def test_history_of_nothing_is_no_pass(spark, tmp_path):
+    report = audit.run(spark, stored(tmp_path, []))
+    assert (report.findings, report.valid) == pure([])
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("{", "found 1 lines that are none: {"),
+        ('{"run_id":"forged","op":"ack"}', "a required column is missing"),
+        (
+            '{"run_id":"another","recorder":"z","event_no":1,"ts_us":1,"op":"load","type":"ok"}',
+            "found 2",
+        ),
+    ],
+)
+def test_damaged_history_stops_the_job(spark, tmp_path, line, found):
+    stored(tmp_path, forge.clean())
+    with (tmp_path / history.FILE).open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(QualityFailed, match=found):
+        audit.run(spark, tmp_path)
+
+
+def test_run_without_history_is_named(spark, tmp_path):
+    options.save(tmp_path, forge.OPTIONS)
+    with pytest.raises(FileNotFoundError, match="no history in"):
+        audit.run(spark, tmp_path)
