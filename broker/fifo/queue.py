@@ -393,7 +393,6 @@ class Queue:
         """
         state = snapshot.decode_state(parts)
         self._clear()
-        self.effects = Effects()
         self.next_number = state.next_number
         self._ready.load(state.fresh, state.returned, state.next_return)
         for holder, tag, items in state.held:
@@ -403,6 +402,7 @@ class Queue:
             self._roster.add(snapshot.consumer_of(record, self._held))
         self._roster.load_rings(state.rings)
         self.sessions.load(state.sessions, state.ended)
+        self.effects = Effects()  # what is held was taken long ago, whatever the ledger notes
 
     # Parts of the commands.
 

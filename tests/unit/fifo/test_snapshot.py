@@ -60,3 +60,13 @@ def test_a_damaged_snapshot_is_refused(damage):
     }[damage]
     with pytest.raises(SnapshotError):
         _restored(parts)
+
+
+def test_restoring_leaves_nothing_to_be_done():
+    """P15: a ledger that notes what was taken long ago would be replayed by mirrors twice."""
+    machine = QueueMachine(QueueConfig(name="q", ledger="all"))
+    machine.enqueue([message()])
+    machine.get("h", no_ack=False)
+    other = QueueMachine(QueueConfig(name="q", ledger="all"))
+    other.restore(machine.snapshot())
+    assert not other.take_effects()
