@@ -6,7 +6,8 @@ the session says (`lowest`) that it needs them no more.
 
 Invariants: 1. commands of a session are applied in the order of their numbers, each once.
 2. a duplicate is answered as the original was, and not before the original is.
-3. a session never seen, whose first number is not 1, is lost: what it did before is unknown here.
+3. a session never seen that has answers already is lost: what it did before is unknown here. One
+   without any answer is asked to begin at 1.
 4. sessions of an ended boot stay ended.
 
 Bounds: one session a node boot; `REPLIES_MAX` values a session; `ENDED_MAX` ended boots. The owed
@@ -212,8 +213,11 @@ class SessionTable:
                 return session
             if count < session.count:
                 return None  # late; its node has long gone on with a newer session
-        if offer.first != 1 or offer.lowest != 1 or self.has_ended(offer.session):
+        if offer.lowest != 1 or self.has_ended(offer.session):
             effects.session_lost.append(offer.session)
+            return None
+        if offer.first != 1:  # nothing of it was ever answered: its beginning was lost on the way
+            effects.out_of_sequence.append(OutOfSequence(offer.session, 1))
             return None
         session = self._sessions[owner] = _Session(offer.session, count)
         return session

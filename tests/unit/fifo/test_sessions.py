@@ -19,14 +19,16 @@ def _admit(table: SessionTable, first: int, count: int, lowest: int = 1, session
 
 
 def test_an_unknown_session_must_begin_with_one():
+    """P10. Its beginning may have come to a replica that did not lead: nothing was answered."""
     table = SessionTable()
     admitted, effects = _admit(table, 2, 1)
     assert admitted is None
-    assert effects.session_lost == [SESSION]
+    assert effects.session_lost == []
+    assert effects.out_of_sequence == [OutOfSequence(SESSION, 1)]
 
 
 def test_an_unknown_session_that_has_answers_already_is_lost():
-    """Its first number was answered by a queue that forgot: applying it again would double it."""
+    """P10. Its first number was answered by a queue that forgot: applying it again would double it."""
     _, effects = _admit(SessionTable(), 1, 1, lowest=2)
     assert effects.session_lost == [SESSION]
 

@@ -84,6 +84,12 @@ class Group:
         done(None)
 
 
+class Disk(MemoryJournal):
+    """A journal that is never behind."""
+
+    pending_bytes = 0
+
+
 class Node:
     """One node's registry, and all that it stands on."""
 
@@ -92,7 +98,7 @@ class Node:
         self.name = name
         self.boot = boot
         self.disk = disk
-        self.journal = MemoryJournal(disk=disk)
+        self.journal = Disk(disk=disk)
         self.clogged: set[str] = set()
         self.deferred: deque[Callable[[], None]] = deque()
         self.registry = QueueRegistry(
