@@ -114,8 +114,9 @@ class ClassicQueue:
 
     @property
     def is_congested(self) -> bool:
-        """True while the disk is behind: publishers shall not be read (flow)."""
-        return self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
+        """True while the disk is behind or publishes are held back: do not read publishers."""
+        is_behind = self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
+        return is_behind or self._held is not None
 
     @property
     def slowdown_us(self) -> int:
@@ -125,7 +126,10 @@ class ClassicQueue:
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when the journal has caught up with what is pending now."""
-        self._journal.when_synced(resume)
+        if self._held is not None:
+            self._held.append(resume)
+        else:
+            self._journal.when_synced(resume)
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
@@ -203,18 +207,24 @@ class ClassicQueue:
         self._machine.release(holder)
         for key in [key for key in self._ports if key[0] == holder]:
             del self._ports[key]
+        if self._held is not None:  # a consume of this channel may be held back
+            self._held.append(partial(self.release, holder))
         self._serve()
         self._check_unused()
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:
         """Pause or resume a consumer."""
         self._machine.set_active(holder, tag, active=active)
+        if self._held is not None:
+            self._held.append(partial(self.set_active, holder, tag, active=active))
         if active:
             self._serve()
 
     def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
         """Change a consumer's credit limit."""
         self._machine.set_prefetch(holder, tag, prefetch)
+        if self._held is not None:
+            self._held.append(partial(self.set_prefetch, holder, tag, prefetch))
         self._serve()
 
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
@@ -255,11 +265,18 @@ class ClassicQueue:
             self._journal.when_synced(partial(self._durable, last))
         self._check_unused()
 
-    def end_boot(self, node: str, boot: str) -> None:
-        """A node's boot is over: its consumers and sessions end here (P1)."""
-        self._machine.end_boot(node, boot)
-        self._serve()
-        self._check_unused()
+    def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
+        """End the consumers and sessions of every boot that is over (P1, P6).
+
+        Args:
+            is_over: Tells whether (node, boot) has ended according to group 0.
+        """
+        over = [each for each in self._machine.boots() if is_over(*each)]
+        for node, boot in over:
+            self._machine.end_boot(node, boot)
+        if over:
+            self._serve()
+            self._check_unused()
 
     def tick(self) -> None:
         """Once a second: propose a due delete again whose proposal had failed."""

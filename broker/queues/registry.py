@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Offer, owner_of
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeleteQueue
-from broker.metadata.nodes import ENDED_BOOTS_MAX
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
@@ -31,6 +30,11 @@ from broker.queues.remote import RemoteQueue, unavailable
 from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
+
+STRANGE_MS: Final = 60_000
+"""A boot that group 0 does not name for so long has ended."""
+
+STRANGE_BOOTS_MAX: Final = 1_024
 
 
 class Mail(Protocol):
@@ -114,6 +118,8 @@ class QueueRegistry:
         self._classic: dict[int, ClassicQueue] = {}
         self._quorum: dict[int, QuorumQueue] = {}
         self._remote: dict[int, RemoteQueue] = {}
+        self._undecided: dict[int, ClassicQueue] = {}  # deletes that timed out (P5)
+        self._strange: dict[tuple[str, str], int] = {}  # boots group 0 does not name, since when
         self.led_lately: dict[int, str] = {}
 
     # For channels (`Queues`).
@@ -127,7 +133,8 @@ class QueueRegistry:
         remote = self._remote.get(uid)
         if remote is not None:
             return remote
-        if queue.type == "classic" and queue.home == self._node:
+        is_gone = self._catalogue.queue_by_uid(uid) is None  # a record from before its delete
+        if queue.type == "classic" and queue.home == self._node and not is_gone:
             return self._start_classic(queue)
         remote = RemoteQueue(
             queue,
@@ -140,7 +147,10 @@ class QueueRegistry:
             ask_stat=self._ask_stat,
             defer=self._defer,
         )
-        self._remote[uid] = remote
+        if is_gone:
+            remote.deleted()
+        else:
+            self._remote[uid] = remote
         return remote
 
     def find(self, uid: int) -> QueueHandle | None:
@@ -169,19 +179,14 @@ class QueueRegistry:
             done(count)
             return
 
-        def outcome(result: object) -> None:
-            if isinstance(result, Refusal):
-                local.resume()
-                done(result)
-            else:
-                done(count)
-
-        self._propose(DeleteQueue(queue.uid), outcome)
+        self._propose_delete(local, lambda result: done(_or(count, result)))
 
     # For other nodes.
 
     def receive_offer(self, uid: int, offer: Offer) -> None:
-        """Bring an offer to the queue it is for."""
+        """Bring an offer to the queue it is for, unless its boot has ended (P1)."""
+        if self._is_over(*owner_of(offer.session)):
+            return
         classic = self._classic.get(uid)
         if classic is not None:
             classic.receive(offer)
@@ -215,6 +220,8 @@ class QueueRegistry:
         if changes.restored:
             self.reconcile_all()
             return
+        if changes.boots_ended:
+            self._check_homes()  # before deletes: what went with its home did not end well
         for queue in changes.queues_removed:
             self._stop(queue.uid)
         for queue in changes.queues_added:
@@ -222,12 +229,13 @@ class QueueRegistry:
         for queue in changes.queues_changed:
             self._moved(queue)
         if changes.boots_ended:
-            self._end_boots(changes.boots_ended)
+            self._end_boots()
         if changes.nodes_changed:
             self.retarget()
 
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
+        self._check_homes()
         wanted = {queue.uid: queue for queue in self._catalogue.queues()}
         for uid in [*self._classic, *self._quorum, *self._remote]:
             if uid not in wanted:
@@ -237,8 +245,12 @@ class QueueRegistry:
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
-        for quorum in self._quorum.values():
-            quorum.end_boots(self._is_over)
+        for remote in list(self._remote.values()):
+            current = wanted[remote.record.uid]
+            if current != remote.record:
+                self._moved(current)
+        self._end_boots()
+        self.retarget()
 
     def retarget(self) -> None:
         """Nodes came or went: let every handle look again where its queue is served."""
@@ -262,7 +274,11 @@ class QueueRegistry:
             remote.drained(node)
 
     def tick(self) -> None:
-        """Once a second: give up what waited too long, offer again what got no answer."""
+        """Once a second: give up what waited too long, ask again what got no answer."""
+        undecided, self._undecided = self._undecided, {}
+        for queue in undecided.values():
+            self._propose_delete(queue, _ignore)
+        self._end_boots()
         for remote in list(self._remote.values()):
             remote.tick()
         for classic in list(self._classic.values()):
@@ -324,6 +340,7 @@ class QueueRegistry:
         replica.group = self._groups.open(queue, replica)
 
     def _stop(self, uid: int) -> None:
+        self._undecided.pop(uid, None)
         classic = self._classic.pop(uid, None)
         if classic is not None:
             classic.deleted()
@@ -348,13 +365,14 @@ class QueueRegistry:
             remote.record = queue
             remote.retarget()
 
-    def _end_boots(self, ended: list[tuple[str, str]]) -> None:
-        for node, boot in ended:
-            for classic in list(self._classic.values()):
-                classic.end_boot(node, boot)
-            for remote in list(self._remote.values()):
-                if remote.record.type == "classic" and remote.record.home == node:
-                    remote.home_ended()
+    def _check_homes(self) -> None:
+        for remote in list(self._remote.values()):
+            remote.check_home()
+
+    def _end_boots(self) -> None:
+        """End what dead boots have in the queues here; a proposal may be lost, so ask again."""
+        for classic in list(self._classic.values()):
+            classic.end_boots(self._is_over)
         for quorum in self._quorum.values():
             quorum.end_boots(self._is_over)
 
@@ -363,13 +381,20 @@ class QueueRegistry:
         return record is not None and record.alive
 
     def _is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot; one that it does not know yet may be a new one."""
+        """Whether group 0 has ended a boot.
+
+        One that it does not name may be so new that this node has not heard of it, or have ended
+        longer ago than is remembered: time tells.
+        """
         record = self._catalogue.node(node)
-        if record is None:
+        if record is not None and record.boot == boot:
+            return False
+        if record is not None and boot in record.ended_boots:
             return True
-        return record.boot != boot and (
-            boot in record.ended_boots or len(record.ended_boots) >= ENDED_BOOTS_MAX
-        )
+        now_ms = self._clock.monotonic_ms()
+        if len(self._strange) > STRANGE_BOOTS_MAX:
+            self._strange.clear()
+        return now_ms - self._strange.setdefault((node, boot), now_ms) >= STRANGE_MS
 
     def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
         """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
@@ -381,22 +406,31 @@ class QueueRegistry:
                 self._post(node.name, Answer(uid, term))
 
     def _delete_unused(self, queue: ClassicQueue) -> None:
+        if not isinstance(queue.begin_delete(if_unused=True, if_empty=False), Refusal):
+            self._propose_delete(queue, _ignore)  # refused: again at the next tick
+
+    def _propose_delete(self, queue: ClassicQueue, done: Done) -> None:
+        """Propose what `begin_delete` has prepared; the queue resumes if it is refused (P5).
+
+        A proposal that timed out is not an outcome: it may be committed yet, and would take with
+        it what was accepted meanwhile. So the queue goes on only when it knows.
+        """
+
         def outcome(result: object) -> None:
             if isinstance(result, Refusal):
-                queue.resume()  # and again at the next tick
+                if result.code is ReplyCode.INTERNAL_ERROR:
+                    self._undecided[queue.record.uid] = queue
+                else:
+                    queue.resume()
+            done(result)
 
-        count = queue.begin_delete(if_unused=True, if_empty=False)
-        if not isinstance(count, Refusal):
-            self._propose(DeleteQueue(queue.record.uid), outcome)
+        self._propose(DeleteQueue(queue.record.uid), outcome)
 
     def _delete_quorum(self, queue: Queue, done: Done) -> None:
         def counted(stat: object) -> None:
             ready = getattr(stat, "ready", 0)
 
-            def outcome(result: object) -> None:
-                done(result if isinstance(result, Refusal) else ready)
-
-            self._propose(DeleteQueue(queue.uid), outcome)
+            self._propose(DeleteQueue(queue.uid), lambda result: done(_or(ready, result)))
 
         self.open(queue).stat(counted)
 
@@ -417,3 +451,12 @@ class QueueRegistry:
             self.stat_here(uid, done)
         else:
             self._mail.ask_stat(node, uid, done)
+
+
+def _or(count: object, result: object) -> object:
+    """A delete's answer: how many messages were ready, unless it was refused."""
+    return result if isinstance(result, Refusal) else count
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits for this outcome."""

@@ -114,6 +114,7 @@ class RemoteQueue:
         self._lag = 0
         self._drained: list[Callable[[], None]] = []
         self._stats: list[tuple[Done, int]] = []
+        self._home_boot = self._boot_of_home()
 
     # What channels ask (`broker.ports.QueueHandle`).
 
@@ -302,10 +303,19 @@ class RemoteQueue:
         if len(self._offers) and node == self._target():
             self._schedule()
 
-    def home_ended(self) -> None:
-        """The boot of a classic queue's home is over, and with it all that was asked of it."""
-        self._lost()
-        self._ask_stats_again()
+    def check_home(self) -> None:
+        """Compare the boot of a classic queue's home with the one that was asked (P6).
+
+        When it is over, all that was asked of it is over too: what is held is nacked, consumers
+        are told.
+        """
+        boot = self._boot_of_home()
+        if boot == self._home_boot:
+            return
+        asked, self._home_boot = self._home_boot, boot
+        if asked is not None:
+            self._lost()
+            self._ask_stats_again()
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue."""
@@ -433,6 +443,10 @@ class RemoteQueue:
             done(self._unavailable())
             return True
         return False
+
+    def _boot_of_home(self) -> str | None:
+        home = self._catalogue.node(self.record.home) if self.record.type == "classic" else None
+        return None if home is None else home.boot
 
     def _is_down(self) -> bool:
         return self.record.type == "classic" and not self._is_alive(self.record.home)

@@ -1,0 +1,78 @@
+"""P5: a home stops accepting before it proposes a conditional delete, and until it knows."""
+
+from __future__ import annotations
+
+from broker.errors import Refusal, ReplyCode
+from tests.unit.queues.rig import A, B, Channel, World, message
+
+
+def test_while_the_outcome_is_unknown_nothing_is_accepted() -> None:
+    """P5: a proposal that timed out may still be committed, and take new messages with it."""
+    world = World()
+    queue = world.declare()
+    registry, channel, answers = world.nodes[A].registry, Channel(), list[object]()
+    world.agrees = False
+    registry.delete(queue, answers.append, if_unused=False, if_empty=True)
+    (refusal,) = answers
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is ReplyCode.INTERNAL_ERROR
+    handle = registry.open(queue)
+    handle.publish([message()], [1], channel)
+    world.nodes[B].registry.open(queue).publish([message()], [7], channel)
+    world.settle()
+    assert channel.verdicts == []
+    world.agrees = True
+    world.apply(world.in_doubt[0])  # it was committed after all
+    world.settle()
+    assert sorted(channel.verdicts) == [(1, True), (7, True)]
+    assert world.catalogue.queue_by_uid(queue.uid) is None
+
+
+def test_a_delete_in_doubt_is_proposed_again_until_it_is_decided() -> None:
+    """P5, P6."""
+    world = World()
+    queue = world.declare()
+    world.agrees = False
+    world.nodes[A].registry.delete(queue, _ignore, if_unused=False, if_empty=True)
+    world.tick()
+    assert len(world.in_doubt) == 2
+    world.agrees = True
+    world.tick()
+    assert world.catalogue.queue_by_uid(queue.uid) is None
+    world.tick()
+    assert world.nodes[A].registry.served_here() == []
+
+
+def test_publishers_wait_while_a_delete_is_proposed() -> None:
+    """What is held back must not grow with a client's patience."""
+    world = World()
+    queue = world.declare()
+    handle = world.nodes[A].registry.open(queue)
+    world.agrees = False
+    world.nodes[A].registry.delete(queue, _ignore, if_unused=False, if_empty=False)
+    assert handle.is_congested
+    resumed: list[int] = []
+    handle.when_drained(lambda: resumed.append(1))
+    world.settle()
+    assert resumed == []
+    world.agrees = True
+    world.tick()
+    assert resumed == [1]
+
+
+def test_a_channel_that_ends_while_its_consume_is_held_back_leaves_nothing() -> None:
+    world = World()
+    queue = world.declare()
+    node, channel = world.nodes[A], Channel()
+    local = node.registry.open(queue)
+    local.begin_delete(if_unused=False, if_empty=False)  # type: ignore[attr-defined]
+    local.consume(node.spec(), channel, _ignore)
+    local.release(node.holder())
+    local.resume()  # type: ignore[attr-defined]
+    found: list[object] = []
+    local.stat(found.append)
+    assert found[0].consumers == 0  # type: ignore[attr-defined]
+
+
+def _ignore(result: object) -> None:
+    pass
