@@ -28,7 +28,7 @@ def test_an_unknown_session_must_begin_with_one():
 
 
 def test_an_unknown_session_that_has_answers_already_is_lost():
-    """P10. Its first number was answered by a queue that forgot: applying it again would double it."""
+    """P10. A queue that forgot has answered its first number: doing it again would double it."""
     _, effects = _admit(SessionTable(), 1, 1, lowest=2)
     assert effects.session_lost == [SESSION]
 

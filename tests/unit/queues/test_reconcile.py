@@ -34,7 +34,7 @@ def consuming(world: World, queue: Queue, node: str, channel: Channel | None = N
 
 
 @pytest.mark.parametrize("by_snapshot", [False, True])
-def test_what_a_dead_boot_held_comes_back(by_snapshot: bool) -> None:  # noqa: FBT001
+def test_what_a_dead_boot_held_comes_back(by_snapshot: bool) -> None:
     """P6: a snapshot of group 0 says it too, without an event for each boot."""
     world = World()
     queue = world.declare()
@@ -47,7 +47,7 @@ def test_what_a_dead_boot_held_comes_back(by_snapshot: bool) -> None:  # noqa: F
 
 @pytest.mark.parametrize("by_snapshot", [False, True])
 def test_consumers_hear_that_their_queues_home_has_a_new_boot(
-    by_snapshot: bool,  # noqa: FBT001
+    by_snapshot: bool,
 ) -> None:
     """P6: nothing is under way, so no answer would ever tell."""
     world = World()
