@@ -14,10 +14,9 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pika.exceptions
 
-from chaos import clients, generators, history, report
+from chaos import clients, generators, history, judge, report
 from chaos import options as run_options
 from chaos.checkers import verdict as judging
 from chaos.cluster import ClusterFailed, LocalCluster, wait_until
@@ -63,14 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster.attach()
         recording = Recording(run_id, directory)
         _Run(options, cluster, recording).perform()
-        valid = _judge(directory, options, recording, cluster)
+        return _judge(directory, options, recording, cluster)
     except ClusterFailed as error:
         print(f"cannot judge: {error}", file=sys.stderr)
         return judging.EXIT_CODES["unknown"]
     finally:
         if is_own:
             _remove(cluster, home)
-    return judging.EXIT_CODES[valid]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -246,19 +244,13 @@ class _Run:
         return sizes[-1]
 
 
-def _judge(
-    directory: Path, options: Options, recording: Recording, cluster: LocalCluster
-) -> judging.Valid:
+def _judge(directory: Path, options: Options, recording: Recording, cluster: LocalCluster) -> int:
     events = recording.merge()
-    verdict = judging.judge(events, options)
-    text = msgspec.json.format(msgspec.json.encode(verdict), indent=1)
-    (directory / "verdict.json").write_bytes(text + b"\n")
-    page = report.page(options, verdict, events, cluster.logs())
-    (directory / "report.md").write_text(page)
-    print("\n".join(report.summary(verdict)))
+    found = judging.judge(events, options)
+    judge.write(directory, options, found, events, cluster.logs())
+    print("\n".join(report.summary(found)))
     print(f"{directory / history.FILE}", flush=True)
-    valid = verdict.valid
-    return valid if isinstance(valid, bool) else "unknown"
+    return judge.exit_code(found)
 
 
 def _remove(cluster: LocalCluster, home: Path) -> None:
