@@ -27,7 +27,7 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
-from broker.queues.classic import Defer, lag_slowdown_us
+from broker.queues.classic import Defer, lag_slowdown_us, settle_lost
 from broker.queues.envelopes import Answer
 
 SILENCE_MS: Final = 1_500
@@ -57,6 +57,13 @@ class _Consume(NamedTuple):
     """Who asked for a consumer."""
 
     key: tuple[str, str]
+    done: Done
+
+
+class _Settled(NamedTuple):
+    """Who waits for the outcome of a settle."""
+
+    leaving: Leaving
     done: Done
 
 
@@ -166,20 +173,25 @@ class RemoteQueue:
 
         self._add(commands.Cancel(holder, tag), cancelled)
 
-    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
-        leaving = self._inbox.leaving(holder, tag, numbers)
-        self._add(commands.Settle(holder, tag, numbers), leaving)
+        self._settle(commands.Settle(holder, tag, numbers), done)
 
-    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back."""
-        leaving = self._inbox.leaving(holder, tag, numbers)
-        self._add(commands.Requeue(holder, tag, numbers), leaving)
+        self._settle(commands.Requeue(holder, tag, numbers), done)
 
-    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject messages without requeue."""
-        leaving = self._inbox.leaving(holder, tag, numbers)
-        self._add(commands.Discard(holder, tag, numbers), leaving)
+        self._settle(commands.Discard(holder, tag, numbers), done)
+
+    def _settle(
+        self, command: commands.Settle | commands.Requeue | commands.Discard, done: Done | None
+    ) -> None:
+        leaving = self._inbox.leaving(command.holder, command.tag, command.numbers)
+        is_asked = self._add(command, leaving if done is None else _Settled(leaving, done))
+        if done is not None and not is_asked:
+            done(None if self._is_deleted else settle_lost(self.record))
 
     def release(self, holder: str) -> None:
         """End a channel."""
@@ -324,9 +336,9 @@ class RemoteQueue:
         for done, _ in stats:
             done(self._gone())
         for outcome in self._offers.session_lost(self._offers.session):
-            is_publish = isinstance(outcome.token, _Publish)
-            value = None if is_publish else self._gone()
-            ended = Outcome(outcome.token, outcome.offset, outcome.count, is_publish, value)
+            is_done = isinstance(outcome.token, _Publish | _Settled)  # it went in good order
+            value = None if is_done else self._gone()
+            ended = Outcome(outcome.token, outcome.offset, outcome.count, is_done, value)
             self._end([ended])
         self._lose_consumers()
         self._resume_drained()
@@ -388,10 +400,18 @@ class RemoteQueue:
         return None
 
     def _redirected(self, node: str, answer: Answer) -> None:
-        """The node asked does not lead the queue."""
-        if answer.epoch < self._inbox.term or not answer.leader or answer.leader == node:
-            if self._leader == node:
-                self._leader = None
+        """The node asked does not lead the queue.
+
+        A follower may not know of the term it redirects to, so its word counts as long as there
+        is nobody better to ask; but two confused ones must not send us to and fro.
+        """
+        was_asked_as_leader = self._leader == node
+        if was_asked_as_leader:
+            self._leader = None
+        if not answer.leader or answer.leader == node:
+            return
+        is_stale = answer.epoch < self._inbox.term
+        if is_stale and (was_asked_as_leader or self._leader is not None):
             return
         if self._leader != answer.leader:
             self._lead_by(answer.leader)
@@ -416,6 +436,9 @@ class RemoteQueue:
                         token.publisher.rejected(seqnos)
             elif type(token) is Leaving:
                 self._inbox.forget(token)
+            elif type(token) is _Settled:
+                self._inbox.forget(token.leaving)
+                token.done(None if outcome.ok else settle_lost(self.record))
             elif type(token) is _Consume:
                 if isinstance(outcome.value, Refusal):
                     self._ports.pop(token.key, None)
