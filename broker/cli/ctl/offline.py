@@ -149,14 +149,14 @@ def said(forced: Forced, folder: str) -> str:
     lines.append(f"  given up for good: {', '.join(lost) or 'nobody'}")
     lines.append(f"  the cluster is now: {', '.join(left)}")
     for text, queues in (
-        ("deleted with all messages, their only copies were there", forced.losses.deleted),
+        ("are deleted with all messages, their only copies were there", forced.losses.deleted),
         ("begin empty, this node's copy holds nothing", forced.emptied),
         ("may lack confirmed messages, this node's copy had no vote yet", forced.behind),
         ("wait for another survivor, this node has no copy", forced.missing),
         ("go on; lost is what had not reached this side", _others(forced)),
     ):
         if queues:
-            lines += [f"  {len(queues)} queues {text}:", *_listed(queues)]
+            lines += [f"  queues that {text} ({len(queues)}):", *_listed(queues)]
     if len(left) > 1:
         others = ", ".join(node for node in left if node != forced.node)
         lines.append(f"Do the same on {others}, stopped, before any of them starts:")

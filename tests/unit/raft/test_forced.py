@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
+import pytest
+
+from raft import RaftError
 from raft.core.membership import encode
 from raft.core.messages import CONFIG, Configuration, Entry, HardState, Snapshot, SnapshotMeta
 from raft.core.node import NodeConfig, RaftNode
 from raft.core.ready import Ready
 from raft.log_store import FORCED_TERMS, GroupLog, LogStore
 from tests.memory_journal import MemoryJournal
+from tests.raft_cluster import Cluster
+from tests.virtual_loop import run
 
 ALL = Configuration(("a", "b", "c"))
 ALONE = Configuration(("a",))
@@ -134,3 +140,56 @@ def test_forcing_twice_is_fine() -> None:
     run_alone(node, log)
     assert node.is_leader
     assert node.configuration == ALONE
+
+
+async def lose_most(seed: int) -> None:
+    """Five members, cuts, a sudden end; one or two survivors are forced on what they have."""
+    names = ("n1", "n2", "n3", "n4", "n5")
+    rng = random.Random(seed)
+    cluster = Cluster(names, seed=seed, sync_s=rng.choice([0.0005, 0.005]))
+    cluster.open(7, names)
+    answered: list[bytes] = []
+    for number in range(40):
+        if number % 8 == 0:
+            cluster.heal()
+            for name in rng.sample(names, rng.randint(0, 2)):
+                cluster.cut_off(name)
+        leader = cluster.leader(7)
+        if leader is None:
+            await asyncio.sleep(0.3)
+            continue
+        item = b"%d" % number
+        try:
+            await asyncio.wait_for(leader.propose(item), 1)
+        except (RaftError, TimeoutError):
+            continue
+        answered.append(item)
+    survivors = tuple(sorted(rng.sample(names, rng.randint(1, 2))))
+    disks = {}
+    for name in names:
+        cluster.crash(name)
+        disks[name] = cluster.members_disk
+    cluster.heal()
+    held: set[bytes] = set()
+    for name in survivors:
+        journal = MemoryJournal(disk=disks[name])
+        log = LogStore(journal).open(7, Configuration())
+        held |= {e.data for i in range(1, log.last_index() + 1) for e in log.entries(i, i + 1, 1)}
+        log.force(Configuration(survivors))
+        journal.sync()
+    for name in survivors:
+        cluster.members_disk = disks[name]
+        cluster.restart(name).open(7, None)
+    leader = await cluster.elected(7)
+    await leader.propose(b"after")
+    await cluster.until(lambda: all(items[-1:] == [b"after"] for items in cluster.contents(7)))
+    first, *others = cluster.contents(7)
+    assert all(items == first for items in others)
+    missing = [item for item in answered if item in held and item not in first]
+    assert not missing, f"seed {seed}: a survivor had {missing}"
+    cluster.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_was_answered_and_any_survivor_has_is_kept(seed: int) -> None:
+    run(lose_most(seed))
