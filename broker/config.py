@@ -78,14 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             that form the cluster at first start. May contain this node itself.
         cluster_name: `cluster_name`, None for the first node's name.
         cluster_partition_handling: Always "pause_minority": the others act as it, with a warning.
-        cluster_heartbeat_ms: Between two heartbeats of a pair of nodes.
-        cluster_suspect_after_ms: Silence after which a node is suspected (protocol.md P7).
-        cluster_lease_ms: How long a group 0 lease lasts (protocol.md P4).
         cluster_disconnect_after_ms: Without the lease for this long, clients are closed (320).
-        metadata_timeout_ms: A change of group 0 not committed by then fails with 541 (P3).
-        publisher_hold_ms: How long an unanswered publish is kept for its queue (P12).
-        publisher_hold_bytes: How much of them is kept per queue (P12).
-        shutdown_timeout_ms: SIGTERM must end the node by then.
         heartbeat_s: `heartbeat`; 0 switches heartbeats off.
         frame_max_bytes: `frame_max`, negotiated down by the client.
         initial_frame_max_bytes: `initial_frame_max`: the limit before connection.tune-ok.
@@ -93,7 +86,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         connection_max: `connection_max`, None for unlimited.
         max_message_size_bytes: `max_message_size`: the largest body.
         handshake_timeout_ms: `handshake_timeout`.
-        channel_operation_timeout_ms: `channel_operation_timeout`.
         consumer_timeout_ms: `consumer_timeout`: how long a delivery may stay unacknowledged;
             None never closes.
         tcp_backlog: `tcp_listen_options.backlog`.
@@ -115,14 +107,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         quorum_global_qos: `compat.quorum_global_qos`: accept basic.qos(global) on quorum queues.
         vm_memory_high_watermark: `vm_memory_high_watermark.relative`: share of the memory.
         vm_memory_high_watermark_bytes: `.absolute`; wins over the share when not None.
-        vm_memory_high_watermark_paging_ratio: Share of the watermark at which bodies page out.
         total_memory_available_bytes: `total_memory_available_override_value`; None measures.
         disk_free_limit_bytes: `disk_free_limit.absolute`.
         disk_free_limit_relative: `disk_free_limit.relative`: times the memory; wins if not None.
-        embed_messages_below_bytes: `queue_index_embed_msgs_below`.
-        collect_statistics_interval_ms: `collect_statistics_interval`.
-        load_definitions: `load_definitions`: a JSON file imported at start, None for none.
-        target_cluster_size_hint: `cluster_formation.target_cluster_size_hint`, None if not said.
         compat_product: `compat.product`: `product` in connection.start. Celery looks at it.
         compat_version: `compat.version`: `version` in connection.start.
         log: Where log records go.
@@ -143,15 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_peers: tuple[Peer, ...] = ()
     cluster_name: str | None = None
     cluster_partition_handling: str = "pause_minority"
-    cluster_heartbeat_ms: int = 200
-    cluster_suspect_after_ms: int = 2_000
-    cluster_lease_ms: int = 3_000
     cluster_disconnect_after_ms: int = 10_000
-    metadata_timeout_ms: int = 5_000
-    publisher_hold_ms: int = 60_000
-    publisher_hold_bytes: int = 16 * MEBIBYTE
-    shutdown_timeout_ms: int = 10_000
-    target_cluster_size_hint: int | None = None
 
     heartbeat_s: int = 60
     frame_max_bytes: int = 131_072
@@ -160,7 +139,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connection_max: int | None = None
     max_message_size_bytes: int = 134_217_728
     handshake_timeout_ms: int = 10_000
-    channel_operation_timeout_ms: int = 15_000
     consumer_timeout_ms: int | None = 1_800_000
     tcp_backlog: int = 128
     tcp_nodelay: bool = True
@@ -184,13 +162,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     vm_memory_high_watermark: float = 0.4
     vm_memory_high_watermark_bytes: int | None = None
-    vm_memory_high_watermark_paging_ratio: float = 0.5
     total_memory_available_bytes: int | None = None
     disk_free_limit_bytes: int = 50_000_000
     disk_free_limit_relative: float | None = None
-    embed_messages_below_bytes: int = 4_096
-    collect_statistics_interval_ms: int = 5_000
-    load_definitions: str | None = None
 
     compat_product: str = "RabbitMQ"
     compat_version: str = "3.13.7"

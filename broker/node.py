@@ -387,6 +387,7 @@ class Node:
                 settings.default_password, secrets.token_bytes(_SALT_BYTES)
             ),
             tags=settings.default_user_tags,
+            permissions=settings.default_permissions,
         )
         own = settings.peer_address(settings.node_name)
         return ClusterSettings(

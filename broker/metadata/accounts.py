@@ -37,7 +37,8 @@ def bootstrap(step: Step, command: commands.Bootstrap) -> Result:
         record = User(command.user, command.password_hash, command.hashing_algorithm, command.tags)
         catalogue.put_user(record)
         if command.vhost:
-            catalogue.put_permission(Permission(command.user, command.vhost, ".*", ".*", ".*"))
+            permission = Permission(command.user, command.vhost, *command.permissions)
+            catalogue.put_permission(permission)
         step.changes.users_changed.append(command.user)
     return None
 

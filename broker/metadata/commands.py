@@ -29,6 +29,8 @@ class Bootstrap(Command, frozen=True, tag=1):
         user: The first user, an administrator with all permissions; "" for none.
         password_hash: See `access.hash_password`.
         hashing_algorithm: Of `password_hash`.
+        tags: The first user's.
+        permissions: The first user's in the first vhost: configure, write, read.
     """
 
     cluster_id: str
@@ -39,6 +41,7 @@ class Bootstrap(Command, frozen=True, tag=1):
     password_hash: str = ""
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
     tags: tuple[str, ...] = ("administrator",)
+    permissions: tuple[str, str, str] = (".*", ".*", ".*")
 
 
 class AddVhost(Command, frozen=True, tag=2):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 
-from broker.config import Listener
+from broker.config import Listener, Settings
 from broker.errors import ReplyCode
 from broker.message import Message
 from broker.server.connection import AmqpConnection
@@ -62,6 +63,8 @@ class AmqpListener:
                     backlog=self._context.settings.tcp_backlog,
                 )
                 self._servers.append(server)
+                for listening in server.sockets:
+                    _set_options(listening, self._context.settings)
                 self.ports.append(_port(server, listener))
         except OSError:
             self.close_ports()
@@ -123,7 +126,19 @@ class AmqpListener:
             self._is_empty.set()
 
 
+def _set_options(listening: socket.socket, settings: Settings) -> None:
+    """Set what accepted sockets inherit from the listening one (Linux: all of these)."""
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.tcp_nodelay)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.tcp_keepalive)
+    if settings.tcp_send_buffer_bytes is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.tcp_send_buffer_bytes)
+    if settings.tcp_receive_buffer_bytes is not None:
+        listening.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes
+        )
+
+
 def _port(server: asyncio.Server, listener: Listener) -> int:
-    for socket in server.sockets:
-        return int(socket.getsockname()[1])
+    for listening in server.sockets:
+        return int(listening.getsockname()[1])
     return listener.port

@@ -293,4 +293,5 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         max_message_size=settings.max_message_size_bytes,
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,
+        quorum_global_qos=settings.quorum_global_qos,
     )

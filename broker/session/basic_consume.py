@@ -59,7 +59,8 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     if method.queue == reply_to.PSEUDO_QUEUE:
         _consume_replies(channel, method)
         return
-    most = channel.context.limits.consumers_per_channel
+    limits = channel.context.limits
+    most = limits.consumers_per_channel
     if most and len(channel.consumers) >= most:
         text = f"reached maximum ({most}) of consumers per channel"
         raise AmqpError(ReplyCode.NOT_ALLOWED, text)
@@ -67,7 +68,8 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
     priority = _check_arguments(queue, method.arguments)
-    if queue.type == "quorum" and channel.window.limit and not method.no_ack:
+    is_refused = channel.window.limit and not method.no_ack and not limits.quorum_global_qos
+    if queue.type == "quorum" and is_refused:
         where = quoted("queue", name, queue.vhost)
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"

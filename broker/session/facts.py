@@ -51,6 +51,8 @@ class Limits(NamedTuple):
         held_bytes: Bytes of content they may hold before the socket is not read.
         transaction_bytes: Content bytes an open transaction may hold; more is a 406.
         routes: Entries of the route cache.
+        quorum_global_qos: Let a channel with a channel-wide limit consume from quorum queues,
+            which RabbitMQ refuses (`compat.quorum_global_qos`).
     """
 
     max_message_size: int = 134_217_728
@@ -62,6 +64,7 @@ class Limits(NamedTuple):
     held_bytes: int = 1_048_576
     transaction_bytes: int = 268_435_456
     routes: int = 4096
+    quorum_global_qos: bool = False
 
 
 class Names(Protocol):
