@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.cluster import advice, joining, kinds
+from broker.cluster import joining, kinds
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
-from broker.cluster.forgetting import LostNodes
 from broker.cluster.handshake import Reason
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining, JoinReply
@@ -33,6 +32,8 @@ from broker.cluster.links import Links
 from broker.cluster.metadata_group import GROUP, PROPOSE_TIMEOUT_S, MetadataGroup
 from broker.cluster.outbound import LinkLimits
 from broker.cluster.peers import Peers
+from broker.cluster.recovery import advice
+from broker.cluster.recovery.forgetting import LostNodes
 from broker.cluster.transport import LinkTransport
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, results

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.force_boot import Forced, force
-from broker.cluster.forcing import ForcingRefused
 from broker.cluster.identity import Identity, IdentityDamaged, IdentityFile
+from broker.cluster.recovery.force_boot import Forced, force
+from broker.cluster.recovery.forcing import ForcingRefused
 from broker.storage.offline import OfflineStore, StoreMissing
 from broker.storage.store import StoreLocked, open_store
 from raft import parts

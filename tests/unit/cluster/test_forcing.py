@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.cluster import advice, forcing
-from broker.cluster.forcing import Conclusion, ForcingRefused
+from broker.cluster.recovery import advice, forcing
+from broker.cluster.recovery.forcing import Conclusion, ForcingRefused
 from broker.metadata import commands
 from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO, Asker, founded
 

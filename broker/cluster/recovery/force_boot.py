@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.cluster import forcing
-from broker.cluster.forcing import Conclusion, ForcingRefused, Losses
 from broker.cluster.identity import FILE_NAME, Identity, IdentityDamaged, IdentityFile
+from broker.cluster.recovery import forcing
+from broker.cluster.recovery.forcing import Conclusion, ForcingRefused, Losses
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from broker.cluster import forcing
 from broker.cluster.identity import IdentityFile
 from broker.cluster.metadata_group import MetadataGroup
+from broker.cluster.recovery import forcing
 from broker.errors import Refusal, quoted
 from broker.metadata import commands
 from broker.metadata.records import Queue
