@@ -149,15 +149,24 @@ class QueueHandle(Protocol):
         """Detach a consumer, then `done(None)`; what it holds stays with `holder`."""
         ...
 
-    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
-        """Remove acknowledged messages. Numbers the holder does not hold are ignored."""
+    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
+        """Remove acknowledged messages. Numbers the holder does not hold are ignored.
+
+        Args:
+            holder: Who holds them.
+            tag: Under which consumer tag.
+            numbers: Which.
+            done: `done(None)` once the queue has done it (a durable one at its home: once that is
+                durable); a `Refusal` where one of the numbers was not held any more, or nobody
+                knows (P18). Most callers do not ask.
+        """
         ...
 
-    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put unsettled messages back at their places (P16; quorum: behaviour.md 1.16)."""
         ...
 
-    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject without requeue: remove, and dead-letter where configured."""
         ...
 

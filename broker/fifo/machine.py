@@ -111,13 +111,15 @@ class QueueMachine(Queue):
             self.sessions.reply(session, number, value)
             self.effects.replies.append(Reply(session, number, value))
             return number + 1
-        last = number
+        last, ok = number, True
         if isinstance(command, Skip):
             last = number + command.count - 1
             self._record_skipped(session, number, last)
         else:
-            _PLAIN[kind](self, command)
-        self.effects.add_verdict(session, number, last, ok=True)
+            ok = _PLAIN[kind](self, command) is not False
+            if not ok:
+                self.sessions.reject(session, number, number)
+        self.effects.add_verdict(session, number, last, ok=ok)
         return last + 1
 
     def _apply_enqueue(self, session: str, number: int, command: Enqueue, now_ms: int) -> int:
@@ -163,16 +165,16 @@ def _purge(machine: Queue, _command: Purge) -> object:
     return machine.purge()
 
 
-def _settle(machine: Queue, command: Settle) -> None:
-    machine.settle(command.holder, command.tag, command.numbers)
+def _settle(machine: Queue, command: Settle) -> bool:
+    return machine.settle(command.holder, command.tag, command.numbers)
 
 
-def _requeue(machine: Queue, command: Requeue) -> None:
-    machine.requeue(command.holder, command.tag, command.numbers)
+def _requeue(machine: Queue, command: Requeue) -> bool:
+    return machine.requeue(command.holder, command.tag, command.numbers)
 
 
-def _discard(machine: Queue, command: Discard) -> None:
-    machine.discard(command.holder, command.tag, command.numbers)
+def _discard(machine: Queue, command: Discard) -> bool:
+    return machine.discard(command.holder, command.tag, command.numbers)
 
 
 def _release(machine: Queue, command: Release) -> None:
@@ -194,7 +196,7 @@ _VALUED: Final[dict[type, Callable[[Queue, Any], object]]] = {
     Get: _get,
     Purge: _purge,
 }
-_PLAIN: Final[dict[type, Callable[[Queue, Any], None]]] = {
+_PLAIN: Final[dict[type, Callable[[Queue, Any], bool | None]]] = {
     Settle: _settle,
     Requeue: _requeue,
     Discard: _discard,

@@ -165,14 +165,22 @@ class Queue:
         self._forget_if_empty(holder, tag)
         return True
 
-    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
-        """Remove acknowledged messages; numbers not held are ignored."""
+    def settle(self, holder: str, tag: str, numbers: list[int]) -> bool:
+        """Remove acknowledged messages; numbers not held are ignored.
+
+        Returns:
+            False where a number was not held: it has gone back since (P18).
+        """
         items = self._let_go(holder, tag, numbers)
         if items and self.config.ledger != "none":
             self._record(ledger.Settled, items)
+        return len(items) == len(numbers)
 
-    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def requeue(self, holder: str, tag: str, numbers: list[int]) -> bool:
         """Give messages back, each delivered once more than before; unknown numbers are ignored.
+
+        Returns:
+            False where a number was not held.
 
         Source:
             behaviour.md 1.9 and 1.16, requeue position.
@@ -180,12 +188,18 @@ class Queue:
         items = self._let_go(holder, tag, numbers)
         if items:
             self._give_back(items, to_tail=self.config.requeue == "tail")
+        return len(items) == len(numbers)
 
-    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
-        """Reject messages without requeue: they are gone (dead-lettering comes in here)."""
+    def discard(self, holder: str, tag: str, numbers: list[int]) -> bool:
+        """Reject messages without requeue: they are gone (dead-lettering comes in here).
+
+        Returns:
+            False where a number was not held.
+        """
         items = self._let_go(holder, tag, numbers)
         if items and self.config.ledger != "none":
             self._record(ledger.Removed, items)
+        return len(items) == len(numbers)
 
     def release(self, holder: str) -> None:
         """End a channel: its consumers go, all it holds goes back."""

@@ -61,6 +61,14 @@ def lag_slowdown_us(ready: int) -> int:
     return min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
 
 
+def settle_lost(queue: Queue) -> Refusal:
+    """What was to be settled is not held any more: it has gone back to the queue (P18)."""
+    where = quoted("queue", queue.name, queue.vhost)
+    return Refusal(
+        ReplyCode.PRECONDITION_FAILED, f"{where} does not hold these deliveries any more"
+    )
+
+
 class ClassicQueue:
     """`QueueHandle` of a classic queue that lives on this node.
 
@@ -187,20 +195,35 @@ class ClassicQueue:
         done(None)
         self._check_unused()
 
-    def settle(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
-        self._machine.settle(holder, tag, numbers)
+        is_held = self._machine.settle(holder, tag, numbers)
         self._serve()
+        if done is not None:
+            self._settled(done, is_held=is_held)
 
-    def requeue(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back at their places."""
-        self._machine.requeue(holder, tag, numbers)
+        is_held = self._machine.requeue(holder, tag, numbers)
         self._serve()
+        if done is not None:
+            self._settled(done, is_held=is_held)
 
-    def discard(self, holder: str, tag: str, numbers: list[int]) -> None:
+    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject messages without requeue."""
-        self._machine.discard(holder, tag, numbers)
+        is_held = self._machine.discard(holder, tag, numbers)
         self._serve()
+        if done is not None:
+            self._settled(done, is_held=is_held)
+
+    def _settled(self, done: Done, *, is_held: bool) -> None:
+        """Tell the outcome of a settle once it is as safe as a confirm would be (P18)."""
+        if not is_held:
+            done(settle_lost(self.record))
+        elif self.record.durable:
+            self._journal.when_synced(partial(done, None))
+        else:
+            done(None)
 
     def release(self, holder: str) -> None:
         """End a channel of this node."""

@@ -426,14 +426,7 @@ class RemoteQueue:
         for outcome in outcomes:
             token = outcome.token
             if type(token) is _Publish:
-                if token.seqnos is not None:
-                    seqnos = token.seqnos
-                    if outcome.count != len(seqnos):
-                        seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
-                    if outcome.ok:
-                        token.publisher.confirmed(seqnos)
-                    else:
-                        token.publisher.rejected(seqnos)
+                _tell_publisher(token, outcome)
             elif type(token) is Leaving:
                 self._inbox.forget(token)
             elif type(token) is _Settled:
@@ -484,6 +477,18 @@ class RemoteQueue:
 
     def _unavailable(self) -> Refusal:
         return unavailable(self.record)
+
+
+def _tell_publisher(token: _Publish, outcome: Outcome) -> None:
+    seqnos = token.seqnos
+    if seqnos is None:
+        return
+    if outcome.count != len(seqnos):
+        seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
+    if outcome.ok:
+        token.publisher.confirmed(seqnos)
+    else:
+        token.publisher.rejected(seqnos)
 
 
 def unavailable(queue: Queue) -> Refusal:

@@ -87,6 +87,10 @@ class Carrier:
 
         return done
 
+    def _settled(self, channel: int) -> Callable[[object], None]:
+        """Tell the channel whose commit waits for the outcome of a settle."""
+        return lambda result: self._run_and_write(self._session.settled(channel, result))
+
     def _publish(self, effect: effects.PublishTo) -> None:
         handle = self._queues.open(effect.queue)
         handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
@@ -96,18 +100,27 @@ class Carrier:
 
     def _settle(self, effect: effects.Settle) -> None:
         handle = self._queues.find(effect.queue_uid)
+        done = self._settled(effect.waits) if effect.waits else None
         if handle is not None:
-            handle.settle(effect.holder, effect.tag, effect.numbers)
+            handle.settle(effect.holder, effect.tag, effect.numbers, done)
+        elif done is not None:
+            done(None)  # the queue went in good order
 
     def _requeue(self, effect: effects.Requeue) -> None:
         handle = self._queues.find(effect.queue_uid)
+        done = self._settled(effect.waits) if effect.waits else None
         if handle is not None:
-            handle.requeue(effect.holder, effect.tag, effect.numbers)
+            handle.requeue(effect.holder, effect.tag, effect.numbers, done)
+        elif done is not None:
+            done(None)  # the queue went in good order
 
     def _discard(self, effect: effects.Discard) -> None:
         handle = self._queues.find(effect.queue_uid)
+        done = self._settled(effect.waits) if effect.waits else None
         if handle is not None:
-            handle.discard(effect.holder, effect.tag, effect.numbers)
+            handle.discard(effect.holder, effect.tag, effect.numbers, done)
+        elif done is not None:
+            done(None)  # the queue went in good order
 
     def _set_prefetch(self, effect: effects.SetPrefetch) -> None:
         handle = self._queues.find(effect.queue_uid)

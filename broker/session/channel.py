@@ -82,8 +82,8 @@ class Commit:
     """A commit that waits for its queues.
 
     Attributes:
-        missing: Verdicts that have not come.
-        failed: True once a queue refused.
+        missing: Verdicts on publishes and outcomes of settles that have not come.
+        failed: True once a queue refused, or a settle was lost (P18).
     """
 
     __slots__ = ("failed", "missing")
@@ -210,13 +210,23 @@ class Channel:
             self.context.held_bytes -= len(command.message.content)
         return command
 
-    def give(self, kind: Give, taken: Taken) -> None:
-        """Tell queues what became of deliveries: one effect per consumer."""
+    def give(self, kind: Give, taken: Taken, waits: int = 0) -> int:
+        """Tell queues what became of deliveries: one effect per consumer.
+
+        Args:
+            kind: What became of them.
+            taken: Message numbers by source.
+            waits: The channel's key where its commit waits for the outcome.
+
+        Returns:
+            How many effects.
+        """
         by_source: dict[Source, list[int]] = {}
         for source, numbers in taken:
             by_source.setdefault(source, []).extend(numbers)
         for source, numbers in by_source.items():
-            self.emit(kind(source.queue_uid, self.holder, source.tag, numbers))
+            self.emit(kind(source.queue_uid, self.holder, source.tag, numbers, waits))
+        return len(by_source)
 
     def end(self) -> None:
         """Release everything; nothing more is written on this channel but close and close-ok."""

@@ -45,12 +45,18 @@ class PublishTo(msgspec.Struct):
 
 
 class Settle(msgspec.Struct):
-    """Acknowledged messages: `QueueHandle.settle`. One per consumer in a chunk."""
+    """Acknowledged messages: `QueueHandle.settle`. One per consumer in a chunk.
+
+    Attributes:
+        waits: Key of the channel whose tx.commit waits for the outcome, for `Session.settled`;
+            0 where nobody does. The same in `Requeue` and `Discard`.
+    """
 
     queue_uid: int
     holder: str
     tag: str
     numbers: list[int]
+    waits: int = 0
 
 
 class Requeue(msgspec.Struct):
@@ -60,6 +66,7 @@ class Requeue(msgspec.Struct):
     holder: str
     tag: str
     numbers: list[int]
+    waits: int = 0
 
 
 class Discard(msgspec.Struct):
@@ -69,6 +76,7 @@ class Discard(msgspec.Struct):
     holder: str
     tag: str
     numbers: list[int]
+    waits: int = 0
 
 
 class SetPrefetch(msgspec.Struct):

@@ -2,7 +2,8 @@
 
 Transactions are the simple form: publishes are routed when they are published and enqueued at
 commit; acknowledgements leave the ledger at once and reach the queues at commit; rollback puts
-them back. commit-ok waits for a verdict of every queue on every message. Atomic per queue only.
+them back. commit-ok waits for a verdict of every queue on every message and for the outcome of
+every settle (protocol.md P18). Atomic per queue only.
 
 Source:
     rabbit_channel.erl, handle_method confirm.select and tx.*.
@@ -54,7 +55,8 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     """tx.commit: enqueue, settle, then commit-ok when every queue has answered.
 
     Raises:
-        AmqpError: 406 when the channel is not transactional, or later when a queue refused.
+        AmqpError: 406 when the channel is not transactional, or later when a queue refused or a
+            settle was lost to a failover.
     """
     transaction = _transaction(channel)
     del method
@@ -76,7 +78,8 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     for batch in batches.values():
         channel.emit(batch)
     for kind, entries in transaction.taken:
-        channel.give(kind, [(source, [number]) for _, source, number in entries])
+        taken = [(source, [number]) for _, source, number in entries]
+        missing += channel.give(kind, taken, waits=channel.key)
     if not missing:
         channel.send(spec.TxCommitOk())
         return
@@ -85,10 +88,10 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
 
 
 def commit_verdict(channel: Channel, count: int, *, ok: bool) -> bool:
-    """Note verdicts for a pending commit. True if the commit is over and commands may go on.
+    """Note verdicts or outcomes for a pending commit. True if it is over, commands may go on.
 
     Raises:
-        AmqpError: 406 when the commit is over and a queue had refused.
+        AmqpError: 406 when the commit is over and a queue had refused or lost a settle.
     """
     commit = channel.commit
     assert commit is not None

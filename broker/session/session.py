@@ -198,6 +198,15 @@ class Session:
         """A queue refused these publishes, or nobody knows. Told to the client at `flush`."""
         return self._verdict(channel, seqnos, ok=False)
 
+    def settled(self, channel: int, result: object) -> list[Effect]:
+        """The outcome of a settle that a commit waits for (P18).
+
+        Args:
+            channel: The channel's key, as the effect had it in `waits`.
+            result: None, or a Refusal where it was lost.
+        """
+        return self._verdict(channel, (0,), ok=not isinstance(result, Refusal))
+
     def consumer_lost(self, channel: int, tag: str) -> list[Effect]:
         """A consumer's queue is gone: the client gets basic.cancel if it understands it."""
         found = self._by_key(channel)

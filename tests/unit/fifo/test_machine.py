@@ -225,7 +225,10 @@ def test_cancel_and_purge_are_answered_with_values():
     machine.apply_offer(Offer(SESSION, 1, 1, commands), 0)
     effects = machine.take_effects()
     assert effects.replies == [Reply(SESSION, 4, 3), Reply(SESSION, 5, None)]
-    assert effects.verdicts == [Verdict(SESSION, 1, 3, True), Verdict(SESSION, 6, 6, True)]
+    # The settle names a message that is not held (P18), and says so a second time too.
+    assert effects.verdicts == [Verdict(SESSION, 1, 3, True), Verdict(SESSION, 6, 6, False)]
+    machine.apply_offer(Offer(SESSION, 6, 6, commands[3:]), 0)
+    assert machine.take_effects().verdicts == [Verdict(SESSION, 6, 6, False)]
 
 
 def test_an_entry_of_an_unknown_version_is_not_applied():

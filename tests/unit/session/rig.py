@@ -116,17 +116,25 @@ class World:
             told = session.rejected if is_refused else session.confirmed
             self.run(client, told(effect.channel, effect.seqnos))
 
+    def _settled(self, client: Client, channel: int, *, is_held: bool) -> None:
+        if channel:
+            lost = Refusal(ReplyCode.PRECONDITION_FAILED, "lost")
+            self.run(client, client.session.settled(channel, None if is_held else lost))
+
     def _settle(self, client: Client, effect: asked.Settle) -> None:
         if fifo := self.fifos.get(effect.queue_uid):
-            fifo.settle(effect.holder, effect.tag, effect.numbers)
+            is_held = fifo.settle(effect.holder, effect.tag, effect.numbers)
+            self._settled(client, effect.waits, is_held=is_held)
 
     def _requeue(self, client: Client, effect: asked.Requeue) -> None:
         if fifo := self.fifos.get(effect.queue_uid):
-            fifo.requeue(effect.holder, effect.tag, effect.numbers)
+            is_held = fifo.requeue(effect.holder, effect.tag, effect.numbers)
+            self._settled(client, effect.waits, is_held=is_held)
 
     def _discard(self, client: Client, effect: asked.Discard) -> None:
         if fifo := self.fifos.get(effect.queue_uid):
-            fifo.discard(effect.holder, effect.tag, effect.numbers)
+            is_held = fifo.discard(effect.holder, effect.tag, effect.numbers)
+            self._settled(client, effect.waits, is_held=is_held)
 
     def _setprefetch(self, client: Client, effect: asked.SetPrefetch) -> None:
         if fifo := self.fifos.get(effect.queue_uid):

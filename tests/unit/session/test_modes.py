@@ -125,3 +125,30 @@ def test_a_transaction_has_a_size_limit() -> None:
     client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
     lines = client.feed(publish(body=b"x" * 200))
     assert closed(lines) == "transaction is larger than 100 bytes"
+
+
+def test_commit_ok_waits_for_its_settles(client: Client) -> None:
+    """P18."""
+    client.feed(publish(), publish())
+    client.call(spec.BasicConsume(queue="q"), spec.TxSelect())
+    client.feed(Ack(1, 1, False), MethodCommand(1, spec.BasicNack(delivery_tag=2)))
+    client.world.is_held = True
+    assert client.call(spec.TxCommit()) == []
+    client.world.is_held = False
+    client.world.let_go(1)
+    assert client.take() == []
+    client.world.let_go()
+    assert client.take() == ["1 tx.commit-ok"]
+
+
+def test_a_settle_that_was_lost_to_a_failover_is_406(client: Client) -> None:
+    """P18: the queue has given the delivery back meanwhile, and somebody else will have it."""
+    client.feed(publish())
+    client.call(spec.BasicConsume(queue="q"), spec.TxSelect())
+    client.feed(Ack(1, 1, False))
+    queue = client.world.catalogue.queue("/", "q")
+    assert queue is not None
+    fifo = client.world.fifos[queue.uid]
+    for consumer in list(fifo._roster):
+        fifo.release(consumer.holder)
+    assert closed(client.call(spec.TxCommit())) == "partial tx completion"
