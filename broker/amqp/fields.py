@@ -12,7 +12,8 @@ value. The types and what they become here:
 
 Integers lose their width: encoding takes `I` where it fits and `l` elsewhere, as RabbitMQ's
 management and clients do. Everything else comes back with the type it went in with. Timestamps
-stay integers: 2^64-1 is legal and no datetime. Keys that are not UTF-8 survive by surrogates.
+stay integers: 2^64-1 is legal and no datetime. Keys that are not UTF-8 survive by surrogates in
+messages; in methods they are refused.
 
 Bounds: 32 levels, 16,384 entries in one table with all that is nested in it, so neither the stack
 nor a frame full of empty values can be made to hurt. Of doubled keys the first counts.
@@ -103,11 +104,12 @@ def _unknown_type(kind: int) -> AmqpError:
 class _Reader:
     """Reads one table; counts entries and depth over all that is nested in it."""
 
-    __slots__ = ("data", "entries")
+    __slots__ = ("_errors", "data", "entries")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, is_text: bool = False) -> None:
         self.data = data
         self.entries = 0
+        self._errors = "strict" if is_text else "surrogateescape"
 
     def size(self, pos: int, end: int) -> tuple[int, int]:
         """Read a four-byte size; returns where its bytes start and end."""
@@ -135,7 +137,11 @@ class _Reader:
             value_at = pos + 1 + self.data[pos]
             if value_at >= end:
                 raise _cut()
-            key = self.data[pos + 1 : value_at].decode("utf-8", "surrogateescape")
+            try:
+                key = self.data[pos + 1 : value_at].decode("utf-8", self._errors)
+            except UnicodeDecodeError:
+                text = "Malformed UTF-8 in shortstr"
+                raise AmqpError(ReplyCode.FRAME_ERROR, text) from None
             value, pos = self.value(value_at, end, depth)
             found.setdefault(key, value)
         return found
@@ -183,7 +189,7 @@ def _text(raw: bytes) -> str | bytes:
 
 
 def decode_table(
-    data: bytes, pos: int = 0, end: int | None = None
+    data: bytes, pos: int = 0, end: int | None = None, *, is_text: bool = False
 ) -> tuple[dict[str, object], int]:
     """Read a table with its size in front.
 
@@ -191,14 +197,16 @@ def decode_table(
         data: Bytes that hold the table.
         pos: Where its size starts.
         end: Where it must have ended; the end of `data` by default.
+        is_text: Refuse keys that are not UTF-8: for tables that are stored or shown.
 
     Returns:
         The table and the position after it.
 
     Raises:
-        AmqpError: 501 when something is cut short, 502 for an unknown type or a bound exceeded.
+        AmqpError: 501 when something is cut short or no text, 502 for an unknown type or a bound
+            exceeded.
     """
-    reader = _Reader(data)
+    reader = _Reader(data, is_text=is_text)
     start, stop = reader.size(pos, len(data) if end is None else end)
     return reader.table(start, stop, 1), stop
 
@@ -227,7 +235,7 @@ def check_table(data: bytes, pos: int, end: int) -> int:
         The position after it.
 
     Raises:
-        AmqpError: Exactly when `decode_table` would.
+        AmqpError: Exactly when `decode_table` without `is_text` would.
     """
     reader = _Reader(data)
     pos, stop = reader.size(pos, end)

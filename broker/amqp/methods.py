@@ -111,7 +111,7 @@ def _decode_one(domain: str, payload: bytes, pos: int) -> tuple[object, int]:
             raise _Short
         return number.unpack_from(payload, pos)[0], end
     if domain == "table":
-        return fields.decode_table(payload, pos)
+        return fields.decode_table(payload, pos, is_text=True)
     width = 1 if domain == "shortstr" else 4
     start = pos + width
     end = start + int.from_bytes(payload[pos:start], "big")

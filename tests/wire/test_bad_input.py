@@ -308,6 +308,12 @@ TABLE = [
          Closes(501, "Malformed UTF-8 in shortstr")),
     Case("21 not UTF-8, publish", "channel", call(1, 60, 40, b"\0\0\0\x01\xff\0"),
          Closes(501, "Malformed UTF-8 in shortstr")),
+    Case("21 not UTF-8, key", "channel", declare(b"\x01\xfft\x01"),
+         Closes(501, "Malformed UTF-8 in shortstr")),
+    Case("21 not UTF-8, nested key", "channel", declare(b"\x01tF" + long(b"\x01\xfft\x01")),
+         Closes(501, "Malformed UTF-8 in shortstr")),
+    Case("21 not UTF-8, header", "channel", comes_back(b"\x01\xfft\x01"),
+         Answers(spec.ChannelFlowOk)),
     Case("22 field type", "channel", declare(b"\x01kZ"), Closes(502, "unknown field type 90")),
     Case("22 field type, header", "channel", whole(headers(b"\x01kZ")),
          Closes(502, "unknown field type 90")),
@@ -476,6 +482,7 @@ def test_the_table_left_no_trace(watched: tuple[Pulse, int], plain_node: Node) -
     assert plain_node.process is not None
     assert rss_bytes(plain_node.process.pid) - before < GROWTH_MAX_BYTES
     assert pulse.stall_s() < STALL_MAX_S
+    assert "Traceback" not in plain_node.log_path.read_text()
 
 
 def test_the_table_is_complete() -> None:

@@ -28,7 +28,7 @@ from tests.wire.raw import (
     publish,
     start_ok,
 )
-from tests.wire.test_bad_input import serves
+from tests.wire.test_bad_input import GROWTH_MAX_BYTES, serves
 
 CONNECTIONS_MAX = 3
 BEAT_S = 1
@@ -49,20 +49,23 @@ def small_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def test_36_half_sent_bodies_on_many_channels(node: Node) -> None:
+    """20 MB of them, again and again, take the room of once; the first may enlarge the heap."""
     assert node.process is not None
+    half_sent_bodies(node)
     before = rss_bytes(node.process.pid)
+    for _ in range(3):
+        half_sent_bodies(node)
+    assert rss_bytes(node.process.pid) - before < GROWTH_MAX_BYTES
+
+
+def half_sent_bodies(node: Node) -> None:
     with Raw(node.amqp_port).to_running() as raw:
         for channel in range(1, 201):
             raw.open_channel(channel)
             raw.send(publish(channel, "nowhere"), content_header(channel, 1 << 20))
             raw.send(frame(BODY, channel, bytes(100_000)))
-        raw.call(1_000, spec.ChannelOpen(), spec.ChannelOpenOk)
+        raw.open_channel(1_000)
         serves(node)
-    process = node.process
-    wait_until(
-        lambda: rss_bytes(process.pid) - before < 8 * 1024 * 1024,
-        "20 MB of half-sent bodies are given back",
-    )
 
 
 def holding(node: Node, queue: str, count: int, size: int) -> Raw:
