@@ -394,7 +394,11 @@ class AmqpConnection(asyncio.Protocol):
 
     def _drop(self, reason: str) -> None:
         if reason:
-            _log.info("connection.dropped", extra={"connection": self.info.name, "why": reason})
+            # Port scans and health checks say nothing, and nobody wants to read of them.
+            level = logging.INFO if self.info.received_bytes else logging.DEBUG
+            _log.log(
+                level, "connection.dropped", extra={"connection": self.info.name, "why": reason}
+            )
         self._release(None)
         self.flush()
         if self._transport is None:
