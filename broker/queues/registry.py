@@ -220,7 +220,7 @@ class QueueRegistry:
         if changes.restored:
             self.reconcile_all()
             return
-        if changes.boots_ended:
+        if changes.nodes_changed:  # a boot that began counts too: it is the next that can end
             self._check_homes()  # before deletes: what went with its home did not end well
         for queue in changes.queues_removed:
             self._stop(queue.uid)
