@@ -175,7 +175,8 @@ def move_members(step: Step, command: commands.MoveMembers) -> Result:
     if queue is None:
         return False
     home = command.home or queue.home
-    _replace(step, msgspec.structs.replace(queue, members=command.members, home=home))
+    moved = msgspec.structs.replace(queue, members=command.members, home=home, moved_at=step.index)
+    _replace(step, moved)
     return True
 
 

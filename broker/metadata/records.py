@@ -113,6 +113,8 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         home: The node that serves a classic queue; for a quorum queue a hint at its leader.
         members: Nodes with a replica.
         state: "running", unless an operation in steps is under way.
+        moved_at: Group 0 index of its last MoveMembers, 0 for none: from then on its members are
+            not those that founded its group.
     """
 
     vhost: str
@@ -126,6 +128,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     home: str
     members: tuple[str, ...]
     state: str = "running"
+    moved_at: int = 0
 
 
 class Binding(msgspec.Struct, array_like=True, frozen=True):

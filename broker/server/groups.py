@@ -41,11 +41,11 @@ class QueueGroups:
         """Start or recover this node's replica.
 
         A replica without data may vote as a first member only if the queue was declared under
-        this very boot; otherwise what it once promised may be lost with its data (R11), and it
-        waits for the leader instead.
+        this very boot, with these members; otherwise what it once promised may be lost with its
+        data (R11), and it waits for the leader instead.
         """
         known = self._catalogue.node(self._node)
-        is_new = known is not None and queue.uid > known.booted_at
+        is_new = known is not None and queue.uid > known.booted_at and not queue.moved_at
         first = queue.members if is_new and queue.uid not in self._on_disk else None
         if first is None and queue.uid not in self._on_disk:
             self._blank[queue.uid] = None

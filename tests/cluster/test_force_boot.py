@@ -58,6 +58,29 @@ def fresh(trio: Trio, name: str, directory: Path) -> Node:
     return node
 
 
+def a_newcomer_joins(trio: Trio, tag: str, tmp_path: Path) -> None:
+    """A fresh node joins the forced one, and holds what is confirmed from then on."""
+    alone = trio.nodes[2]
+    newcomer = fresh(trio, "node4", tmp_path / "node4")
+    trio.nodes.append(newcomer)
+    newcomer.start()
+    both = ["rabbit@node3", "rabbit@node4"]
+    wait_until(lambda: running_nodes(newcomer) == both, "node4 is a member")
+    fill(newcomer, f"both.{tag}", QUORUM)
+    assert set(drain(alone, f"both.{tag}")) == set(range(MESSAGES))
+
+    # queues that were left with one replica get a second
+    fill(alone, f"quorum.{tag}", QUORUM)
+    url = f"http://127.0.0.1:{alone.management_port}"
+    grown = ctl("--url", url, "grow", "rabbit@node4", "all")
+    assert "3 queues get a replica on rabbit@node4" in grown.stdout, grown
+
+    promoted = "queue.promoted queue="
+    wait_until(lambda: whole_log(alone).count(promoted) >= 3, "the replicas have caught up")
+    assert sorted(alone.api("GET", f"/queues/%2F/quorum.{tag}")["online"]) == both
+    assert set(drain(newcomer, f"quorum.{tag}")) == set(range(MESSAGES))
+
+
 def test_force_boot_of_the_last_node(own_trio: Trio, tmp_path: Path) -> None:
     trio = own_trio
     lost, alone = trio.nodes[:2], trio.nodes[2]
@@ -104,14 +127,7 @@ def test_force_boot_of_the_last_node(own_trio: Trio, tmp_path: Path) -> None:
     wait_until(lambda: refuses in whole_log(alone), "node3 refuses it")
     assert not lost[0].is_ready()
 
-    # new members join, and hold what is confirmed from then on
-    newcomer = fresh(trio, "node4", tmp_path / "node4")
-    trio.nodes.append(newcomer)
-    newcomer.start()
-    both = ["rabbit@node3", "rabbit@node4"]
-    wait_until(lambda: running_nodes(newcomer) == both, "node4 is a member")
-    fill(newcomer, f"both.{tag}", QUORUM)
-    assert set(drain(alone, f"both.{tag}")) == set(range(MESSAGES))
+    a_newcomer_joins(trio, tag, tmp_path)
 
     # it waits, says what to do, and is let in when it was wiped
     advice = "node.waiting: this node is refused: the cluster id of rabbit@node3"

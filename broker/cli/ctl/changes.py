@@ -206,6 +206,28 @@ def forget(api: Api, call: Invocation) -> str | None:
     return None
 
 
+def add_member(api: Api, call: Invocation) -> str | None:
+    """Give a quorum queue a replica on another node."""
+    name, node = call.arguments
+    path = f"/api/queues/quorum/{segment(call.vhost)}/{segment(name)}/replicas/add"
+    try:
+        api.request("POST", path, {"node": _full(node)})
+    except CtlError as error:
+        if error.text == "Not Found":
+            text = f"no quorum queue '{name}' in vhost '{call.vhost}'"
+            raise CtlError(EXIT_DATA, text) from error
+        raise
+    return None
+
+
+def grow(api: Api, call: Invocation) -> str | None:
+    """Give all quorum queues (or those with an even number of replicas) one on a node."""
+    node, strategy = _full(call.arguments[0]), call.arguments[1]
+    path = f"/api/queues/quorum/replicas/on/{segment(node)}/grow"
+    grown = api.request("POST", path, {"strategy": strategy})
+    return f"{len(grown)} queues get a replica on {node}"
+
+
 def _full(name: str) -> str:
     return name if "@" in name else f"rabbit@{name}"
 

@@ -88,6 +88,14 @@ CHANGES: dict[str, Change] = {
     "forget_cluster_node": Change(
         changes.forget, 1, 1, "NODE", "Removing node {0} from the cluster"
     ),
+    "add_member": Change(
+        changes.add_member,
+        2,
+        2,
+        "[-p VHOST] QUEUE NODE",
+        "Adding a replica for queue {0} on node {1} ...",
+    ),
+    "grow": Change(changes.grow, 2, 2, "NODE all|even", "Growing {1} quorum queues on {0} ..."),
     "ping": Change(
         changes.ping, 0, 0, "", "Will ping {node}. This only checks that its process answers."
     ),

@@ -17,6 +17,7 @@ from broker.management.resources import (
     overview,
     permissions,
     queues,
+    replicas,
     users,
     vhosts,
 )
@@ -31,6 +32,7 @@ ROUTES: tuple[Route, ...] = (
     *consumers.ROUTES,
     *exchanges.ROUTES,
     *queues.ROUTES,
+    *replicas.ROUTES,
     *messages.ROUTES,
     *bindings.ROUTES,
     *vhosts.ROUTES,
