@@ -9,7 +9,7 @@ and consumers are told that they are gone; there is nobody to offer to.
 
 Invariants:
 1. Every publish given gets exactly one verdict, every `done` one call.
-2. Within an answer, replies come before deliveries: consume-ok precedes the first message.
+2. Consume-ok precedes the first message, also where the reply was lost with a link.
 3. Deliveries of an older leader, and those seen before, are dropped (`broker.fifo.inbox`).
 """
 
@@ -23,6 +23,7 @@ from broker.fifo import commands
 from broker.fifo.effects import Reply, Verdict, unpack_value
 from broker.fifo.inbox import ConsumerInbox, Leaving
 from broker.fifo.offers import Offers, Outcome
+from broker.fifo.queue import GET_TAG
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
@@ -112,6 +113,7 @@ class RemoteQueue:
         self._offers = Offers(node, boot, record.uid)
         self._inbox = ConsumerInbox()
         self._ports: dict[tuple[str, str], _Port] = {}
+        self._asking: dict[tuple[str, str], _Consume] = {}
         self._leader: str | None = None
         self._is_due = False
         self._is_deleted = False
@@ -158,7 +160,8 @@ class RemoteQueue:
             return
         key = (spec.holder, spec.tag)
         self._ports[key] = _Port(port, spec.no_ack)
-        self._add(commands.Checkout(*spec), _Consume(key, done))
+        self._asking[key] = _Consume(key, done)
+        self._add(commands.Checkout(*spec), self._asking[key])
 
     def cancel(self, holder: str, tag: str, done: Done) -> None:
         """Detach a consumer."""
@@ -189,6 +192,14 @@ class RemoteQueue:
         self, command: commands.Settle | commands.Requeue | commands.Discard, done: Done | None
     ) -> None:
         leaving = self._inbox.leaving(command.holder, command.tag, command.numbers)
+        if command.tag != GET_TAG and len(leaving.seen) < len(command.numbers):
+            # Handed out by a queue that has ended since (P18): its numbers may mean others now.
+            command = type(command)(command.holder, command.tag, [n for n, _ in leaving.seen])
+            if done is not None:
+                done(None if self._is_deleted else settle_lost(self.record))
+                done = None
+            if not command.numbers:
+                return
         is_asked = self._add(command, leaving if done is None else _Settled(leaving, done))
         if done is not None and not is_asked:
             done(None if self._is_deleted else settle_lost(self.record))
@@ -291,11 +302,21 @@ class RemoteQueue:
                     answer.epoch, holder, tag, deliveries, no_ack=found.no_ack
                 )
                 if fresh:
+                    self._attached((holder, tag), None)  # if the reply was lost on its way
                     found.port.deliver(tag, fresh)
         for key in answer.lost_consumers:
             lost = self._ports.pop((key[0], key[1]), None)
             if lost is not None:
                 lost.port.consumer_lost(key[1])
+
+    def _attached(self, key: tuple[str, str], value: object) -> None:
+        """A consume was answered: say so once, before anything is delivered."""
+        asked = self._asking.pop(key, None)
+        found = self._ports.pop(key, None) if isinstance(value, Refusal) else None
+        if asked is not None:
+            asked.done(value)
+        elif found is not None:
+            found.port.consumer_lost(key[1])
 
     def retarget(self) -> None:
         """Nodes or members changed: offer again, to whoever serves now."""
@@ -433,9 +454,8 @@ class RemoteQueue:
                 self._inbox.forget(token.leaving)
                 token.done(None if outcome.ok else settle_lost(self.record))
             elif type(token) is _Consume:
-                if isinstance(outcome.value, Refusal):
-                    self._ports.pop(token.key, None)
-                token.done(outcome.value)
+                if self._asking.get(token.key) is token or isinstance(outcome.value, Refusal):
+                    self._attached(token.key, outcome.value)
             elif callable(token):
                 token(outcome.value)
 
