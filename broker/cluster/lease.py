@@ -40,11 +40,14 @@ class NodeLease:
         self._sent_ms: dict[int, int] = {}
         self._pending: list[tuple[int, int]] = []  # (commit index to apply first, expiry)
         self._expiry_ms: int | None = None
+        self._wanted_ms: int | None = None  # since when it is asked for
         self._applied = 0
 
     def request(self, now_ms: int) -> int:
         """Note that a request is sent now. Returns its number, which goes with it."""
         self._number += 1
+        if self._wanted_ms is None:
+            self._wanted_ms = now_ms
         self._sent_ms[self._number] = now_ms
         if len(self._sent_ms) > REQUESTS_MAX:
             del self._sent_ms[next(iter(self._sent_ms))]
@@ -71,14 +74,16 @@ class NodeLease:
         return self._expiry_ms is not None and now_ms < self._expiry_ms
 
     def lost_for_ms(self, now_ms: int) -> int:
-        """How long the lease has been gone; 0 while held or never held."""
-        return 0 if self._expiry_ms is None else max(0, now_ms - self._expiry_ms)
+        """How long the lease has been gone, or was asked for in vain; 0 while it is held."""
+        since_ms = self._wanted_ms if self._expiry_ms is None else self._expiry_ms
+        return 0 if since_ms is None else max(0, now_ms - since_ms)
 
     def drop(self) -> None:
         """This boot was ended: nothing that was asked for counts any more."""
         self._sent_ms.clear()
         self._pending.clear()
         self._expiry_ms = None
+        self._wanted_ms = None
 
 
 class _Holder(NamedTuple):

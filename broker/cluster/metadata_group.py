@@ -125,7 +125,7 @@ class MetadataGroup:
         return self.lease.is_held(self._clock.monotonic_ms())
 
     def lease_lost_for_ms(self) -> int:
-        """How long the lease has been gone; 0 while it is held or was never."""
+        """How long the lease has been gone, or was asked for in vain; 0 while it is held."""
         return self.lease.lost_for_ms(self._clock.monotonic_ms())
 
     def on_applied(self, listener: Callable[[Changes], None]) -> None:

@@ -169,3 +169,14 @@ def test_no_holder_has_missed_an_answered_change(seed: int) -> None:
     world = World([rng.randrange(-(10**6), 10**6) for _ in World.NODES])
     for _ in range(150):
         world.step(rng.choice(ACTIONS), rng.randrange(1000))
+
+
+def test_a_lease_asked_for_in_vain_counts_as_lost() -> None:
+    """P4: a node that is cut off right after its boot must not keep its clients waiting."""
+    lease = NodeLease()
+    assert lease.lost_for_ms(50_000) == 0
+    lease.request(1_000)
+    lease.request(2_000)
+    assert lease.lost_for_ms(12_000) == 11_000
+    lease.drop()
+    assert lease.lost_for_ms(12_000) == 0
