@@ -176,6 +176,10 @@ class Catalogue:
         """The queues of one vhost, or all."""
         return [queue for home in self._entries(vhost) for queue in home.queues.values()]
 
+    def owners(self) -> list[str]:
+        """Connections that own exclusive queues."""
+        return list(self._owned)
+
     def queues_of(self, owner: str) -> list[Queue]:
         """The exclusive queues of a connection, "NODE/BOOT/CONNECTION_ID"."""
         return [self._queues[uid] for uid in self._owned.get(owner, ())]

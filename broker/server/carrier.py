@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.errors import AmqpError
+from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.metadata.commands import AnyCommand
 from broker.ports import QueueHandle
 from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
 from broker.session import effects
 from broker.session.session import Session
+
+_log = logging.getLogger(__name__)
 
 
 class Carrier:
@@ -173,7 +176,12 @@ class Carrier:
         self._context.spawn(self._ask(effect.command, self._completion(effect.token)))
 
     async def _ask(self, command: AnyCommand, done: Callable[[object], None]) -> None:
-        done(await self._context.metadata.propose(command))
+        try:
+            result = await self._context.metadata.propose(command)
+        except Exception as why:  # noqa: BLE001 - else the channel would wait for ever
+            _log.exception("proposal.failed")
+            result = Refusal(ReplyCode.INTERNAL_ERROR, f"the change failed: {why!r}")
+        done(result)
 
     def _reply_to(self, effect: effects.ReplyTo) -> None:
         self._context.send_reply(

@@ -100,13 +100,15 @@ class AmqpListener:
         for connection in self.connections.values():
             connection.resume()
 
-    async def run(self) -> None:
-        """Tick every connection once a second, until cancelled."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            now_ms = self._context.clock.monotonic_ms()
-            for connection in list(self.connections.values()):
+    async def tick(self) -> None:
+        """Tick every connection; called every `TICK_S`."""
+        now_ms = self._context.clock.monotonic_ms()
+        for connection in list(self.connections.values()):
+            try:
                 connection.tick(now_ms)
+            except Exception:  # noqa: BLE001 - one connection's bug must not silence the others
+                _log.exception("connection.tick_failed")
+                connection.abort()
 
     def deliver_reply(self, connection_id: int, channel: int, key: str, message: Message) -> None:
         """Hand a direct reply to a connection; dropped if it is gone."""
@@ -133,9 +135,7 @@ def _set_options(listening: socket.socket, settings: Settings) -> None:
     if settings.tcp_send_buffer_bytes is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.tcp_send_buffer_bytes)
     if settings.tcp_receive_buffer_bytes is not None:
-        listening.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes
-        )
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes)
 
 
 def _port(server: asyncio.Server, listener: Listener) -> int:

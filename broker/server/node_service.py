@@ -209,17 +209,14 @@ class NodeService:
 
     async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
         try:
-            packed = msgspec.msgpack.decode(
-                await self._links.call(node, method, payload, CALL_TIMEOUT_S)
-            )
-        except CallFailed as why:
+            result = _unpack(await self._links.call(node, method, payload, CALL_TIMEOUT_S))
+        except (CallFailed, msgspec.MsgspecError, TypeError, IndexError) as why:
             _log.info("node.call_failed", extra={"node": node, "method": method, "why": str(why)})
-            done(Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer: {why}"))
-            return
-        if isinstance(packed[0], str):
-            done(QueueStat(*packed[1]))
-        else:
-            done(unpack_value(packed))
+            result = Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer: {why}")
+        try:
+            done(result)
+        except Exception:  # noqa: BLE001 - the outermost frame of a task in the node's group
+            _log.exception("node.answer_failed", extra={"node": node, "method": method})
 
     # Answering others
 
@@ -240,13 +237,21 @@ class NodeService:
         elif self._queues is not None:
             self._queues.drained(node)
 
-    def _received_offer(self, _node: str, _boot: str, payload: bytes) -> None:
-        if self._queues is not None:
+    def _received_offer(self, node: str, _boot: str, payload: bytes) -> None:
+        if self._queues is None:
+            return
+        try:
             self._queues.receive_offer(*unpack_offer(payload))
+        except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
+            _log.exception("queue.offer_failed", extra={"node": node})
 
     def _received_answer(self, node: str, _boot: str, payload: bytes) -> None:
-        if self._queues is not None:
+        if self._queues is None:
+            return
+        try:
             self._queues.receive_answer(node, decode_answer(payload))
+        except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
+            _log.exception("queue.answer_failed", extra={"node": node})
 
     def _received_reply(self, _node: str, _boot: str, payload: bytes) -> None:
         reply = _decode_reply(payload)
@@ -286,6 +291,11 @@ class NodeService:
         if self._queues is None:
             raise CallFailed("the broker on this node is stopped")
         return self._queues
+
+
+def _unpack(reply: bytes) -> object:
+    packed = msgspec.msgpack.decode(reply)
+    return QueueStat(*packed[1]) if isinstance(packed[0], str) else unpack_value(packed)
 
 
 def _waiting() -> asyncio.Future[object]:

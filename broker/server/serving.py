@@ -19,14 +19,16 @@ from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import DeleteQueue, NoteLeader
+from broker.metadata.commands import CloseConnection, DeleteQueue, NoteLeader
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.registry import QueueRegistry
+from broker.server.background import every
 from broker.server.context import ServerContext
 from broker.server.groups import QueueGroups
-from broker.server.listener import AmqpListener
+from broker.server.listener import TICK_S, AmqpListener
 from broker.server.node_service import NodeService
+from broker.server.orphans import Orphans
 from broker.server.outbox import Outbox
 from broker.session.facts import Limits
 from broker.storage.message_store import MessageStore
@@ -81,6 +83,8 @@ class Serving:
         self._journal = journal
         self._is_stopped = False
         self._is_closing = False
+        self._is_behind = False  # a change of group 0 was not followed to its end
+        self._orphans = Orphans(self.catalogue, cluster.node, cluster.boot)
         self.queues = QueueRegistry(
             node=cluster.node,
             boot=cluster.boot,
@@ -130,12 +134,12 @@ class Serving:
         self.queues.reconcile_all()
         await self.listener.open()
         for name, work in (
-            ("connections", self.listener.run()),
-            ("queues", self._tick_queues()),
-            ("replicas", self._tend_replicas()),
-            ("lease-guard", self._guard()),
+            ("connections", every(TICK_S, self.listener.tick)),
+            ("queues", every(QUEUES_TICK_S, self._tick_queues)),
+            ("replicas", every(QUEUES_TICK_S, self._tend_replicas)),
+            ("lease-guard", every(GUARD_S, self._guard)),
         ):
-            self._running.append(tasks.create_task(self._logged(work), name=name))
+            self._running.append(tasks.create_task(work, name=name))
 
     async def _journal_synced(self) -> None:
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -148,9 +152,14 @@ class Serving:
         await synced
 
     def applied(self, changes: Changes) -> None:
-        """Follow group 0 (P6); called inside each apply."""
-        if not self._is_stopped:
+        """Follow group 0 (P6); called inside each apply, which a bug here must not end."""
+        if self._is_stopped:
+            return
+        try:
             self.queues.reconcile(changes)
+        except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
+            _log.exception("queues.not_reconciled")
+            self._is_behind = True
 
     def peers_changed(self) -> None:
         """A node came or went: offers may have another way now."""
@@ -178,8 +187,8 @@ class Serving:
     # For connections
 
     def is_valid(self) -> bool:
-        """May this node serve now (P4)? A `broker.server.context.Lease`."""
-        return self._cluster.has_lease()
+        """May this boot serve now (P1, P4)? A `broker.server.context.Lease`."""
+        return self._cluster.has_lease() and self._cluster.boot == self.context.boot
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something nobody waits for."""
@@ -234,46 +243,49 @@ class Serving:
     # Background
 
     async def _tick_queues(self) -> None:
-        while True:
-            await asyncio.sleep(QUEUES_TICK_S)
-            self.queues.tick()
+        if self._is_behind:
+            self.queues.reconcile_all()
+            self._is_behind = False
+        self.queues.tick()
+        for owner in self._orphans.find(self.listener.connections):
+            self.spawn(self._close_owner(owner))
+
+    async def _close_owner(self, owner: str) -> None:
+        """Delete what a connection that is gone still owns; asked again while it is there."""
+        await self._cluster.propose(CloseConnection(owner))
 
     async def _tend_replicas(self) -> None:
         """Members of quorum queues and their leader hints; each step may wait for a majority."""
-        while True:
-            await asyncio.sleep(QUEUES_TICK_S)
-            for uid, leader in self._groups.blank():
-                if await self._service.ask_readmit(leader, uid):
-                    self._groups.readmitted(uid)
-            await self._groups.tend(self.queues.local_quorum(), self._cluster.peers.up())
-            led, self.queues.led_lately = self.queues.led_lately, {}
-            moved = [
-                (uid, node)
-                for uid, node in led.items()
-                if (queue := self.catalogue.queue_by_uid(uid)) is not None and queue.home != node
-            ]
-            if moved:
-                await self._cluster.propose(NoteLeader(tuple(moved)))
+        for uid, leader in self._groups.blank():
+            if await self._service.ask_readmit(leader, uid):
+                self._groups.readmitted(uid)
+        await self._groups.tend(self.queues.local_quorum(), self._cluster.peers.up())
+        led, self.queues.led_lately = self.queues.led_lately, {}
+        moved = [
+            (uid, node)
+            for uid, node in led.items()
+            if (queue := self.catalogue.queue_by_uid(uid)) is not None and queue.home != node
+        ]
+        if moved:
+            await self._cluster.propose(NoteLeader(tuple(moved)))
 
     async def _guard(self) -> None:
         """Wake connections when the lease is back; close everything when it stays away (P4)."""
-        while True:
-            await asyncio.sleep(GUARD_S)
-            if self.is_valid():
-                if not self.listener.is_open and not self._is_closing:
-                    _log.info("lease.back")
-                    await self.listener.open()
-                self.listener.resume()
-            elif (
-                self.listener.is_open
-                and self._cluster.metadata.lease_lost_for_ms()
-                > self._settings.cluster_disconnect_after_ms
-            ):
-                _log.warning("Cluster minority status detected - awaiting recovery")
-                self.listener.close_ports()
-                await self.listener.close_connections(
-                    "this node can't reach a majority of its cluster; connect to another one"
-                )
+        if self.is_valid():
+            if not self.listener.is_open and not self._is_closing:
+                _log.info("lease.back")
+                await self.listener.open()
+            self.listener.resume()
+        elif (
+            self.listener.is_open
+            and self._cluster.metadata.lease_lost_for_ms()
+            > self._settings.cluster_disconnect_after_ms
+        ):
+            _log.warning("Cluster minority status detected - awaiting recovery")
+            self.listener.close_ports()
+            await self.listener.close_connections(
+                "this node can't reach a majority of its cluster; connect to another one"
+            )
 
     def drop_boot(self) -> None:
         """This boot was ended: nothing may leave under its name any more (P1)."""

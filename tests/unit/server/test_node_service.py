@@ -7,8 +7,9 @@ from typing import Any
 
 from broker.cluster.links import LinkEvent
 from broker.cluster.outbound import DATA
-from broker.queues.envelopes import Answer, decode_answer
-from broker.server.node_service import NodeService
+from broker.fifo.commands import Offer
+from broker.queues.envelopes import Answer, decode_answer, pack_offer
+from broker.server.node_service import OFFER, NodeService
 
 B = "rabbit@b"
 
@@ -87,3 +88,16 @@ def test_what_waits_is_lost_with_the_link_and_said_again_on_the_next() -> None:
     links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=True))
     assert links.sent == []
     assert queues.calls == [("drained", B), ("link_up", B)]
+
+
+class BrokenQueues(FakeQueues):
+    def receive_offer(self, uid: int, offer: object) -> None:
+        raise RuntimeError("a bug")
+
+
+def test_an_offer_that_fails_does_not_break_the_link() -> None:
+    """Every queue's traffic shares it; the sender would only send the offer again."""
+    links, _, door = service()
+    door.attach(BrokenQueues(), None, None)  # type: ignore[arg-type]
+    links.handlers[OFFER](B, "boot", pack_offer(7, Offer("a/1/7/0", 1, 1, [])))
+    links.handlers[OFFER](B, "boot", b"no offer")
