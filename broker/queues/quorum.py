@@ -17,12 +17,21 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from broker.fifo.commands import Batch, EndBoot, Offer, decode_batch, encode_batch, owner_of
+from broker.fifo.commands import (
+    Batch,
+    EndBoot,
+    Offer,
+    decode_batch,
+    encode_batch,
+    owner_of,
+    width,
+)
 from broker.fifo.config import quorum_config
 from broker.fifo.machine import QueueMachine
+from broker.fifo.offers import size_of
 from broker.metadata.records import Queue
 from broker.ports import Clock, QueueStat
 from broker.queues.classic import Defer, Post
@@ -151,12 +160,13 @@ class QuorumQueue:
         self._gathered.append(command)
 
     def _propose(self) -> None:
-        """Turn what came in this turn of the loop into one entry."""
+        """Turn what came in this turn of the loop into entries, mostly one."""
         gathered, self._gathered = self._gathered, []
-        if not gathered or self.group is None or not self.is_leading:
+        if self.group is None or not self.is_leading:
             return
-        data = encode_batch(gathered, self._clock.now_ms())
-        self.group.propose_nowait(data, _ignore)
+        now_ms = self._clock.now_ms()
+        for batch in batches(gathered):
+            self.group.propose_nowait(encode_batch(batch, now_ms), _ignore)
 
     def _run(self) -> None:
         effects = self._machine.take_effects()
@@ -167,6 +177,26 @@ class QuorumQueue:
         for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
             answer.lag = lag
             self._post(node, answer)
+
+
+def batches(gathered: list[Offer | EndBoot]) -> Iterator[list[Offer | EndBoot]]:
+    """Cut what gathered where a batch ends (P13); an offer that is larger goes alone."""
+    batch: list[Offer | EndBoot] = []
+    numbers = size_bytes = 0
+    for each in gathered:
+        offered = each.commands if isinstance(each, Offer) else []
+        more_numbers = sum([width(command) for command in offered])
+        more_bytes = sum([size_of(command) for command in offered])
+        if batch and (
+            numbers + more_numbers > ENTRY_COMMANDS_MAX or size_bytes + more_bytes > ENTRY_BYTES_MAX
+        ):
+            yield batch
+            batch, numbers, size_bytes = [], 0, 0
+        batch.append(each)
+        numbers += more_numbers
+        size_bytes += more_bytes
+    if batch:
+        yield batch
 
 
 def _ignore(result: object) -> None:
