@@ -245,10 +245,10 @@ class QueueRegistry:
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
-        for remote in list(self._remote.values()):
-            current = wanted[remote.record.uid]
-            if current != remote.record:
-                self._moved(current)
+        for uid in {*self._quorum, *self._remote}:
+            known = [each.record for each in (self._quorum.get(uid), self._remote.get(uid)) if each]
+            if any(record != wanted[uid] for record in known):
+                self._moved(wanted[uid])
         self._end_boots()
         self.retarget()
 

@@ -138,3 +138,13 @@ def test_a_publish_whose_transient_queue_died_with_its_home_is_nacked() -> None:
     world.kill(A)
     world.settle()
     assert channel.verdicts == [(1, False)]
+
+
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_a_replica_that_was_moved_away_is_erased(by_snapshot: bool) -> None:
+    """P6."""
+    world = World()
+    queue = world.declare_quorum()
+    assert set(world.replicas[queue.uid]) == {A, B}
+    world.apply(commands.MoveMembers(queue.uid, (A,)), by_snapshot=by_snapshot)
+    assert set(world.replicas[queue.uid]) == {A}
