@@ -167,7 +167,7 @@ class AmqpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client caught up: go on."""
         self._taken = None
-        if self.session is not None:
+        if self.session is not None and not self._is_mute:
             self._carry(self.session.set_active(active=True))
 
     def eof_received(self) -> bool:
@@ -217,6 +217,8 @@ class AmqpConnection(asyncio.Protocol):
             self._context.outbox.mark(self)  # a flush reads on
         if self._is_mute:
             self._is_mute = False
+            if self.session is not None and self._taken is None:
+                self._carry(self.session.set_active(active=True))
             self._context.outbox.mark(self)
 
     def tick(self, now_ms: int) -> None:
@@ -265,10 +267,15 @@ class AmqpConnection(asyncio.Protocol):
     # Parts
 
     def _may_speak(self) -> bool:
-        """Without the lease nothing is confirmed or delivered; a closed session may finish."""
-        if self._context.lease.is_valid() or self._is_released:
+        """Without the lease nothing is confirmed or delivered, by a last word neither (P4)."""
+        session = self.session
+        if session is None or self._context.lease.is_valid():
             return True
-        self._is_mute = True
+        if self._is_released:
+            session.out.clear()
+        elif not self._is_mute:
+            self._is_mute = True
+            self._carry(session.set_active(active=False))  # what they get would pile up here
         return False
 
     def _carry(self, effects: list[Effect]) -> None:

@@ -1,0 +1,89 @@
+"""P4: a connection without the lease says nothing that only the lease makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.amqp import spec
+from broker.errors import ReplyCode
+from broker.message import Delivery
+from tests.unit.server.rig import Client, Node, Sink, turn, virtually
+from tests.unit.session.rig import publish
+
+
+class Slow(Sink):
+    """A queue whose answers a test gives."""
+
+    publisher: Any = None
+    consumer: Any = None
+
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+        self.publisher = publisher
+
+    def consume(self, spec: Any, port: Any, done: Callable[[object], None]) -> None:
+        self.consumer = port
+        done(None)
+
+    def deliver(self, numbers: Sequence[int]) -> None:
+        some = [Delivery(number, 0, publish().message) for number in numbers]
+        self.consumer.deliver("tag", some)
+
+
+async def talking(node: Node) -> tuple[Client, Slow]:
+    """A client that consumes, and waits for a confirm."""
+    slow = node.sink = Slow()
+    client = await node.client().with_channel()
+    client.send(spec.QueueDeclare("q"), spec.ConfirmSelect(), channel=1)
+    client.send(spec.BasicConsume("q", "tag"), channel=1)
+    assert isinstance((await client.heard())[-1], spec.BasicConsumeOk)
+    message = publish().message
+    client.send(spec.BasicPublish(routing_key="q"), channel=1)
+    client.send(message.content)
+    assert slow.publisher is not None
+    return client, slow
+
+
+@virtually
+async def test_the_last_word_of_a_connection_confirms_and_delivers_nothing() -> None:
+    """A node that was declared dead tells its clients 320, and nothing of what it believed."""
+    node = Node()
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.publisher.confirmed([1])
+    slow.deliver([1])
+    assert await client.heard() == []
+    client.shell.close(ReplyCode.CONNECTION_FORCED, "declared dead")
+    assert [type(method) for method in await client.heard()] == [spec.ConnectionClose]
+
+
+@virtually
+async def test_what_came_meanwhile_is_said_when_the_lease_is_back() -> None:
+    node = Node()
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.publisher.confirmed([1])
+    await turn()
+    node.is_valid_lease = True
+    client.shell.resume()
+    assert [type(method) for method in await client.heard()] == [spec.BasicAck]
+
+
+@virtually
+async def test_consumers_are_paused_while_nothing_may_be_delivered() -> None:
+    """A backlog would pile up in the connection, and count as settled under no_ack."""
+    node = Node()
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.deliver([1])
+    await turn()
+    slow.deliver([2])
+    await turn()
+    assert slow.active == [False]
+    client.shell.pause_writing()
+    client.shell.resume_writing()  # the socket is not what they wait for
+    assert slow.active == [False, False]
+    node.is_valid_lease = True
+    client.shell.resume()
+    await turn()
+    assert slow.active == [False, False, True]
