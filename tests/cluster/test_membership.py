@@ -179,6 +179,7 @@ def test_restart_of_the_app_keeps_what_was_written_just_before(cluster: Trio) ->
     assert drain(cluster.nodes[0], queue) == list(range(15, 30))
 
 
+@pytest.mark.slow
 def test_two_of_three_stopped(cluster: Trio) -> None:
     """Quorum queues wait for their majority, and serve again with it; the last stopped goes on."""
     one, two, three = cluster.nodes
