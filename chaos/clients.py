@@ -58,6 +58,7 @@ class Client(threading.Thread):
         self._connection: pika.SelectConnection | None = None
         self._channel: Channel | None = None
         self._is_over = True
+        self._ending_since: float | None = None
         self.crash: BaseException | None = None
 
     def run(self) -> None:
@@ -152,6 +153,13 @@ class Client(threading.Thread):
         if self._connection.is_open:
             self._connection.close()
 
+    def _ending_s(self) -> float:
+        """How long it has been trying to end, seconds."""
+        now = time.monotonic()
+        if self._ending_since is None:
+            self._ending_since = now
+        return now - self._ending_since
+
     def _write(self, op: str, type_: str, **columns: str | int | bool) -> None:
         channel = self._channel.channel_number if self._channel is not None else 0
         self._recorder.write(
@@ -189,7 +197,6 @@ class Publisher(Client):
         self._plan = plan
         self._tag = 0
         self._waiting: dict[int, float] = {}  # delivery tag -> when sent; in order of tags
-        self._ending_since: float | None = None
 
     def _attach(self, channel: Channel) -> None:
         self._tag = 0
@@ -248,16 +255,13 @@ class Publisher(Client):
 
     def _check(self) -> None:
         oldest = next(iter(self._waiting.values()), None)
-        now = time.monotonic()
         if self._ended.is_set():
-            if self._ending_since is None:
-                self._ending_since = now
-            if oldest is None:
-                self._finish()
-            elif now - self._ending_since > CONFIRM_TIMEOUT_S:
+            if self._ending_s() > CONFIRM_TIMEOUT_S:
                 self._abandon("unanswered")
                 return
-        elif oldest is not None and now - oldest > CONFIRM_TIMEOUT_S:
+            if oldest is None:
+                self._finish()
+        elif oldest is not None and time.monotonic() - oldest > CONFIRM_TIMEOUT_S:
             self._abandon("timeout")
             return
         self._later(_CHECK_S, self._check)
@@ -359,6 +363,9 @@ class Consumer(Client):
         if self._channel is not None and self._channel.is_open:
             self._ack()
         if self._ended.is_set():
+            if self._ending_s() > CONFIRM_TIMEOUT_S:
+                self._abandon("close not answered")
+                return
             self._finish()
         self._later(_CHECK_S, self._check)
 

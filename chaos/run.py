@@ -198,7 +198,7 @@ class _Run:
         for client in threads:
             client.join(max(0.1, deadline - time.monotonic()))
             if client.is_alive():
-                raise ClusterFailed(f"{client.name} does not end")
+                self._recorder.write("health", "fail", code=f"{client.name} does not end")
             if client.crash is not None:
                 raise ClusterFailed(f"{client.name} crashed: {client.crash!r}") from client.crash
 
