@@ -221,7 +221,7 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
         return
     window = channel.window
     if window.limit or window.has_parked:
-        deliveries = window.admit(consumer, deliveries, channel.unacked.count)
+        deliveries = window.admit(consumer, deliveries, channel.unacked.current_count)
         if not deliveries:
             return
     numbers = [delivery[0] for delivery in deliveries]
@@ -245,7 +245,7 @@ def unpark(channel: Channel) -> None:
     """Write parked deliveries that fit now."""
     if not channel.window.has_parked:
         return
-    for consumer, deliveries in channel.window.unpark(channel.unacked.count):
+    for consumer, deliveries in channel.window.unpark(channel.unacked.current_count):
         numbers = [delivery[0] for delivery in deliveries]
         channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
         _write(channel, consumer, deliveries)

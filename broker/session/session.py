@@ -214,6 +214,7 @@ class Session:
         if found is None or consumer is None:
             return []
         found.window.remove(consumer)
+        found.unacked.lose(consumer)
         basic_consume.unpark(found)
         if self._context.facts.consumer_cancel_notify:
             found.send(spec.BasicCancel(tag, no_wait=True))

@@ -26,13 +26,15 @@ class Source:
     Attributes:
         queue_uid: The queue's incarnation.
         tag: Consumer tag; "" for basic.get.
+        is_lost: The queue has ended it: what it delivered belongs to an older epoch.
     """
 
-    __slots__ = ("queue_uid", "tag")
+    __slots__ = ("is_lost", "queue_uid", "tag")
 
     def __init__(self, queue_uid: int, tag: str) -> None:
         self.queue_uid = queue_uid
         self.tag = tag
+        self.is_lost = False
 
 
 Taken = list[tuple[Source, list[int]]]
@@ -57,12 +59,13 @@ class _Run:
 class Unacked:
     """What a channel has to acknowledge. Owner: the channel."""
 
-    __slots__ = ("_firsts", "_head", "_runs", "count")
+    __slots__ = ("_firsts", "_has_lost", "_head", "_runs", "count")
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._firsts: list[int] = []
         self._head = 0  # runs before it are done; cut off now and then
+        self._has_lost = False
         self.count = 0
 
     def add(self, first: int, source: Source, numbers: list[int], now_ms: int) -> None:
@@ -176,9 +179,26 @@ class Unacked:
         for tag, source, number in everything:
             self.add(tag, source, [number], now_ms)
 
+    def lose(self, source: Source) -> None:
+        """The queue has ended a consumer: what it delivered counts no more (P18), but may come."""
+        source.is_lost = True
+        self._has_lost = True
+
+    @property
+    def current_count(self) -> int:
+        """How many entries of living sources are outstanding."""
+        if not self._has_lost:
+            return self.count
+        return sum([run.live for run in self._runs[self._head :] if not run.source.is_lost])
+
     def oldest_ms(self) -> int | None:
-        """When the oldest outstanding delivery went out (within a second), None without any."""
-        return self._runs[self._head].since_ms if self.count else None
+        """When the oldest delivery that counts went out (within a second), None without any."""
+        if not self._has_lost:
+            return self._runs[self._head].since_ms if self.count else None
+        for run in self._runs[self._head :]:
+            if run.live and not run.source.is_lost:
+                return run.since_ms
+        return None
 
     def _find(self, tag: int) -> tuple[int, int]:
         """Index of the run and offset in it of an outstanding tag."""

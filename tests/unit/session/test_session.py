@@ -200,6 +200,24 @@ def test_consumer_timeout_closes_the_channel(client: Client) -> None:
     assert "delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000" in line
 
 
+def test_deliveries_of_an_older_epoch_time_nobody_out_and_cost_no_credit(client: Client) -> None:
+    """P18: their queue's home has restarted; the client may still settle them, for nothing."""
+    with_queue(client).feed(publish(), publish())
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    client.call(spec.BasicConsume(queue="q", consumer_tag="old"))
+    key = client.session._channels[1].key
+    client.world.run(client, client.session.consumer_lost(key, "old"))
+    client.world.run(client, client.session.tick(1_900_000))
+    client.now_ms = 1_900_000
+    assert client.take() == ["1 basic.cancel consumer_tag=old no_wait"]
+    lines = client.call(spec.BasicConsume(queue="q", consumer_tag="new"))
+    assert any("basic.deliver consumer_tag=new delivery_tag=2" in line for line in lines), lines
+    assert client.feed(Ack(1, 1, False)) == []
+    client.world.run(client, client.session.tick(3_700_001))
+    (line,) = client.take()
+    assert "timed out" in line
+
+
 def test_late_verdicts_do_not_reach_a_channel_that_was_opened_since(client: Client) -> None:
     with_queue(client).call(spec.ConfirmSelect())
     client.world.is_held = True
