@@ -31,6 +31,7 @@ from typing import Final
 import uvloop
 
 from broker.cluster.membership import Cluster, ClusterSettings
+from broker.cluster.metadata_group import GROUP
 from broker.config import Settings
 from broker.errors import Refusal
 from broker.management.app import ManagementServer
@@ -51,6 +52,9 @@ _log = logging.getLogger(__name__)
 
 EXIT_SYNC_FAILED: Final = 74
 """sysexits.h EX_IOERR: a failed sync stops the node (reliability.md 1.4 D2)."""
+
+EXIT_METADATA_FAILED: Final = 70
+"""sysexits.h EX_SOFTWARE: this node's copy of group 0 stopped because of a bug or damage."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread must get the interpreter quickly; Python's 5 ms starves it (design, Speed)."""
@@ -297,6 +301,7 @@ class Node:
             self.clock,
             rng,
             lambda: secrets.token_hex(8),
+            on_group_failed=self._group_failed,
         )
         begun: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
         assert self._tasks is not None  # run() set it
@@ -462,6 +467,13 @@ class Node:
             "version": settings.compat_version,
             "x-impl": "WarrenMQ",
         }
+
+    def _group_failed(self, group: int, error: BaseException) -> None:
+        """A node without its group 0 could never serve again: better a restart than a shell."""
+        if group == GROUP:
+            _log.critical("metadata.failed", exc_info=error)
+            self._exit_code = EXIT_METADATA_FAILED
+            self.stop()
 
     def _sync_failed(self, error: BaseException) -> None:
         """Nothing more may be promised: end at once, without any clean-up that could promise."""
