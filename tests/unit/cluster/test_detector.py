@@ -1,4 +1,4 @@
-"""The failure detector of a pair."""
+"""The failure detector of a pair (P7)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The identity file: whole or not at all, and never guessed."""
+"""The identity file (P9): whole or not at all, and never guessed."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,27 @@ def test_half_written_new_file_leaves_the_old_one(tmp_path: Path) -> None:
     IdentityFile(tmp_path, "rabbit@a").save(Identity(node="rabbit@a", cluster_id="c"))
     (tmp_path / "identity.tmp").write_bytes(b'{"node":')
     assert IdentityFile(tmp_path, "rabbit@a").identity.cluster_id == "c"
+
+
+def test_it_is_synced_with_its_folder_before_save_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P9: a promise that power loss could take back is none."""
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    IdentityFile(tmp_path, "rabbit@a").save(Identity(node="rabbit@a"))
+    assert done == ["file", "rename", "folder"]
 
 
 @pytest.mark.parametrize(

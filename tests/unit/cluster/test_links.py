@@ -1,4 +1,4 @@
-"""Links over real gRPC on loopback: handshake, order, parts, calls, breaks, one-way cuts."""
+"""Links over real gRPC on loopback: handshake, order, parts, calls, breaks, one-way cuts (P14)."""
 
 from __future__ import annotations
 
@@ -105,6 +105,20 @@ async def test_large_payload_travels_in_parts_and_control_does_not_wait() -> Non
         await net.until(lambda: len(got) == 3)
         assert got[0] == (21, 5)
         assert got[1:] == [(20, len(body)), (20, 5)]
+
+
+async def test_each_stream_has_a_connection_of_its_own() -> None:
+    """P14: over one TCP connection, control would wait behind data."""
+    async with network() as net:
+        a, b = await net.node(A, "boot-a"), await net.node(B, "boot-b")
+        proxy = await net.proxy(b)
+        a.connect(B, f"127.0.0.1:{proxy.port}")
+        b.connect(A, a.address)
+        await net.until(lambda: a.is_up(B, CONTROL) and a.is_up(B, DATA))
+        async with asyncio.timeout(5):
+            while len(proxy._tasks) > 2:  # the probes before each dial
+                await asyncio.sleep(0.01)
+        assert len(proxy._tasks) == 2
 
 
 async def test_call_is_answered_and_failures_are_told() -> None:

@@ -1,3 +1,5 @@
+"""P17: what a new leader sends again is dropped where it was seen."""
+
 from __future__ import annotations
 
 from broker.fifo.inbox import ConsumerInbox

@@ -93,6 +93,7 @@ def test_delivery_limit_decides_where_a_quorum_queue_requeues():
 
 
 def test_ledger_of_a_durable_classic_queue_names_persistent_messages_only():
+    """P15."""
     machine = QueueMachine(classic_config("q", "/", durable=True))
     kept = message(persistent=True)
     machine.enqueue([message(), kept, message(), kept])
@@ -108,6 +109,7 @@ def test_ledger_of_a_durable_classic_queue_names_persistent_messages_only():
 
 
 def test_ledger_of_everything_tells_the_whole_life():
+    """P15."""
     machine = _machine(ledger="all")
     machine.enqueue([message()] * 2)
     machine.checkout(HOLDER, "t", prefetch=2)
@@ -136,6 +138,7 @@ def test_a_transient_queue_keeps_no_ledger():
 
 
 def test_persistent_publishes_are_confirmed_when_durable_and_not_before():
+    """P11, P15."""
     machine = _machine(ledger="persistent")
     offer = Offer(SESSION, 1, 1, [Enqueue([message(persistent=True)]), Enqueue([message()])])
     machine.apply_offer(offer, 0)
@@ -147,6 +150,7 @@ def test_persistent_publishes_are_confirmed_when_durable_and_not_before():
 
 
 def test_restored_messages_all_count_as_redelivered_and_numbers_go_on():
+    """P16."""
     machine = _machine()
     machine.restore_messages([(4, message(1)), (9, message(2))], 12)
     assert machine.enqueue([message(3)]) == 12
@@ -158,6 +162,7 @@ def test_restored_messages_all_count_as_redelivered_and_numbers_go_on():
 
 
 def test_a_new_leader_repeats_what_is_checked_out_but_not_what_was_got():
+    """P17."""
     machine = _machine()
     machine.enqueue([message()] * 3)
     machine.get(HOLDER, no_ack=False)
@@ -170,6 +175,7 @@ def test_a_new_leader_repeats_what_is_checked_out_but_not_what_was_got():
 
 
 def test_an_ended_boot_loses_consumers_and_gives_back_what_it_held():
+    """P1, P10."""
     machine = _machine()
     machine.enqueue([message()] * 2)
     batch = Batch(1, 0, [Offer(SESSION, 1, 1, [_consume()])])

@@ -64,6 +64,7 @@ def test_answered_numbers_between_held_ones_are_skipped_when_offered_again():
 
 
 def test_offers_end_at_a_thousand_numbers_or_a_megabyte():
+    """P13."""
     offers = _offers()
     offers.add(_publish(2_500), 0, "many")
     offers.add(_publish(5, size=OFFER_BYTES_MAX // 2), 0, "large")
@@ -88,6 +89,7 @@ def test_a_message_larger_than_an_offer_goes_alone():
 
 
 def test_a_publish_beyond_the_limit_is_refused_and_settles_are_not():
+    """P12."""
     offers = _offers(held_bytes_max=1_000)
     assert offers.add(_publish(1, size=5_000), 0)  # alone it may be as large as it likes
     assert offers.is_congested
@@ -99,6 +101,7 @@ def test_a_publish_beyond_the_limit_is_refused_and_settles_are_not():
 
 
 def test_old_publishes_are_given_up_and_settles_kept():
+    """P12."""
     offers = _offers(held_ms_max=100)
     offers.add(SETTLE, 0)
     offers.add(_publish(2), 0, "old")
@@ -115,6 +118,7 @@ def test_old_publishes_are_given_up_and_settles_kept():
 
 
 def test_given_up_numbers_before_all_others_raise_the_lowest():
+    """P10."""
     offers = _offers(held_ms_max=100)
     offers.add(_publish(2), 0)
     offers.to_send()

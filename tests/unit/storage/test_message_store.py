@@ -1,4 +1,4 @@
-"""broker.storage.message_store on a journal in memory."""
+"""broker.storage.message_store on a journal in memory (P29)."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def test_a_small_content_is_embedded_and_a_big_one_is_not() -> None:
 
 
 def test_a_content_is_shared_by_the_queues_of_a_publish() -> None:
+    """P29."""
     journal = MemoryJournal()
     store = MessageStore(journal)
     published = message(bytes(3 * keys.PART_BYTES_MAX))
@@ -78,6 +79,7 @@ def test_equal_contents_of_two_publishes_are_two_bodies() -> None:
 
 
 def test_reference_counts_are_rebuilt_at_start() -> None:
+    """P29."""
     journal = MemoryJournal()
     store = MessageStore(journal)
     published = message(BIG)

@@ -1,4 +1,4 @@
-"""broker.storage.salvage on really damaged RocksDB stores."""
+"""broker.storage.salvage on really damaged RocksDB stores (P30)."""
 
 from __future__ import annotations
 
