@@ -373,16 +373,58 @@ class Consumer(Client):
         self._held.clear()
 
 
-def declare(port: int, queue: str, queue_type: str) -> None:
+def within(timeout_s: float, what: str, act: Callable[[], int]) -> int:
+    """Do something that blocks, for so long at most.
+
+    pika's blocking calls wait for ever as long as the peer sends heartbeats. The thread that
+    waits is left behind.
+
+    Args:
+        timeout_s: How long.
+        what: Its words, for the error.
+        act: What blocks.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        TimeoutError: It did not return in time.
+        pika.exceptions.AMQPError: What it raised.
+        OSError: As well.
+    """
+    results: list[int] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(act())
+        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if results:
+        return results[0]
+    if errors:
+        raise errors[0]
+    raise TimeoutError(f"{what}: no answer within {timeout_s:.0f} s")
+
+
+def declare(port: int, queue: str, queue_type: str) -> int:
     """Declare the durable queue under test.
+
+    Returns:
+        How many messages are in it.
 
     Raises:
         pika.exceptions.AMQPError: The node refuses, or cannot be reached.
     """
     with _connect(port) as connection:
-        connection.channel().queue_declare(
+        answer = connection.channel().queue_declare(
             queue, durable=True, arguments={"x-queue-type": queue_type}
         )
+        return int(answer.method.message_count)
 
 
 def drain(port: int, queue: str, recorder: Recorder, node: str, *, empty_gets: int = 3) -> int:

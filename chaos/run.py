@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,6 +34,8 @@ _IDLE_S = 1.0
 _IDLE_TIMEOUT_S = 45.0
 _JOIN_TIMEOUT_S = 40.0
 _DRAIN_TRIES = 5
+_DRAIN_TIMEOUT_S = 60.0
+_CALL_TIMEOUT_S = 20.0
 _DEPTH_TIMEOUT_S = 10.0
 
 
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     parsed = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminated)
     options = run_options.with_defaults(
         parsed.queue, parsed.fault, parsed.seed,
         seconds=parsed.seconds, rate=parsed.rate, cycles=parsed.cycles,
@@ -109,8 +113,11 @@ class _Run:
         """
         first = self._cluster.names[0]
         try:
-            clients.declare(self._cluster.amqp_port(first), self._queue, self._options.queue)
-        except pika.exceptions.AMQPError as error:
+            port, kind = self._cluster.amqp_port(first), self._options.queue
+            clients.within(
+                _CALL_TIMEOUT_S, "declare", lambda: clients.declare(port, self._queue, kind)
+            )
+        except (pika.exceptions.AMQPError, OSError) as error:
             raise ClusterFailed(f"declare on {first}: {error!r}") from error
         self._start_clients()
         self._nemesis.begin()
@@ -217,12 +224,19 @@ class _Run:
         port, why = self._cluster.amqp_port(node), ""
         for _ in range(_DRAIN_TRIES):
             try:
-                return clients.drain(port, self._queue, recorder, node)
+                return clients.within(
+                    _DRAIN_TIMEOUT_S,
+                    f"drain through {node}",
+                    lambda: clients.drain(port, self._queue, recorder, node),
+                )
+            except TimeoutError as error:
+                why = str(error)
+                break
             except (pika.exceptions.AMQPError, OSError) as error:
                 why = repr(error)
                 recorder.write("close", "info", node=node, connection=f"drain.{node}", code=why)
                 time.sleep(1)
-        recorder.write("drain", "fail", node=node, queue=self._queue, code=why)
+        self._recorder.write("drain", "fail", node=node, queue=self._queue, code=why)
         return None
 
     def _depth(self, node: str) -> int:
@@ -231,7 +245,10 @@ class _Run:
 
         def is_empty() -> bool:
             found = self._cluster.queue(node, self._queue) or {}
-            ready = clients.depth(self._cluster.amqp_port(node), self._queue)
+            port = self._cluster.amqp_port(node)
+            ready = clients.within(
+                _CALL_TIMEOUT_S, f"depth at {node}", lambda: clients.depth(port, self._queue)
+            )
             sizes.append(max(ready, int(found.get("messages") or 0)))
             return sizes[-1] == 0
 
@@ -251,6 +268,11 @@ def _judge(directory: Path, options: Options, recording: Recording, cluster: Loc
     print("\n".join(report.summary(found)))
     print(f"{directory / history.FILE}", flush=True)
     return judge.exit_code(found)
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    """SIGTERM unwinds like Ctrl-C, so that the nodes do not outlive the run."""
+    sys.exit(judging.EXIT_CODES["unknown"])
 
 
 def _remove(cluster: LocalCluster, home: Path) -> None:
