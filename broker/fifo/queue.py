@@ -352,6 +352,11 @@ class Queue:
         self.effects = Effects()
         return effects
 
+    @property
+    def has_ready(self) -> bool:
+        """True while a message waits for a consumer or its credit."""
+        return bool(self._ready)
+
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here.
 

@@ -24,6 +24,7 @@ from broker.fifo.commands import (
     Batch,
     EndBoot,
     Offer,
+    Settle,
     decode_batch,
     encode_batch,
     owner_of,
@@ -41,6 +42,13 @@ ENTRY_COMMANDS_MAX: Final = 1_000
 """A batch ends at that many messages or 1 MiB (P13)."""
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
+
+
+SETTLES_WAIT_S: Final = 0.02
+"""How long settles wait for company at most; far below the 2 s in which an ack may be lost."""
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Run something after so many seconds."""
 
 
 class RaftGroup(Protocol):
@@ -65,6 +73,7 @@ class QuorumQueue:
         post: Answers to nodes, this one included.
         defer: `loop.call_soon`.
         led: Called with (queue, term) when this replica begins to lead.
+        later: `loop.call_later`; None: every command is proposed in the next turn.
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class QuorumQueue:
         post: Post,
         defer: Defer,
         led: Callable[[QuorumQueue, int], None],
+        later: Later | None = None,
     ) -> None:
         self.record = record
         self.group: RaftGroup | None = None
@@ -83,6 +93,9 @@ class QuorumQueue:
         self._post = post
         self._defer = defer
         self._led = led
+        self._later = later
+        self._is_due = False
+        self._is_patient = False
         self._term = 0
         self._gathered: list[Offer | EndBoot] = []
         limit = record.arguments.get("x-delivery-limit")
@@ -130,6 +143,8 @@ class QuorumQueue:
         del index  # messages are numbered by the machine
         batch: Batch = decode_batch(data)
         self._machine.apply_batch(batch)
+        if self._gathered and not self._is_due and self._machine.has_ready:
+            self._hurry()  # settles that waited give the credit that is now wanted
         self._run()
         return None
 
@@ -155,12 +170,31 @@ class QuorumQueue:
     # Parts.
 
     def _gather(self, command: Offer | EndBoot) -> None:
-        if not self._gathered:
-            self._defer(self._propose)
+        """Take a command into the next entry.
+
+        Settles alone are in no hurry while no message waits for the credit they give: they ride
+        with the next publish, or go after `SETTLES_WAIT_S`. That halves the entries of a queue
+        whose consumers keep up. A leader that dies meanwhile has not answered for them, so they
+        are offered again.
+        """
         self._gathered.append(command)
+        if self._is_due:
+            return
+        later = self._later
+        if later is not None and not self._machine.has_ready and _is_settling(command):
+            if not self._is_patient:
+                self._is_patient = True
+                later(SETTLES_WAIT_S, self._propose)
+            return
+        self._hurry()
+
+    def _hurry(self) -> None:
+        self._is_due = True
+        self._defer(self._propose)
 
     def _propose(self) -> None:
         """Turn what came in this turn of the loop into entries, mostly one."""
+        self._is_due = self._is_patient = False
         gathered, self._gathered = self._gathered, []
         if self.group is None or not self.is_leading:
             return
@@ -197,6 +231,11 @@ def batches(gathered: list[Offer | EndBoot]) -> Iterator[list[Offer | EndBoot]]:
         size_bytes += more_bytes
     if batch:
         yield batch
+
+
+def _is_settling(command: Offer | EndBoot) -> bool:
+    """True for an offer that only acknowledges messages."""
+    return type(command) is Offer and all(type(each) is Settle for each in command.commands)
 
 
 def _ignore(result: object) -> None:

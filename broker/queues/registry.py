@@ -25,7 +25,7 @@ from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
 from broker.queues.classic import ClassicQueue, Defer
 from broker.queues.envelopes import Answer
-from broker.queues.quorum import QuorumQueue, RaftGroup
+from broker.queues.quorum import Later, QuorumQueue, RaftGroup
 from broker.queues.remote import RemoteQueue, unavailable
 from broker.storage.message_store import MessageStore
 
@@ -88,6 +88,7 @@ class QueueRegistry:
         groups: Raft groups, for quorum queues.
         mail: Other nodes.
         defer: `loop.call_soon`.
+        later: `loop.call_later`; see `QuorumQueue`.
         propose: Proposes a metadata command in the background, then calls back with its result.
     """
 
@@ -103,6 +104,7 @@ class QueueRegistry:
         groups: Groups,
         mail: Mail,
         defer: Defer,
+        later: Later | None = None,
         propose: Callable[[DeleteQueue, Done], None],
     ) -> None:
         self._node = node
@@ -114,6 +116,7 @@ class QueueRegistry:
         self._groups = groups
         self._mail = mail
         self._defer = defer
+        self._later = later
         self._propose = propose
         self._classic: dict[int, ClassicQueue] = {}
         self._quorum: dict[int, QuorumQueue] = {}
@@ -334,7 +337,12 @@ class QueueRegistry:
 
     def _start_quorum(self, queue: Queue) -> None:
         replica = QuorumQueue(
-            queue, clock=self._clock, post=self._post, defer=self._defer, led=self._begins_to_lead
+            queue,
+            clock=self._clock,
+            post=self._post,
+            defer=self._defer,
+            led=self._begins_to_lead,
+            later=self._later,
         )
         self._quorum[queue.uid] = replica
         replica.group = self._groups.open(queue, replica)

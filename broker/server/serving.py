@@ -95,6 +95,7 @@ class Serving:
             groups=self._groups,
             mail=service,
             defer=loop.call_soon,
+            later=loop.call_later,
             propose=self._propose_delete,
         )
         self.context = ServerContext(
