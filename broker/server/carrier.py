@@ -79,9 +79,12 @@ class Carrier:
     def _port(self, channel: int) -> ChannelPort:
         port = self._ports.get(channel)
         if port is None:
-            port = ChannelPort(self._session, channel, self._run_and_write)
+            port = ChannelPort(self._session, channel, self._run_and_write, self._failed)
             self._ports[channel] = port
         return port
+
+    def _failed(self) -> None:
+        self._close(AmqpError(ReplyCode.INTERNAL_ERROR, "a bug in this broker; see its log"))
 
     def _completion(self, token: int) -> Callable[[object], None]:
         def done(result: object) -> None:

@@ -2,46 +2,72 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from broker.message import Delivery
 from broker.session.effects import Effect
 from broker.session.session import Session
 
+_log = logging.getLogger(__name__)
+
 
 class ChannelPort:
     """`PublisherPort` and `ConsumerPort` of one channel.
 
-    It outlives the channel: what comes late finds the session, which drops it.
+    It outlives the channel: what comes late finds the session, which drops it. It never raises:
+    a queue that serves many must not be stopped halfway by a bug in one connection.
 
     Args:
         session: The connection's session.
         number: The channel's number.
         wrote: Called with effects after the session may have output, to have the socket written.
+        failed: Ends the connection, because of a bug.
     """
 
-    __slots__ = ("_number", "_session", "_wrote")
+    __slots__ = ("_failed", "_number", "_session", "_wrote")
 
     def __init__(
-        self, session: Session, number: int, wrote: Callable[[list[Effect]], None]
+        self,
+        session: Session,
+        number: int,
+        wrote: Callable[[list[Effect]], None],
+        failed: Callable[[], None],
     ) -> None:
         self._session = session
         self._number = number
         self._wrote = wrote
+        self._failed = failed
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
         """Pass verdicts on (`PublisherPort`)."""
-        self._wrote(self._session.confirmed(self._number, seqnos))
+        try:
+            self._wrote(self._session.confirmed(self._number, seqnos))
+        except Exception:  # noqa: BLE001 - see the class
+            self._fail()
 
     def rejected(self, seqnos: Sequence[int]) -> None:
         """Pass verdicts on (`PublisherPort`)."""
-        self._wrote(self._session.rejected(self._number, seqnos))
+        try:
+            self._wrote(self._session.rejected(self._number, seqnos))
+        except Exception:  # noqa: BLE001 - see the class
+            self._fail()
 
     def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
         """Pass deliveries on (`ConsumerPort`)."""
-        self._session.deliver(self._number, consumer_tag, deliveries)
-        self._wrote([])
+        try:
+            self._session.deliver(self._number, consumer_tag, deliveries)
+            self._wrote([])
+        except Exception:  # noqa: BLE001 - see the class
+            self._fail()
 
     def consumer_lost(self, consumer_tag: str) -> None:
         """Pass the loss of a consumer on (`ConsumerPort`)."""
-        self._wrote(self._session.consumer_lost(self._number, consumer_tag))
+        try:
+            self._wrote(self._session.consumer_lost(self._number, consumer_tag))
+        except Exception:  # noqa: BLE001 - see the class
+            self._fail()
+
+    def _fail(self) -> None:
+        _log.exception("channel.failed")
+        self._failed()
