@@ -241,6 +241,7 @@ class Flood(threading.Thread):
             into.add(method.delivery_tag)
 
     def end(self) -> None:
+        wait_until(lambda: self.published > 0, "it is connected")  # pika can't close before
         self._is_ended = True
         wait_until(lambda: len(self.acked) + len(self.nacked) == self.published, "all verdicts")
         self._connection.ioloop.add_callback_threadsafe(self._connection.close)
