@@ -24,7 +24,7 @@ from broker.cli.ctl.api import (
 from broker.cli.ctl.arguments import Invocation
 
 if TYPE_CHECKING:
-    from broker.cluster.recovery.force_boot import Forced
+    from broker.force_boot import Forced
     from broker.metadata.records import Queue
 
 USAGE = {
@@ -101,8 +101,8 @@ def _configured(conf: str | None, environ: Mapping[str, str]) -> Path:
 
 def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> Forced:
     from broker.cluster.identity import IdentityDamaged
-    from broker.cluster.recovery.force_boot import force, node_of
     from broker.cluster.recovery.forcing import ForcingRefused
+    from broker.force_boot import force, node_of
     from broker.storage.offline import StoreMissing
     from broker.storage.store import StoreDamaged, StoreLocked
     from raft.errors import LogCorrupt

@@ -11,8 +11,8 @@ from broker.cli.ctl.arguments import parse
 from broker.cli.ctl.commands import run
 from broker.cli.ctl.offline import data_folder
 from broker.cluster.identity import IdentityFile
-from tests.unit.cluster.test_force_boot import folder, identity
 from tests.unit.metadata.cluster import ONE
+from tests.unit.test_force_boot import folder, identity
 
 
 def found(*words: str, **environ: str) -> Path:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.identity import Identity, IdentityDamaged, IdentityFile
-from broker.cluster.recovery.force_boot import Forced, force
 from broker.cluster.recovery.forcing import ForcingRefused
+from broker.force_boot import Forced, force
 from broker.storage.offline import OfflineStore, StoreMissing
 from broker.storage.store import StoreLocked, open_store
 from raft import parts
