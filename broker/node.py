@@ -15,6 +15,7 @@ transient and exclusive queues are gone and others take its durable classic queu
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -58,6 +59,10 @@ EXIT_METADATA_FAILED: Final = 70
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """The commit thread must get the interpreter quickly; Python's 5 ms starves it (design, Speed)."""
+
+GC_THRESHOLDS: Final = (10_000, 20, 20)
+"""Allocations before a young collection, young ones before a middle one, middle ones before a full
+one; Python's are (700, 10, 10)."""
 
 READY_LOG_S: Final = 10.0
 JOIN_S: Final = 12.0
@@ -181,6 +186,7 @@ class Node:
             return
         if self.settings.pid_file is not None:
             await asyncio.to_thread(Path(self.settings.pid_file).write_text, f"{os.getpid()}\n")
+        _settle_memory()
         _log.info("Server startup complete")
 
     async def _stop(self) -> None:
@@ -495,6 +501,18 @@ async def _probe(node: str, address: str) -> None:
     except OSError as error:  # a TimeoutError is one
         raise NodeError(f"node {node} can't be reached at {address}: {error}") from None
     writer.close()
+
+
+def _settle_memory() -> None:
+    """Keep what start-up made out of every later garbage collection, and collect more rarely.
+
+    Modules, classes and tables are some 56,000 objects that never die; walking them took 13 ms
+    here, in the middle of somebody's message. Messages and records hold no cycles and are freed
+    without the collector.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class _MemberEnded(Exception):
