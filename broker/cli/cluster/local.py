@@ -165,17 +165,30 @@ class Cluster:
         return late
 
     def kill(self, name: str) -> None:
-        """SIGKILL one node and wait until its process is gone."""
+        """SIGKILL one node and wait until its process is gone.
+
+        Raises:
+            ClusterError: It does not run, or does not go.
+        """
         place = self._running(name)
         self._signal(place, signal.SIGKILL)
-        self._wait_gone(place, time.monotonic() + STOP_TIMEOUT_S)
+        if not self._wait_gone(place, time.monotonic() + STOP_TIMEOUT_S):
+            text = f"{place.name} is still there {STOP_TIMEOUT_S:g} s after SIGKILL; try again"
+            raise ClusterError(text)
 
     def pause(self, name: str) -> None:
-        """SIGSTOP one node and wait until it stands still."""
+        """SIGSTOP one node and wait until it stands still.
+
+        Raises:
+            ClusterError: It does not run, or goes on running.
+        """
         place = self._running(name)
         self._signal(place, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while not self._stands_still(place) and time.monotonic() < deadline:
+        while not self._stands_still(place):
+            if time.monotonic() > deadline:
+                text = f"{place.name} still runs {STOP_TIMEOUT_S:g} s after SIGSTOP; try again"
+                raise ClusterError(text)
             time.sleep(_POLL_S)
 
     def resume(self, name: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker import config_file
+from broker.cli.cluster import local
 from broker.cli.cluster.commands import command
 from broker.cli.cluster.layout import Layout, LayoutError, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
@@ -50,6 +51,21 @@ def test_start_kill_start_again_pause_stop(cluster: Cluster):
     cluster.pause("node2")
     assert cluster.stop() == []
     assert [row.state for row in cluster.status()] == ["stopped", "stopped"]
+
+
+def test_a_signal_without_effect_is_not_reported_as_done(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    start(cluster)
+    monkeypatch.setattr(local, "STOP_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(local, "_is_paused", lambda _pid: False)
+    with pytest.raises(ClusterError, match="node2 still runs"):
+        cluster.pause("node2")
+    cluster.resume("node2")
+    monkeypatch.setattr(cluster, "_wait_gone", lambda _place, _deadline: False)
+    with pytest.raises(ClusterError, match="node2 is still there"):
+        cluster.kill("node2")
+    monkeypatch.undo()
 
 
 def test_starting_twice_starts_only_what_is_missing(cluster: Cluster):
