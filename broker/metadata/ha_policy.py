@@ -9,7 +9,9 @@ Source: rabbit_mirror_queue_misc.erl policy keys; behaviour.md 1.13; P23 for `wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Self, cast
+from typing import Literal, Self, cast
+
+import msgspec
 
 SYNC_BATCH_SIZE = 4096
 """RabbitMQ's default of `ha-sync-batch-size`, messages."""
@@ -27,7 +29,7 @@ PROMOTE: tuple[str, ...] = ("synchronised", "oldest")
 SYNC_STYLES: tuple[str, ...] = ("blocking", "online")
 
 
-class HaPolicy(NamedTuple):
+class HaPolicy(msgspec.Struct, frozen=True):
     """How a queue is mirrored.
 
     Attributes:
@@ -85,9 +87,7 @@ class HaPolicy(NamedTuple):
         )
 
 
-def _word(
-    effective: Mapping[str, object], key: str, words: tuple[str, ...], otherwise: str
-) -> str:
+def _word(effective: Mapping[str, object], key: str, words: tuple[str, ...], otherwise: str) -> str:
     value = effective.get(key)
     return value if isinstance(value, str) and value in words else otherwise
 
