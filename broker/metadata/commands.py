@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from broker.metadata.records import DestinationKind
+from broker.metadata.ring_commands import RingStep
 
 REQUEST_VERSION = 1
 
@@ -295,6 +296,15 @@ class MoveMembers(Command, frozen=True, tag=28):
     uid: int
     members: tuple[str, ...]
     home: str = ""
+
+
+class ChangeRings(Command, frozen=True, tag=29):
+    """Change rings of mirrored queues, all that is due at one tick (P2).
+
+    Result: a bool per step, in order: False where its preconditions did not hold.
+    """
+
+    steps: tuple[RingStep, ...]
 
 
 AnyCommand = (

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from broker.metadata.rings import Ring
+
 QueueType = Literal["classic", "quorum"]
 DestinationKind = Literal["queue", "exchange"]
 
@@ -110,7 +112,8 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         auto_delete: Deleted by its home when its last consumer goes.
         exclusive_owner: "NODE/BOOT/CONNECTION_ID" of the connection that owns it, or None.
         arguments: As declared; x-queue-type added where the vhost's default decided.
-        home: The node that serves a classic queue; for a quorum queue a hint at its leader.
+        home: The node that serves a classic queue (the last master's while a ring has none); for a
+            quorum queue a hint at its leader.
         members: Nodes with a replica.
         state: "running", unless an operation in steps is under way.
         moved_at: Group 0 index of its last MoveMembers, 0 for none: from then on its members are
@@ -129,6 +132,9 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     members: tuple[str, ...]
     state: str = "running"
     moved_at: int = 0
+    ring: Ring | None = None
+    past_version: int = 0
+    past_epoch: int = 0
 
 
 class Binding(msgspec.Struct, array_like=True, frozen=True):
