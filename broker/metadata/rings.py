@@ -13,7 +13,12 @@ Invariants, of every ring that a function here has made:
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import msgspec
+from msgspec.structs import replace
+
+from broker.metadata.ha_policy import HaPolicy
 
 
 class RingMember(msgspec.Struct, array_like=True, frozen=True):
@@ -108,3 +113,244 @@ def decode_member(data: bytes) -> RingMember:
         msgspec.DecodeError: `data` is none.
     """
     return _member_decoder.decode(data)
+
+
+# Beginning
+
+
+def found(members: Sequence[tuple[str, str]], *, version: int = 0, epoch: int = 0) -> Ring:
+    """A ring of an empty queue, or of its home alone: all hold all there is.
+
+    Args:
+        members: (node, boot), the master first; each node once.
+        version: What an earlier ring of the queue had reached.
+        epoch: What an earlier ring of the queue had reached.
+    """
+    slots = tuple(RingMember(node, boot, version + 1) for node, boot in members)
+    return Ring(
+        version=version + 1,
+        slots=tuple((member, True) for member in slots),
+        master=slots[0],
+        epoch=epoch + 1,
+        synced=slots,
+        joined=slots,
+        last=slots[0],
+        copies=(slots[0],),
+    )
+
+
+def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
+    """The last master's node serves what its disk holds; every other member ends (P23).
+
+    Both the copy's identity and the new one may lie on that disk from here on: the note beside it
+    is rewritten after this, and the node may die before. What else was in `copies` can't.
+    """
+    is_allowed = ring.is_down and copy in ring.copies and copy.node == node
+    if not is_allowed or ring.last is None or ring.last.node != node:
+        return None
+    member = RingMember(node, boot, ring.version + 1)
+    return replace(
+        ring,
+        version=ring.version + 1,
+        slots=((member, True),),
+        master=member,
+        epoch=ring.epoch + 1,
+        synced=(member,),
+        joined=(member,),
+        last=member,
+        copies=(copy, member),
+        stopped=False,
+    )
+
+
+# While there is a master
+
+
+def join(ring: Ring, node: str, boot: str) -> Ring | None:
+    """A node's boot comes in as the youngest member, neither joined nor synchronised (P20)."""
+    if ring.master is None or ring.member_on(node) is not None:
+        return None
+    member = RingMember(node, boot, ring.version + 1)
+    return replace(ring, version=ring.version + 1, slots=(*ring.slots, (member, True)))
+
+
+def note_joined(ring: Ring, member: RingMember) -> Ring | None:
+    """A member's handshake has come round."""
+    if ring.master is None or member in ring.joined or member not in ring.alive():
+        return None
+    return replace(ring, joined=(*ring.joined, member))
+
+
+def note_synced(ring: Ring, member: RingMember) -> Ring | None:
+    """A joined member holds what the master holds."""
+    if ring.master is None or member in ring.synced or member not in ring.joined:
+        return None
+    return replace(ring, synced=(*ring.synced, member))
+
+
+def leave(ring: Ring, member: RingMember, peer: RingMember) -> Ring | None:
+    """A mirror gives way, because it can't reach a living peer (P25).
+
+    Never while there is no master: which copy is to succeed is not for a cut link to decide.
+    """
+    alive = ring.alive()
+    if ring.master in {None, member} or member not in alive or peer not in alive:
+        return None
+    return _end(ring, {member})
+
+
+def drop(ring: Ring, member: RingMember) -> Ring | None:
+    """The master sends a mirror away; the master itself stays, so a synchronised copy does."""
+    if ring.master in {None, member} or member not in ring.alive():
+        return None
+    return _end(ring, {member})
+
+
+def hand_over(ring: Ring, member: RingMember, policy: HaPolicy) -> Ring | None:
+    """The master leaves for a successor that the policy accepts on a controlled stop.
+
+    Source: rabbit_mirror_queue_misc.erl: `ha-promote-on-failure: when-synced` overrides
+    `ha-promote-on-shutdown: always` (behaviour.md 1.13).
+    """
+    if ring.master in {None, member} or member not in ring.joined:
+        return None
+    has_synced = any(each in ring.synced for each in ring.mirrors())
+    may_lose = policy.promote_on_shutdown == "always" and policy.promote_on_failure == "always"
+    takes_oldest = policy.promote == "oldest" and has_synced
+    if member not in ring.synced and not may_lose and not takes_oldest:
+        return None
+    return replace(_end(ring, {ring.master}), successor=member)
+
+
+def stop(ring: Ring) -> Ring | None:
+    """The master leaves with nobody to hand over to; its mirrors end with it."""
+    if ring.master is None:
+        return None
+    return replace(_end(ring, set(ring.alive())), stopped=True)
+
+
+# Death and succession
+
+
+def end_boot(ring: Ring, node: str, boot: str, policy: HaPolicy) -> Ring | None:
+    """A boot has ended: so has its membership, and a dead master gets its successor (P1, P22)."""
+    ended = {each for each in ring.alive() if (each.node, each.boot) == (node, boot)}
+    if not ended:
+        return None
+    return _pick(_end(ring, ended), policy)
+
+
+def candidate(ring: Ring) -> RingMember | None:
+    """Who would succeed a master that left no synchronised mirror, could it be: the oldest."""
+    if not ring.is_down or ring.stopped:
+        return None
+    return next((each for each in ring.alive() if each in ring.joined), None)
+
+
+def designate(ring: Ring, member: RingMember) -> Ring | None:
+    """The oldest joined mirror shall succeed, synchronised or not."""
+    if candidate(ring) != member:
+        return None
+    return replace(ring, successor=member)
+
+
+def promote(ring: Ring, member: RingMember) -> Ring | None:
+    """The successor serves. What a mirror holds beyond a lossy one's copy is void."""
+    if ring.successor != member:
+        return None
+    is_lossy = member not in ring.synced
+    return replace(
+        ring,
+        version=ring.version + 1,
+        master=member,
+        epoch=ring.epoch + 1,
+        successor=None,
+        synced=(member,) if is_lossy else ring.synced,
+        last=member,
+        copies=(member,),
+        stopped=False,
+        lossy=ring.lossy + is_lossy,
+    )
+
+
+def erase(ring: Ring, member: RingMember) -> Ring | None:
+    """A dead slot goes."""
+    if (member, False) not in ring.slots:
+        return None
+    slots = tuple(slot for slot in ring.slots if slot[0] != member)
+    return replace(ring, version=ring.version + 1, slots=slots)
+
+
+# Nodes that may come back
+
+
+def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
+    """Bring `recoverable` and `left` up to date after a change.
+
+    Source: rabbit_mirror_queue_misc.erl update_recoverable: what is left of the old list without
+    the running nodes that have no mirror, then the new ones (behaviour.md 3.1).
+
+    Args:
+        before: The ring before the change.
+        after: The ring after it.
+        running: Nodes that live.
+    """
+    mirrors = [member.node for member in after.mirrors()]
+    kept = [node for node in after.recoverable if node in mirrors or node not in running]
+    recoverable = (*kept, *(node for node in mirrors if node not in kept))
+    gone = {member.node: member for member in (*before.left, *before.alive())}
+    left = tuple(gone[node] for node in recoverable if node not in mirrors)
+    if recoverable == after.recoverable and left == after.left:
+        return after
+    return replace(after, recoverable=recoverable, left=left)
+
+
+def forget(ring: Ring, node: str) -> Ring:
+    """A stopped node will never return: nothing can be recovered from it."""
+    if node not in ring.recoverable:
+        return ring
+    return replace(
+        ring,
+        recoverable=tuple(each for each in ring.recoverable if each != node),
+        left=tuple(each for each in ring.left if each.node != node),
+    )
+
+
+def wait_for(ring: Ring, member: RingMember) -> Ring | None:
+    """An operator has given up the copies that counted: another stopped node's counts now."""
+    if not ring.is_down or member not in ring.left:
+        return None
+    return replace(ring, last=member, copies=(member,), lossy=ring.lossy + 1)
+
+
+# Inside
+
+
+def _end(ring: Ring, ended: Collection[RingMember]) -> Ring:
+    """Members die; their slots stay while anybody is left to erase them. Picks nobody."""
+    slots = tuple((member, is_alive and member not in ended) for member, is_alive in ring.slots)
+    has_alive = any(is_alive for _member, is_alive in slots)
+    return replace(
+        ring,
+        version=ring.version + 1,
+        slots=slots if has_alive else (),
+        master=None if ring.master in ended else ring.master,
+        successor=None if ring.successor in ended else ring.successor,
+        synced=tuple(member for member in ring.synced if member not in ended),
+        joined=tuple(member for member in ring.joined if member not in ended),
+    )
+
+
+def _pick(ring: Ring, policy: HaPolicy) -> Ring:
+    """Name the successor of a dead master if its choice needs no waiting (P23).
+
+    The oldest synchronised mirror; under `warren-promote: oldest` the oldest, as RabbitMQ does,
+    which under when-synced asks no more than that some mirror is synchronised.
+    """
+    if not ring.is_down or ring.stopped:
+        return ring
+    fit = ring.synced
+    if policy.promote == "oldest" and (ring.synced or policy.promote_on_failure == "always"):
+        fit = ring.joined
+    successor = next((member for member in ring.alive() if member in fit), None)
+    return replace(ring, successor=successor)
