@@ -42,6 +42,14 @@ def binding_key(binding: Binding) -> BindingKey:
     return (binding.kind, binding.destination, binding.routing_key, arguments)
 
 
+def _nodes_of(queue: Queue | None) -> set[str]:
+    """Where a queue is placed (`Catalogue.queues_on`)."""
+    if queue is None:
+        return set()
+    alive = () if queue.ring is None else queue.ring.alive()
+    return {queue.home, *queue.members, *(member.node for member in alive)}
+
+
 class Route(NamedTuple):
     """Where a publish goes.
 
@@ -105,6 +113,8 @@ class Catalogue:
         self._vhosts: dict[str, _VhostEntry] = {}
         self._queues: dict[int, Queue] = {}
         self._owned: dict[str, dict[int, None]] = {}
+        self._placed: dict[str, dict[int, None]] = {}
+        self._ringed: dict[int, None] = {}
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permission] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
@@ -176,6 +186,18 @@ class Catalogue:
         """The queues of one vhost, or all."""
         return [queue for home in self._entries(vhost) for queue in home.queues.values()]
 
+    def rings(self) -> list[Queue]:
+        """The mirrored queues, oldest first."""
+        return [self._queues[uid] for uid in sorted(self._ringed)]
+
+    def queues_on(self, node: str) -> list[Queue]:
+        """The queues whose home, replica or living mirror a node is, oldest first."""
+        return [self._queues[uid] for uid in sorted(self._placed.get(node, ()))]
+
+    def queue_count_on(self, node: str) -> int:
+        """How many queues `queues_on` gives, at once."""
+        return len(self._placed.get(node, ()))
+
     def owners(self) -> list[str]:
         """Connections that own exclusive queues."""
         return list(self._owned)
@@ -190,8 +212,11 @@ class Catalogue:
         return 0 if entry is None else len(entry.queues)
 
     def is_reachable(self, queue: Queue) -> bool:
-        """False for a classic queue whose home is down (404 "home node ... is down")."""
-        if queue.type == "quorum":
+        """False for a classic queue whose home is down (404 "home node ... is down").
+
+        A queue with replicas may be down too, but whoever asks it waits for it to be back.
+        """
+        if queue.type == "quorum" or queue.ring is not None:
             return True
         node = self._nodes.get(queue.home)
         return node is not None and node.alive
@@ -326,6 +351,7 @@ class Catalogue:
             home.exchanges[""].source.bind(record.name, {}, record.uid)
             if record.exclusive_owner is not None:
                 self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
+        self._place(record.uid, self._queues.get(record.uid), record)
         self._queues[record.uid] = record
         home.queues[record.name] = record
         self.touch()
@@ -334,6 +360,7 @@ class Catalogue:
         """Remove a queue without bindings."""
         home = self._vhosts[record.vhost]
         assert record.name not in home.incoming, "bindings go before their destination"
+        self._place(record.uid, record, None)
         del self._queues[record.uid]
         del home.queues[record.name]
         home.exchanges[""].source.unbind(record.name, {}, record.uid)
@@ -427,6 +454,18 @@ class Catalogue:
         del self._parameters[vhost, component, name]
 
     # Inside
+
+    def _place(self, uid: int, before: Queue | None, after: Queue | None) -> None:
+        """Keep the look-ups by node and of mirrored queues."""
+        old, new = _nodes_of(before), _nodes_of(after)
+        for node in old - new:
+            del self._placed[node][uid]
+        for node in new - old:
+            self._placed.setdefault(node, {})[uid] = None
+        if after is not None and after.ring is not None:
+            self._ringed[uid] = None
+        else:
+            self._ringed.pop(uid, None)
 
     def _entries(self, vhost: str | None) -> Iterable[_VhostEntry]:
         if vhost is None:
