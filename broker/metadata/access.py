@@ -23,11 +23,11 @@ import re2
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
+from broker.patterns import compile_pattern, pattern_fault
 
 Action = Literal["configure", "write", "read"]
 
 SALT_BYTES = 4
-PATTERN_CHARACTERS_MAX = 1024
 COMPILED_MAX = 1024
 """Compiled expressions kept; each may take some kilobytes."""
 
@@ -70,18 +70,6 @@ def is_password(user: User, password: str) -> bool:
     except (binascii.Error, KeyError):
         return False
     return hmac.compare_digest(base64.b64decode(expected), stored)
-
-
-def pattern_fault(pattern: str) -> str | None:
-    """Say what is wrong with a permission's expression, None if nothing is."""
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        return f"longer than {PATTERN_CHARACTERS_MAX} characters"
-    try:
-        _compile(pattern)
-    except re2.error as error:
-        reason = error.args[0]
-        return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-    return None
 
 
 def refused(action: Action, kind: str, name: str, vhost: str, username: str) -> Refusal:
@@ -215,13 +203,7 @@ class Access:
             if len(self._compiled) >= COMPILED_MAX:
                 self._compiled.clear()
             fault = pattern_fault(pattern)
-            self._compiled[pattern] = None if fault else _compile(pattern)
+            # "" is RabbitMQ's way to write ^$ here
+            self._compiled[pattern] = None if fault else compile_pattern(pattern or "^$")
         compiled = self._compiled[pattern]
         return compiled is not None and compiled.search(name) is not None
-
-
-def _compile(pattern: str) -> Any:
-    """Compile for a search; "" is RabbitMQ's way to write ^$."""
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern or "^$", options)

@@ -1,4 +1,4 @@
-"""Commands on vhosts, users, permissions, parameters and the cluster's name.
+"""Commands on vhosts, users, permissions, parameters, policies and the cluster's name.
 
 They come from the management API, which turns a refusal into an HTTP status.
 """
@@ -11,7 +11,16 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
 from broker.metadata.arguments import MODULES
 from broker.metadata.exchanges import predeclare
-from broker.metadata.records import Node, Parameter, Permission, TopicPermission, User, Vhost
+from broker.metadata.policies import Policy
+from broker.metadata.records import (
+    Node,
+    Parameter,
+    Permission,
+    Queue,
+    TopicPermission,
+    User,
+    Vhost,
+)
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_queue
 
@@ -75,6 +84,7 @@ def delete_vhost(step: Step, command: commands.DeleteVhost) -> Result:
     step.changes.vhosts_removed.append(command.name)
     step.changes.routing_changed = True
     step.changes.parameters_changed = True
+    step.changes.policies_changed = True
     return True
 
 
@@ -227,6 +237,39 @@ def clear_parameter(step: Step, command: commands.ClearParameter) -> Result:
     step.catalogue.remove_parameter(*key)
     step.changes.parameters_changed = True
     return True
+
+
+def set_policy(step: Step, command: commands.SetPolicy) -> Result:
+    """Set a policy; it applies at once to what is declared already. True if it is new."""
+    if step.catalogue.vhost(command.vhost) is None:
+        return Refusal(ReplyCode.NOT_FOUND, f"no vhost '{command.vhost}'")
+    is_operator = command.operator
+    is_new = step.catalogue.policy(command.vhost, command.name, operator=is_operator) is None
+    policy = Policy(
+        command.vhost,
+        command.name,
+        command.pattern,
+        command.apply_to,
+        command.priority,
+        command.definition,
+    )
+    _note_policy(step, step.catalogue.put_policy(policy, operator=is_operator))
+    return is_new
+
+
+def clear_policy(step: Step, command: commands.ClearPolicy) -> Result:
+    """Remove a policy."""
+    vhost, name, is_operator = command.vhost, command.name, command.operator
+    if step.catalogue.policy(vhost, name, operator=is_operator) is None:
+        return False
+    _note_policy(step, step.catalogue.remove_policy(vhost, name, operator=is_operator))
+    return True
+
+
+def _note_policy(step: Step, queues: list[Queue]) -> None:
+    step.changes.policies_changed = True
+    step.changes.policy_queues += queues
+    step.changes.routing_changed = True  # alternate exchanges
 
 
 def set_cluster_name(step: Step, command: commands.SetClusterName) -> Result:

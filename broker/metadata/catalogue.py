@@ -6,8 +6,9 @@ route holds until `version` moves.
 
 Invariants:
 1. A binding's both ends exist.
-2. The default exchange has one binding per queue of its vhost in its matcher, none in the listings.
-3. Matchers hold queue uids and `Source` objects, never names: a namesake can't inherit bindings.
+2. What applies to a queue follows from its name, its type and the policies, nothing else.
+3. The default exchange has one binding per queue of its vhost in its matcher, none in the listings.
+4. Matchers hold queue uids and `Source` objects, never names: a namesake can't inherit bindings.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from broker.metadata.ha_policy import HaPolicy
+from broker.metadata.policies import Policy, PolicyTable
 from broker.metadata.records import (
     Binding,
     Exchange,
@@ -120,6 +123,7 @@ class Catalogue:
         self._topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
         self._nodes: dict[str, Node] = {}
         self._parameters: dict[tuple[str, str, str], Parameter] = {}
+        self._policies = PolicyTable()
         self._needs_headers: dict[tuple[str, str], bool] = {}
         self.touch()
 
@@ -271,6 +275,44 @@ class Catalogue:
         limit = record.value.get(name) if record and isinstance(record.value, dict) else None
         return limit if isinstance(limit, int) and limit >= 0 else None
 
+    # Policies
+
+    def policy(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
+        """A policy, or an operator policy, by name."""
+        return self._policies.get(vhost, name, operator=operator)
+
+    def policies(self, vhost: str | None = None) -> list[Policy]:
+        """The policies of one vhost, or all."""
+        return self._policies.all(vhost, operator=False)
+
+    def operator_policies(self, vhost: str | None = None) -> list[Policy]:
+        """The operator policies of one vhost, or all."""
+        return self._policies.all(vhost, operator=True)
+
+    def policy_of(self, subject: Queue | Exchange) -> Policy | None:
+        """The policy that applies to a queue or an exchange that is here."""
+        if isinstance(subject, Queue):
+            return self._policies.applied(subject).user
+        return self._policies.for_exchange(subject.vhost, subject.name)
+
+    def operator_policy_of(self, queue: Queue) -> Policy | None:
+        """The operator policy that applies to a queue that is here."""
+        return self._policies.applied(queue).operator
+
+    def effective_policy(self, queue: Queue) -> Mapping[str, object]:
+        """Policy and operator policy of a queue that is here, merged; {} without any."""
+        return self._policies.applied(queue).effective
+
+    def effective_policy_for(self, vhost: str, name: str, queue_type: str) -> Mapping[str, object]:
+        """The effective policy that a queue of this name and type would have."""
+        return self._policies.for_queue(vhost, name, queue_type).effective
+
+    def ha_policy(self, queue: Queue) -> HaPolicy | None:
+        """How a queue is to be mirrored; None for exclusive and quorum queues always."""
+        if queue.type != "classic" or queue.exclusive_owner is not None:
+            return None
+        return HaPolicy.of(self.effective_policy(queue))
+
     # Routing
 
     def needs_headers(self, vhost: str, exchange: str) -> bool:
@@ -330,11 +372,14 @@ class Catalogue:
             del self._topic_permissions[topic]
         for parameter in [key for key in self._parameters if key[0] == name]:
             del self._parameters[parameter]
+        self._policies.remove_vhost(name)
         self.touch()
 
     def put_exchange(self, record: Exchange) -> None:
         """Add an exchange."""
-        self._vhosts[record.vhost].exchanges[record.name] = _ExchangeEntry(record)
+        entry = _ExchangeEntry(record)
+        self._set_alternate(entry)
+        self._vhosts[record.vhost].exchanges[record.name] = entry
         self.touch()
 
     def remove_exchange(self, vhost: str, name: str) -> None:
@@ -362,6 +407,7 @@ class Catalogue:
         assert record.name not in home.incoming, "bindings go before their destination"
         self._place(record.uid, record, None)
         del self._queues[record.uid]
+        self._policies.forget_queue(record.uid)
         del home.queues[record.name]
         home.exchanges[""].source.unbind(record.name, {}, record.uid)
         if record.exclusive_owner is not None:
@@ -453,7 +499,34 @@ class Catalogue:
         """Remove a parameter that is there."""
         del self._parameters[vhost, component, name]
 
+    def put_policy(self, policy: Policy, *, operator: bool) -> list[Queue]:
+        """Add or replace a policy; gives the queues to which something else applies now."""
+        return self._change_policy(policy.vhost, policy.name, policy, operator=operator)
+
+    def remove_policy(self, vhost: str, name: str, *, operator: bool) -> list[Queue]:
+        """Remove a policy that is there; gives the queues to which something else applies now."""
+        return self._change_policy(vhost, name, None, operator=operator)
+
     # Inside
+
+    def _change_policy(
+        self, vhost: str, name: str, policy: Policy | None, *, operator: bool
+    ) -> list[Queue]:
+        home = self._vhosts[vhost]
+        queues = home.queues.values()
+        changed = self._policies.change(vhost, name, policy, queues, operator=operator)
+        for entry in home.exchanges.values():
+            self._set_alternate(entry)
+        self.touch()
+        return changed
+
+    def _set_alternate(self, entry: _ExchangeEntry) -> None:
+        """The argument wins over the policy."""
+        record = entry.record
+        if "alternate-exchange" not in record.arguments:
+            policy = self._policies.for_exchange(record.vhost, record.name)
+            name = None if policy is None else policy.definition.get("alternate-exchange")
+            entry.source.alternate = name if isinstance(name, str) else None
 
     def _place(self, uid: int, before: Queue | None, after: Queue | None) -> None:
         """Keep the look-ups by node and of mirrored queues."""
@@ -489,7 +562,7 @@ class Catalogue:
         return {} if entry is None else entry.incoming
 
     def _target(self, home: _VhostEntry, binding: Binding) -> Hashable:
-        """What a matcher holds for a binding's destination (invariant 3)."""
+        """What a matcher holds for a binding's destination (invariant 4)."""
         if binding.kind == "queue":
             return home.queues[binding.destination].uid
         return home.exchanges[binding.destination].source
@@ -506,8 +579,8 @@ class Catalogue:
             following = [
                 each.destination for each in entry.bindings.values() if each.kind == "exchange"
             ]
-            if entry.record.alternate is not None:
-                following.append(entry.record.alternate)
+            if entry.source.alternate is not None:
+                following.append(entry.source.alternate)
             pending.extend(name for name in following if name not in seen)
             seen.update(following)
         return False

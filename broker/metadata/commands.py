@@ -307,6 +307,29 @@ class ChangeRings(Command, frozen=True, tag=29):
     steps: tuple[RingStep, ...]
 
 
+class SetPolicy(Command, frozen=True, tag=29):
+    """Set a policy, or an operator policy; `policy_keys.fault` has found nothing wrong with it.
+
+    Result: True if it is new.
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, object]
+    priority: int | float = 0
+    apply_to: str = "all"
+    operator: bool = False
+
+
+class ClearPolicy(Command, frozen=True, tag=30):
+    """Remove a policy, or an operator policy. Result: True if it existed."""
+
+    vhost: str
+    name: str
+    operator: bool = False
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -336,6 +359,8 @@ AnyCommand = (
     | ClearParameter
     | SetClusterName
     | MoveMembers
+    | SetPolicy
+    | ClearPolicy
 )
 
 

@@ -48,6 +48,8 @@ _HANDLERS: dict[type[commands.Command], Callable[[Step, Any], Result]] = {
     commands.ClearParameter: accounts.clear_parameter,
     commands.SetClusterName: accounts.set_cluster_name,
     commands.MoveMembers: queues.move_members,
+    commands.SetPolicy: accounts.set_policy,
+    commands.ClearPolicy: accounts.clear_policy,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

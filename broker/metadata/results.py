@@ -42,6 +42,9 @@ class Changes:
         users_removed: Names.
         routing_changed: An exchange or a binding came or went.
         parameters_changed: A parameter or the cluster's name changed.
+        policies_changed: A policy or an operator policy was set or cleared.
+        policy_queues: Queues to which another policy, or another definition, applies now, because
+            a policy changed; some may be deleted since. See `Catalogue.effective_policy`.
     """
 
     restored: bool = False
@@ -56,6 +59,8 @@ class Changes:
     users_removed: list[str] = field(default_factory=list)
     routing_changed: bool = False
     parameters_changed: bool = False
+    policies_changed: bool = False
+    policy_queues: list[Queue] = field(default_factory=list)
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True):

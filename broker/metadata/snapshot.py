@@ -17,6 +17,7 @@ import msgspec
 
 from broker.metadata.answers import Answers
 from broker.metadata.catalogue import Catalogue, binding_key
+from broker.metadata.policies import Policy
 from broker.metadata.records import (
     Binding,
     Exchange,
@@ -58,6 +59,13 @@ class AnswerRecord(msgspec.Struct, array_like=True, frozen=True):
     result: bytes
 
 
+class PolicyRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A policy of one of the two kinds."""
+
+    operator: bool
+    policy: Policy
+
+
 _Record = (
     Head
     | Vhost
@@ -71,6 +79,7 @@ _Record = (
     | Parameter
     | BootRecord
     | AnswerRecord
+    | PolicyRecord
 )
 
 # Kinds are numbers on disk: never reused, only added to.
@@ -87,6 +96,7 @@ _KINDS: dict[int, type[_Record]] = {
     9: Parameter,
     10: BootRecord,
     11: AnswerRecord,
+    12: PolicyRecord,
 }
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -158,6 +168,8 @@ def _take(record: _Record, catalogue: Catalogue, answers: Answers) -> None:  # n
             catalogue.put_parameter(record)
         case BootRecord():
             answers.restore(record.boot, record.floor)
+        case PolicyRecord():
+            catalogue.put_policy(record.policy, operator=record.operator)
         case AnswerRecord():
             answers.remember(record.boot, record.number, 0, decode_result(record.result))
 
@@ -165,6 +177,9 @@ def _take(record: _Record, catalogue: Catalogue, answers: Answers) -> None:  # n
 def _records(catalogue: Catalogue, answers: Answers) -> Iterator[_Record]:
     yield Head(SNAPSHOT_VERSION, catalogue.index, catalogue.cluster_id, catalogue.cluster_name)
     yield from sorted(catalogue.vhosts(), key=lambda each: each.name)
+    for operator, policies in enumerate((catalogue.policies(), catalogue.operator_policies())):
+        policies.sort(key=lambda each: (each.vhost, each.name))
+        yield from (PolicyRecord(bool(operator), policy) for policy in policies)
     yield from sorted(catalogue.exchanges(), key=lambda each: (each.vhost, each.name))
     yield from sorted(catalogue.queues(), key=lambda each: each.uid)
     yield from sorted(

@@ -125,9 +125,3 @@ def test_texts_are_rabbitmqs():
     assert access.refused_topic("write", "k", "x", "/", "u").text == (
         "write access to topic 'k' in exchange 'x' in vhost '/' refused for user 'u'"
     )
-
-
-def test_pattern_fault_names_what_re2_refuses():
-    assert access.pattern_fault("^q[0-9]+$") is None
-    assert access.pattern_fault("(?=a)")
-    assert access.pattern_fault("a" * 1025) == "longer than 1024 characters"
