@@ -1,0 +1,1 @@
+"""Guaranteed multicast: what one member broadcasts, all get, or are removed. Knows no queues."""

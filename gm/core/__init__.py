@@ -1,0 +1,1 @@
+"""Guaranteed multicast as a value: views, messages and broadcasts in, effects out."""

@@ -1,0 +1,65 @@
+"""Messages of views this member has not seen yet (P21): held, without pausing anyone, bounded.
+
+Where the bound is reached, what a sender says is dropped from there on until the next view, and
+its gap is closed by a catch-up. Pausing its stream instead could deadlock two nodes (P14).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from gm.core.messages import Activity, Catchup, Message
+from gm.core.view import MemberId
+
+
+def size_bytes(message: Message) -> int:
+    """About how much memory a message keeps."""
+    if isinstance(message, Activity):
+        return 64 + sum(64 + sum(map(len, item.pubs)) for item in message.items)
+    if isinstance(message, Catchup):
+        return 64 + sum(64 + sum(map(len, s.pubs)) for s in message.states.values())
+    return 64
+
+
+class Held:
+    """What waits for a view, in order for each sender."""
+
+    __slots__ = ("_by_sender", "_bytes_max", "_size_bytes", "overflowed")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._by_sender: dict[MemberId, deque[tuple[int, Message]]] = {}
+        self._size_bytes = 0
+        self.overflowed: dict[MemberId, None] = {}
+
+    def must_wait(self, sender: MemberId) -> bool:
+        """Whether something of this sender waits already, so that order makes this wait too."""
+        return sender in self._by_sender or sender in self.overflowed
+
+    def put(self, sender: MemberId, view_version: int, message: Message) -> bool:
+        """Hold a message; False if there is no room, then this sender has a gap."""
+        size = size_bytes(message)
+        if sender in self.overflowed or self._size_bytes + size > self._bytes_max:
+            self.overflowed[sender] = None
+            return False
+        self._size_bytes += size
+        self._by_sender.setdefault(sender, deque()).append((view_version, message))
+        return True
+
+    def release(self, version: int) -> Iterator[tuple[MemberId, int, Message]]:
+        """What may be taken now that `version` is known, in order for each sender."""
+        for sender in list(self._by_sender):
+            waiting = self._by_sender[sender]
+            while waiting and waiting[0][0] <= version:
+                view_version, message = waiting.popleft()
+                self._size_bytes -= size_bytes(message)
+                yield sender, view_version, message
+            if not waiting:
+                del self._by_sender[sender]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._by_sender.clear()
+        self.overflowed.clear()
+        self._size_bytes = 0

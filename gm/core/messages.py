@@ -1,0 +1,85 @@
+"""What neighbours say to each other. Frozen, no behaviour.
+
+Only `Activity` and `Catchup` travel around the ring, from left to right; `Need` is the one thing
+said to the left. Each is sent with the view version of its sender, which orders it among the
+views (P21). Numbers of a publisher start at 1 and have no gap.
+
+A payload of no bytes is a mark: it travels like any other but is delivered to nobody. An heir
+sends one around to learn that all its dead neighbour had in flight has gone before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from gm.core.view import MemberId
+
+MARK: Final = b""
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """News about one publisher.
+
+    Attributes:
+        publisher: Who broadcast it first.
+        first: Number of the first of `pubs`; 0 without any.
+        pubs: Payloads, numbered without gaps.
+        acked: Everything up to this number has gone round the ring and is to be forgotten; 0 says
+            nothing. Acks are in order, so one number stands for all of them.
+        seen: To the publisher alone, in place of payloads it has: everything up to this number has
+            come round to it; 0 says nothing.
+    """
+
+    publisher: MemberId
+    first: int
+    pubs: Sequence[bytes]
+    acked: int = 0
+    seen: int = 0
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What is new at the left neighbour.
+
+    Attributes:
+        step: Counts the activities and catch-ups its sender has sent to anyone on its right. A
+            leap within one stream means that something was lost on the way.
+        items: At most one for each publisher.
+    """
+
+    step: int
+    items: list[Item]
+
+
+class PublisherState(msgspec.Struct, frozen=True):
+    """What a member holds of one publisher.
+
+    Attributes:
+        done: Everything up to this number has gone round and is forgotten.
+        pubs: Payloads done+1, done+2 and so on, as far as it has forwarded them. To the publisher
+            itself there are none, and `done` says how far they have come round.
+    """
+
+    done: int
+    pubs: Sequence[bytes]
+
+
+class Catchup(msgspec.Struct, frozen=True):
+    """All that the left neighbour has forwarded; begins every stream to the right (P21).
+
+    Attributes:
+        step: As in `Activity`; the next activity has the next one.
+        states: By publisher; who is missing has sent nothing.
+    """
+
+    step: int
+    states: dict[MemberId, PublisherState]
+
+
+class Need(msgspec.Struct, frozen=True):
+    """To the left neighbour: send me a catch-up, I take nothing else before it."""
+
+
+Message: TypeAlias = Activity | Catchup | Need

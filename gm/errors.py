@@ -1,0 +1,19 @@
+"""What can go wrong with a ring, as it is told to whoever embeds it."""
+
+from __future__ import annotations
+
+
+class GmError(Exception):
+    """Any of the errors below."""
+
+
+class PayloadDamaged(GmError):
+    """Bytes from a link that are no ring message, or of another version."""
+
+
+class RingClosed(GmError):
+    """The ring is not open on this node, or has stopped; what was broadcast has no outcome."""
+
+
+class InvariantViolated(GmError):
+    """A bug: the ring stops here, and the member must leave and come back empty."""
