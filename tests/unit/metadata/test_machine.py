@@ -96,6 +96,19 @@ REST: st.SearchStrategy[AnyCommand] = st.one_of(
         st.just({"max-queues": 2}),
     ),
     st.builds(commands.SetClusterName, st.sampled_from(["a", "b"])),
+    st.builds(
+        commands.SetPolicy,
+        VHOSTS,
+        st.sampled_from(["p1", "p2"]),
+        st.sampled_from([".*", "^x1", "q[12]", "(?=a)"]),
+        st.sampled_from(
+            [{"alternate-exchange": "amq.headers"}, {"max-length": "bad"}, {"ha-mode": "all"}]
+        ),
+        st.sampled_from([0, 1, 0.5]),
+        st.sampled_from(["all", "exchanges", "classic_queues"]),
+        st.booleans(),
+    ),
+    st.builds(commands.ClearPolicy, VHOSTS, st.sampled_from(["p1", "p2"]), st.booleans()),
 )
 COMMANDS = st.one_of(BUILDING, BUILDING, REST)
 BOOTS_ASKING = st.sampled_from(["1" * 16] * 8 + ["2" * 16] * 3 + ["3" * 16])
@@ -130,7 +143,11 @@ def listing(machine: MetadataMachine) -> tuple[object, ...]:
                 routes.append((vhost, exchange, key, names))
             routes.append(catalogue.needs_headers(vhost, exchange))
     owned = [len(catalogue.queues_of(each.exclusive_owner or "")) for each in catalogue.queues()]
-    return (*routes, sorted(owned), catalogue.index)
+    policies = [
+        (queue.name, catalogue.policy_of(queue), dict(catalogue.effective_policy(queue)))
+        for queue in sorted(catalogue.queues(), key=lambda each: (each.vhost, each.name))
+    ]
+    return (*routes, sorted(owned), policies, catalogue.index)
 
 
 @given(log=LOGS, cut=st.integers(0, 30))

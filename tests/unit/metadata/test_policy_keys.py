@@ -1,0 +1,219 @@
+"""What may stand in a policy. The texts are what a RabbitMQ 3.10.8 node answered, as it printed
+them; those of newer keys are 3.13's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.metadata.policy_keys import OPERATOR_KEYS, USER_KEYS, fault, term, validate_definition
+
+NO_MODE = "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"
+
+
+@pytest.mark.parametrize(
+    ("definition", "text"),
+    [
+        ({}, "no policy provided"),
+        ("str", 'definition must be a dictionary: <<"str">>'),
+        ([1], "definition must be a dictionary: [1]"),
+        (None, "definition must be a dictionary: null"),
+        ({"foo": 1}, '[{<<"foo">>,1}] are not recognised policy settings'),
+        (
+            {"foo": 1, "bar": "x", "message-ttl": 5},
+            '[{<<"bar">>,<<"x">>},{<<"foo">>,1}] are not recognised policy settings',
+        ),
+        ({"message-ttl": -1}, "-1 is not a valid message TTL"),
+        ({"message-ttl": "x"}, '<<"x">> is not a valid message TTL'),
+        ({"message-ttl": 1.5}, "1.5 is not a valid message TTL"),
+        ({"expires": 0}, "0 is not a valid queue expiry"),
+        ({"expires": "a"}, '<<"a">> is not a valid queue expiry'),
+        ({"max-length": -1}, "-1 is not a valid maximum length"),
+        ({"max-length-bytes": True}, "true is not a valid maximum length in bytes"),
+        ({"max-in-memory-length": -1}, "-1 is not a valid maximum memory in bytes"),
+        ({"max-in-memory-bytes": "x"}, '<<"x">> is not a valid maximum memory in bytes'),
+        ({"queue-mode": "x"}, '<<"x">> is not a valid queue-mode value'),
+        ({"queue-mode": 1}, "1 is not a valid queue-mode value"),
+        ({"queue-version": 3}, "3 is not a valid queue-version value"),
+        ({"queue-version": True}, "true is not a valid queue-version value"),
+        ({"overflow": "x"}, '<<"x">> is not a valid overflow value'),
+        ({"delivery-limit": -1}, "-1 is not a valid delivery limit"),
+        ({"dead-letter-exchange": 1}, "1 is not a valid dead letter exchange name"),
+        ({"dead-letter-routing-key": 1}, "1 is not a valid dead letter routing key"),
+        ({"dead-letter-strategy": "x"}, '<<"x">> is not a valid dead letter strategy'),
+        ({"alternate-exchange": 1}, "1 is not a valid alternate exchange name"),
+        ({"queue-master-locator": "x"}, '<<"x">> invalid queue-master-locator value'),
+        ({"queue-leader-locator": "x"}, '<<"x">> is not a valid queue leader locator value'),
+        ({"initial-cluster-size": "x"}, '<<"x">> is not a valid cluster size'),
+        ({"max-age": "x"}, '<<"x">> is not a valid max age'),
+        ({"max-age": 7}, "7 is not a valid max age"),
+        ({"stream-max-segment-size-bytes": -1}, "-1 is not a valid segment size"),
+        ({"consumer-timeout": "x"}, '<<"x">> is not a valid consumer timeout'),
+        ({"ha-mode": "x"}, '<<"x">> is not a valid ha-mode value'),
+        ({"ha-mode": 5}, "5 is not a valid ha-mode value"),
+        ({"ha-mode": "all", "ha-params": 2}, 'ha-mode="all" does not take parameters'),
+        ({"ha-mode": "all", "ha-params": []}, 'ha-mode="all" does not take parameters'),
+        ({"ha-mode": "exactly"}, 'ha-mode="exactly" takes an integer, none given'),
+        (
+            {"ha-mode": "exactly", "ha-params": "x"},
+            'ha-mode="exactly" takes an integer, <<"x">> given',
+        ),
+        ({"ha-mode": "exactly", "ha-params": 0}, 'ha-mode="exactly" takes an integer, 0 given'),
+        ({"ha-mode": "exactly", "ha-params": 2.5}, 'ha-mode="exactly" takes an integer, 2.5 given'),
+        (
+            {"ha-mode": "exactly", "ha-params": ["a"]},
+            'ha-mode="exactly" takes an integer, [<<"a">>] given',
+        ),
+        ({"ha-mode": "nodes"}, 'ha-mode="nodes" takes a list, none given'),
+        ({"ha-mode": "nodes", "ha-params": []}, 'ha-mode="nodes" list must be non-empty'),
+        ({"ha-mode": "nodes", "ha-params": "a"}, 'ha-mode="nodes" takes a list, <<"a">> given'),
+        (
+            {"ha-mode": "nodes", "ha-params": ["a", 1]},
+            'ha-mode="nodes" takes a list of strings, [1] was not a string',
+        ),
+        (
+            {"ha-mode": "nodes", "ha-params": [1, {"a": 1}]},
+            'ha-mode="nodes" takes a list of strings, [1,#{<<"a">> => 1}] was not a string',
+        ),
+        ({"ha-params": 2}, NO_MODE),
+        ({"ha-sync-mode": "automatic"}, NO_MODE),
+        ({"ha-promote-on-shutdown": "always"}, NO_MODE),
+        ({"ha-promote-on-failure": "always"}, NO_MODE),
+        ({"ha-sync-batch-size": 5}, NO_MODE),
+        ({"warren-promote": "oldest"}, NO_MODE),
+        (
+            {"ha-mode": "all", "ha-sync-mode": "x"},
+            'ha-sync-mode must be "manual" or "automatic", got <<"x">>',
+        ),
+        (
+            {"ha-mode": "all", "ha-sync-mode": 1},
+            'ha-sync-mode must be "manual" or "automatic", got 1',
+        ),
+        (
+            {"ha-mode": "all", "ha-sync-batch-size": 0},
+            "ha-sync-batch-size takes an integer greater than 0, 0 given",
+        ),
+        (
+            {"ha-mode": "all", "ha-sync-batch-size": "x"},
+            'ha-sync-batch-size takes an integer greater than 0, <<"x">> given',
+        ),
+        (
+            {"ha-mode": "all", "ha-promote-on-shutdown": "x"},
+            'ha-promote-on-shutdown must be "always" or "when-synced", got <<"x">>',
+        ),
+        (
+            {"ha-mode": "all", "ha-promote-on-failure": 1},
+            'ha-promote-on-failure must be "always" or "when-synced", got 1',
+        ),
+        (
+            {"ha-mode": "all", "warren-promote": "x"},
+            'warren-promote must be "synchronised" or "oldest", got <<"x">>',
+        ),
+        (
+            {"ha-mode": "all", "warren-sync": 1},
+            'warren-sync must be "blocking" or "online", got 1',
+        ),
+        # which of several is reported
+        ({"ha-mode": "bad", "ha-params": 1, "foo": 2}, '<<"bad">> is not a valid ha-mode value'),
+        (
+            {"ha-mode": "exactly", "ha-params": [], "ha-sync-mode": "bad"},
+            'ha-mode="exactly" takes an integer, [] given',
+        ),
+        ({"message-ttl": -1, "ha-mode": "bad"}, "-1 is not a valid message TTL"),
+        ({"message-ttl": -1, "expires": 0}, "0 is not a valid queue expiry"),
+    ],
+)
+def test_wrong_definitions(definition, text):
+    assert validate_definition(definition, operator=False) == text
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"message-ttl": 0},
+        {"message-ttl": 315360000001},
+        {"expires": 1},
+        {"max-length": 0},
+        {"queue-mode": "lazy"},
+        {"queue-version": 2},
+        {"overflow": "reject-publish-dlx"},
+        {"delivery-limit": 0},
+        {"dead-letter-exchange": "", "dead-letter-routing-key": "x"},
+        {"dead-letter-routing-key": "x"},
+        {"alternate-exchange": "a"},
+        {"queue-master-locator": "min-masters"},
+        {"queue-leader-locator": "balanced"},
+        {"initial-cluster-size": 0},
+        {"max-age": "7D"},
+        {"ha-mode": "all", "ha-sync-batch-size": 10},
+        {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"},
+        {"ha-mode": "nodes", "ha-params": ["rabbit@nobody"]},
+        {"ha-mode": "all", "warren-promote": "oldest", "warren-sync": "online"},
+    ],
+)
+def test_right_definitions(definition):
+    assert validate_definition(definition, operator=False) is None
+
+
+@pytest.mark.parametrize("key", sorted(USER_KEYS - OPERATOR_KEYS))
+def test_operators_have_fewer_keys(key):
+    text = f'[{{<<"{key}">>,1}}] are not recognised policy settings'
+    assert validate_definition({"expires": 1, key: 1}, operator=True) == text
+
+
+def test_operators_keys_of_mirroring_are_checked_too():
+    assert validate_definition({"ha-params": 2}, operator=True) == NO_MODE
+    right = {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic"}
+    assert validate_definition(right, operator=True) is None
+    assert validate_definition({**right, "ha-sync-mode": "x"}, operator=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pattern": 5}, "pattern should be a binary but was 5"),
+        ({"pattern": "("}, "pattern should be regular expression but is invalid: missing ): ("),
+        ({"pattern": "(?=a)"}, "pattern should be regular expression but is invalid: "),
+        ({"priority": "5"}, 'priority should be a number, actually was <<"5">>'),
+        ({"priority": None}, "priority should be a number, actually was null"),
+        ({"priority": True}, "priority should be a number, actually was true"),
+        ({"apply_to": "foo"}, "apply-to 'foo' unrecognised; should be one of: 'queues', "),
+        ({"apply_to": None}, "apply-to 'null' unrecognised; "),
+        ({"apply_to": 5}, "apply-to '5' unrecognised; "),
+        ({"name": "n" * 256}, "the policy's name is longer than 255 bytes"),
+        ({"definition": {}}, "no policy provided"),
+        ({"priority": -3}, None),
+        ({"priority": 1.5, "pattern": "", "apply_to": "quorum_queues"}, None),
+    ],
+)
+def test_the_rest_of_a_policy(changes, text):
+    fields = {
+        "name": "n", "pattern": "x", "definition": {"expires": 1}, "priority": 0, "apply_to": "all",
+    }  # fmt: skip
+    found = fault(**{**fields, **changes}, operator=False)
+    assert found is None if text is None else found.startswith(text)
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=3),
+        st.floats(allow_nan=False, allow_infinity=False),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(definition=st.dictionaries(st.sampled_from(sorted(USER_KEYS)) | st.text(), JSON) | JSON)
+def test_whatever_is_sent_gets_an_answer(definition):
+    for operator in (False, True):
+        found = validate_definition(definition, operator=operator)
+        assert found is None or found
+
+
+def test_terms():
+    value = ['a"\\\n', "é", "", 1e22, 1.0, {"b": [], "a": {}}]
+    assert term(value) == (
+        '[<<"a\\"\\\\\\n">>,<<"é"/utf8>>,<<>>,1.0e22,1.0,#{<<"a">> => #{},<<"b">> => []}]'
+    )
