@@ -1,4 +1,4 @@
-"""What neighbours say to each other. Frozen, no behaviour.
+"""What neighbours say to each other. Frozen, no behaviour; as msgpack arrays also on the wire.
 
 Only `Activity` and `Catchup` travel around the ring, from left to right; `Need` is the one thing
 said to the left. Each is sent with the view version of its sender, which orders it among the
@@ -6,12 +6,14 @@ views (P21). Numbers of a publisher start at 1 and have no gap.
 
 A payload of no bytes is a mark: it travels like any other but is delivered to nobody. An heir
 sends one around to learn that all its dead neighbour had in flight has gone before it.
+
+Fields are only ever appended, with defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -19,8 +21,11 @@ from gm.core.view import MemberId
 
 MARK: Final = b""
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""A broadcast's number, or a count of steps; bytes with a negative one are no message."""
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+
+class Item(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """News about one publisher.
 
     Attributes:
@@ -34,13 +39,13 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """
 
     publisher: MemberId
-    first: int
+    first: Number
     pubs: Sequence[bytes]
-    acked: int = 0
-    seen: int = 0
+    acked: Number = 0
+    seen: Number = 0
 
 
-class Activity(msgspec.Struct, frozen=True):
+class Activity(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """What is new at the left neighbour.
 
     Attributes:
@@ -49,11 +54,11 @@ class Activity(msgspec.Struct, frozen=True):
         items: At most one for each publisher.
     """
 
-    step: int
+    step: Number
     items: list[Item]
 
 
-class PublisherState(msgspec.Struct, frozen=True):
+class PublisherState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a member holds of one publisher.
 
     Attributes:
@@ -62,11 +67,11 @@ class PublisherState(msgspec.Struct, frozen=True):
             itself there are none, and `done` says how far they have come round.
     """
 
-    done: int
+    done: Number
     pubs: Sequence[bytes]
 
 
-class Catchup(msgspec.Struct, frozen=True):
+class Catchup(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """All that the left neighbour has forwarded; begins every stream to the right (P21).
 
     Attributes:
@@ -74,11 +79,11 @@ class Catchup(msgspec.Struct, frozen=True):
         states: By publisher; who is missing has sent nothing.
     """
 
-    step: int
+    step: Number
     states: dict[MemberId, PublisherState]
 
 
-class Need(msgspec.Struct, frozen=True):
+class Need(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """To the left neighbour: send me a catch-up, I take nothing else before it."""
 
 
