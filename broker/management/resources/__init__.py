@@ -16,6 +16,7 @@ from broker.management.resources import (
     nodes,
     overview,
     permissions,
+    policies,
     queues,
     replicas,
     users,
@@ -38,5 +39,6 @@ ROUTES: tuple[Route, ...] = (
     *vhosts.ROUTES,
     *users.ROUTES,
     *permissions.ROUTES,
+    *policies.ROUTES,
     *health.ROUTES,
 )

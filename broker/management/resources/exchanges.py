@@ -9,19 +9,21 @@ from aiohttp import web
 from broker.management import paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
 from broker.management.call import Call, Route
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareExchange, DeleteExchange
 from broker.metadata.records import Exchange
 
 
-def item(exchange: Exchange) -> dict[str, Any]:
+def item(exchange: Exchange, catalogue: Catalogue) -> dict[str, Any]:
     """An exchange as RabbitMQ shows it."""
+    policy = catalogue.policy_of(exchange)
     return {
         "arguments": plain(exchange.arguments),
         "auto_delete": exchange.auto_delete,
         "durable": exchange.durable,
         "internal": exchange.internal,
         "name": plain(exchange.name),
-        "policy": None,
+        "policy": None if policy is None else plain(policy.name),
         "type": exchange.type,
         "vhost": plain(exchange.vhost),
     }
@@ -51,12 +53,12 @@ async def show_vhost(call: Call) -> web.Response:
 
 def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
     exchanges.sort(key=lambda exchange: (exchange.vhost, exchange.name))
-    return json(paging.arranged([item(each) for each in exchanges], call.query))
+    return json(paging.arranged([item(each, call.catalogue) for each in exchanges], call.query))
 
 
 async def show(call: Call) -> web.Response:
     """GET /api/exchanges/VHOST/NAME."""
-    found = {**item(named(call)), "incoming": [], "outgoing": []}
+    found = {**item(named(call), call.catalogue), "incoming": [], "outgoing": []}
     return json(paging.only_columns(found, call.query))
 
 

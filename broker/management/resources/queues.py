@@ -22,7 +22,9 @@ from broker.management.answers import (
 )
 from broker.management.call import Call, Route
 from broker.management.reports import CONSUMERS, QUEUES, Owner, Report, Served
+from broker.management.resources import policies
 from broker.metadata import arguments
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
@@ -88,24 +90,22 @@ class QueueStates:
         return "down"
 
 
-def item(queue: Queue, states: QueueStates) -> Item:
+def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
     """A queue as RabbitMQ shows it."""
     found: Item = {
         "arguments": plain(queue.arguments),
         "auto_delete": queue.auto_delete,
         "durable": queue.durable,
-        "effective_policy_definition": {},
         "exclusive": queue.exclusive_owner is not None,
         "exclusive_consumer_tag": None,
         "head_message_timestamp": None,
         "name": plain(queue.name),
         "node": states.node(queue) or queue.home,
-        "operator_policy": None,
-        "policy": None,
         "single_active_consumer_tag": None,
         "state": states.state(queue),
         "type": queue.type,
         "vhost": plain(queue.vhost),
+        **policies.of_queue(catalogue, queue),
     }
     if queue.type == "quorum":
         found["leader"] = states.node(queue)
@@ -221,7 +221,7 @@ async def _show(call: Call, queues: list[Queue]) -> web.Response:
     queues.sort(key=lambda queue: (queue.vhost, queue.name))
     items: list[Item] = []
     for start in range(0, len(queues), SLICE):
-        items += [item(queue, states) for queue in queues[start : start + SLICE]]
+        items += [item(queue, states, call.catalogue) for queue in queues[start : start + SLICE]]
         await asyncio.sleep(0)
     return json(paging.arranged(items, call.query))
 
@@ -230,7 +230,7 @@ async def show(call: Call) -> web.Response:
     """GET /api/queues/VHOST/NAME."""
     queue = named(call)
     reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid])
-    found = item(queue, QueueStates(reports))
+    found = item(queue, QueueStates(reports), call.catalogue)
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}
     found["consumer_details"] = [
         consumer

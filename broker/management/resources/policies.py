@@ -1,0 +1,114 @@
+"""Policies and operator policies: `/api/policies`, `/api/operator-policies`.
+
+Everyone who sees a vhost may list them. A single policy is a policymaker's, with permissions in the
+vhost; a single operator policy is an administrator's.
+
+Source: rabbit_mgmt_wm_policy.erl, rabbit_mgmt_wm_operator_policy.erl; statuses and texts compared
+with a RabbitMQ 3.10.8 node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging
+from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
+from broker.management.call import Call, Handler, Route
+from broker.metadata import policy_keys
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import ClearPolicy, SetPolicy
+from broker.metadata.policies import Policy
+from broker.metadata.records import Queue
+
+
+def item(policy: Policy) -> dict[str, Any]:
+    """A policy as RabbitMQ shows it."""
+    return {
+        "vhost": plain(policy.vhost),
+        "name": plain(policy.name),
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "priority": policy.priority,
+    }
+
+
+def of_queue(catalogue: Catalogue, queue: Queue) -> dict[str, Any]:
+    """What a queue's object says of policies."""
+    policy, operator = catalogue.policy_of(queue), catalogue.operator_policy_of(queue)
+    return {
+        "effective_policy_definition": plain(dict(catalogue.effective_policy(queue))),
+        "operator_policy": None if operator is None else plain(operator.name),
+        "policy": None if policy is None else plain(policy.name),
+    }
+
+
+def _show(call: Call, found: list[Policy]) -> web.Response:
+    found.sort(key=lambda each: (each.vhost, each.priority, each.name))
+    return json(paging.arranged([item(each) for each in found], call.query))
+
+
+def _list(catalogue: Catalogue, vhost: str | None, *, operator: bool) -> list[Policy]:
+    return catalogue.operator_policies(vhost) if operator else catalogue.policies(vhost)
+
+
+def _endpoints(*, operator: bool) -> tuple[Route, ...]:
+    """The endpoints of one of the two kinds."""
+
+    async def show_all(call: Call) -> web.Response:
+        found = _list(call.catalogue, None, operator=operator)
+        return _show(call, [each for each in found if call.sees(each.vhost)])
+
+    async def show_vhost(call: Call) -> web.Response:
+        return _show(call, _list(call.catalogue, call.vhost(), operator=operator))
+
+    async def show(call: Call) -> web.Response:
+        policy = call.catalogue.policy(call.vhost(), call.name("name"), operator=operator)
+        if policy is None:
+            raise not_found()
+        return json(paging.only_columns(item(policy), call.query))
+
+    async def put(call: Call) -> web.Response:
+        vhost, name = call.vhost(), call.name("name")
+        command = _checked(vhost, name, await call.body(), operator=operator)
+        return stored(is_new=await call.propose(command) is True)
+
+    async def delete(call: Call) -> web.Response:
+        command = ClearPolicy(call.vhost(), call.name("name"), operator)
+        if await call.propose(command) is not True:
+            raise not_found()
+        return no_content()
+
+    root = "/api/operator-policies" if operator else "/api/policies"
+    one = root + "/{vhost}/{name}"
+    single: tuple[tuple[str, Handler], ...] = (("GET", show), ("PUT", put), ("DELETE", delete))
+    return (
+        Route("GET", root, show_all),
+        Route("GET", root + "/{vhost}", show_vhost),
+        *(
+            Route(method, one, run, "administrator" if operator else "policymaker")
+            for method, run in single
+        ),
+    )
+
+
+def _checked(vhost: str, name: str, body: dict[str, Any], *, operator: bool) -> SetPolicy:
+    """The command for a body.
+
+    Raises:
+        ApiError: 400, with RabbitMQ's text.
+    """
+    missing = [f"{{key_missing,{key}}}" for key in ("pattern", "definition") if key not in body]
+    if missing:
+        raise bad_request(f"[{','.join(missing)}]")
+    pattern, definition = body["pattern"], body["definition"]
+    priority, apply_to = body.get("priority", 0), body.get("apply-to", "all")
+    fault = policy_keys.fault(name, pattern, definition, priority, apply_to, operator=operator)
+    if fault is not None:
+        raise bad_request(f"Validation failed\n\n{fault}\n")
+    return SetPolicy(vhost, name, pattern, definition, priority, apply_to, operator)
+
+
+ROUTES = (*_endpoints(operator=False), *_endpoints(operator=True))
