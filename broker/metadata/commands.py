@@ -298,15 +298,6 @@ class MoveMembers(Command, frozen=True, tag=28):
     home: str = ""
 
 
-class ChangeRings(Command, frozen=True, tag=29):
-    """Change rings of mirrored queues, all that is due at one tick (P2).
-
-    Result: a bool per step, in order: False where its preconditions did not hold.
-    """
-
-    steps: tuple[RingStep, ...]
-
-
 class SetPolicy(Command, frozen=True, tag=29):
     """Set a policy, or an operator policy; `policy_keys.fault` has found nothing wrong with it.
 
@@ -328,6 +319,15 @@ class ClearPolicy(Command, frozen=True, tag=30):
     vhost: str
     name: str
     operator: bool = False
+
+
+class ChangeRings(Command, frozen=True, tag=31):
+    """Change rings of mirrored queues, all that is due at one tick (P2).
+
+    Result: a bool per step, in order: False where its preconditions did not hold.
+    """
+
+    steps: tuple[RingStep, ...]
 
 
 AnyCommand = (
@@ -361,6 +361,7 @@ AnyCommand = (
     | MoveMembers
     | SetPolicy
     | ClearPolicy
+    | ChangeRings
 )
 
 

@@ -1,7 +1,8 @@
 """Commands on nodes: members, their boots and their deaths (protocol.md P1, P2).
 
 What lives by a boot ends with it: exclusive queues of its connections, and queues that are not
-durable and were served by it, since their contents were in its memory alone.
+durable and were served by it, since their contents were in its memory alone; and its membership in
+the rings of mirrored queues.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import commands
+from broker.metadata import commands, ring_steps
 from broker.metadata.queues import owner_boot
 from broker.metadata.records import Node, Queue
 from broker.metadata.results import Result
@@ -76,6 +77,9 @@ def forget_node(step: Step, command: commands.ForgetNode) -> Result:
         text = f"node '{command.node}' must be stopped before it is removed"
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     for queue in catalogue.queues():
+        if queue.ring is not None:
+            ring_steps.forget_node(step, queue, node.name)
+            continue
         if queue.home != node.name and node.name not in queue.members:
             continue
         members = tuple(name for name in queue.members if name != node.name)
@@ -101,6 +105,7 @@ def _end(step: Step, node: Node) -> Node:
     ended = (*node.ended_boots, boot)[-ENDED_BOOTS_MAX:]
     record = msgspec.structs.replace(node, boot=None, alive=False, ended_boots=ended)
     step.catalogue.put_node(record)
+    ring_steps.end_memberships(step, node.name, boot)
     step.changes.nodes_changed.append(node.name)
     step.changes.boots_ended.append((node.name, boot))
     return record
@@ -109,7 +114,7 @@ def _end(step: Step, node: Node) -> Node:
 def _lives_by(queue: Queue, node: str, boot: str) -> bool:
     if queue.exclusive_owner is not None and owner_boot(queue.exclusive_owner) == (node, boot):
         return True
-    return not queue.durable and queue.home == node
+    return not queue.durable and queue.home == node and queue.ring is None
 
 
 def _forget_transient_exchanges(step: Step) -> None:

@@ -10,7 +10,7 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata.records import Queue
 
 Result = object
-"""None, a bool or an int (see each command), `Declared`, or a `Refusal`."""
+"""None, a bool, an int or a tuple of bools (see each command), `Declared`, or a `Refusal`."""
 
 
 class Declared(msgspec.Struct, array_like=True, frozen=True):
@@ -33,7 +33,7 @@ class Changes:
         restored: A snapshot was installed: everything may differ, the lists below are empty.
         queues_added: New queues.
         queues_removed: Deleted queues, as they last were.
-        queues_changed: Queues with another home or other members, as they are now.
+        queues_changed: Queues with another home, other members or another ring, as they are now.
         nodes_changed: Names of nodes that joined, booted, ended or were forgotten.
         boots_ended: (node, boot) pairs that ended.
         vhosts_added: Names.
@@ -64,15 +64,17 @@ class Changes:
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True):
-    """A result as bytes: exactly one of the last three is meant, told by `kind`."""
+    """A result as bytes: exactly one of the last four is meant, told by `kind`."""
 
     kind: int
     number: int = 0
     declared: Declared | None = None
     text: str = ""
+    flags: tuple[bool, ...] = ()
 
 
-_NONE, _BOOL, _INT, _DECLARED, _REFUSAL = range(5)
+_NONE, _BOOL, _INT, _DECLARED, _REFUSAL, _BOOLS = range(6)
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_Wire)
 
 
@@ -93,9 +95,11 @@ def encode_result(result: Result) -> bytes:
             wire = _Wire(_DECLARED, 0, result)
         case Refusal():
             wire = _Wire(_REFUSAL, int(result.code), None, result.text)
+        case tuple():
+            wire = _Wire(_BOOLS, flags=result)
         case _:
             raise TypeError(f"expected a result of group 0, found {type(result).__name__}")
-    return msgspec.msgpack.encode(wire)
+    return _encoder.encode(wire)
 
 
 def decode_result(data: bytes) -> Result:
@@ -110,5 +114,7 @@ def decode_result(data: bytes) -> Result:
             return wire.number
         case 3:
             return wire.declared
+        case 5:
+            return wire.flags
         case _:
             return Refusal(ReplyCode(wire.number), wire.text)

@@ -67,3 +67,15 @@ def test_empty_machine_goes_through_a_snapshot():
     machine.restore(0, MetadataMachine().snapshot())
     asker = Asker(machine)
     assert asker.ask(commands.Bootstrap("id", "n", ((ONE, "h:1"),))) is None
+
+
+def test_answers_have_equal_bytes_whether_their_queue_was_restored_or_not():
+    """A snapshot sorts arguments; an answer remembered after it must not show that."""
+    asker = founded()
+    arguments = {"x-message-ttl": 1, "x-expires": 2, "x-max-length": 3}
+    asker.queue("q", arguments=arguments)
+    restored = MetadataMachine()
+    restored.restore(asker.index, asker.machine.snapshot())
+    asker.queue("q", arguments=arguments)
+    restored.apply(asker.index, asker.log[-1])
+    assert restored.snapshot() == asker.machine.snapshot()

@@ -1,0 +1,279 @@
+"""What commands do to the rings of mirrored queues (`rings` says what a ring allows).
+
+Here a ring meets the rest of group 0: whether a boot lives, what the policy asks, which node is to
+be reached, and what becomes of a queue that nobody can serve any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from broker.metadata import commands, ring_commands, rings
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.ha_policy import HaPolicy
+from broker.metadata.records import Queue
+from broker.metadata.results import Result
+from broker.metadata.rings import Ring, RingMember
+from broker.metadata.rings_wanted import wanted_members
+from broker.metadata.step import Step, delete_queue
+
+_NO_POLICY = HaPolicy(mode="all")
+"""What holds for a ring whose policy has gone and which nobody has dissolved yet: defaults."""
+
+
+def designable(catalogue: Catalogue, queue: Queue) -> RingMember | None:
+    """Who may be designated now (P23), by group 0's leader and after its wait; None for nobody.
+
+    A transient queue has no copy to wait for: had when-synced been against a mirror, the queue
+    would have gone with its master.
+    """
+    ring = queue.ring
+    if ring is None:
+        return None
+    policy = catalogue.ha_policy(queue) or _NO_POLICY
+    if queue.durable and policy.promote_on_failure != "always":
+        return None
+    return rings.candidate(ring)
+
+
+def with_first_ring(catalogue: Catalogue, queue: Queue) -> Queue:
+    """A queue about to be declared, with all members at once that a policy wants.
+
+    RabbitMQ adds the mirrors before declare-ok. The queue is empty, so all are synchronised.
+    """
+    if queue.type != "classic" or queue.exclusive_owner is not None:
+        return queue
+    effective = catalogue.effective_policy_for(queue.vhost, queue.name, queue.type)
+    policy = HaPolicy.of(effective)
+    if policy is None:
+        return queue
+    living = {node.name: node.boot for node in catalogue.nodes() if node.boot is not None}
+    wanted = wanted_members(catalogue, queue, policy, None)
+    ring = rings.found([(node, living[node]) for node in wanted])
+    return replace(queue, ring=rings.track(ring, ring, living))
+
+
+class _Batch:
+    """The rings that one command changes, each reported once, however often it changed."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._running = {node.name for node in step.catalogue.nodes() if node.alive}
+        self._changed: dict[int, None] = {}
+
+    def keep(self, before: Queue, after: Queue) -> None:
+        """Keep a queue's new ring; a transient queue that nobody can serve any more is deleted."""
+        if before.ring is not None and after.ring is not None:
+            after = replace(after, ring=rings.track(before.ring, after.ring, self._running))
+        self._step.catalogue.put_queue(after)
+        if _is_lost(self._step.catalogue, after):
+            delete_queue(self._step, after)
+        else:
+            self._changed[after.uid] = None
+
+    def report(self) -> None:
+        """Tell the shells."""
+        found = map(self._step.catalogue.queue_by_uid, self._changed)
+        self._step.changes.queues_changed.extend(queue for queue in found if queue is not None)
+
+
+def change_rings(step: Step, command: commands.ChangeRings) -> Result:
+    """Take the steps one after another; each finds what the ones before it have left."""
+    batch = _Batch(step)
+    outcomes = []
+    for each in command.steps:
+        queue = step.catalogue.queue_by_uid(each.uid)
+        after = None if queue is None else _STEPS[type(each)](step.catalogue, queue, each)
+        if queue is not None and after is not None:
+            batch.keep(queue, after)
+        outcomes.append(after is not None)
+    batch.report()
+    return tuple(outcomes)
+
+
+def end_memberships(step: Step, node: str, boot: str) -> None:
+    """A boot has ended, and `node` is not alive in the catalogue any more (P1, P2)."""
+    batch = _Batch(step)
+    for queue in step.catalogue.queues_on(node):
+        if queue.ring is None:
+            continue
+        policy = step.catalogue.ha_policy(queue) or _NO_POLICY
+        after = _with(queue, rings.end_boot(queue.ring, node, boot, policy))
+        if after is not None:
+            batch.keep(queue, after)
+    batch.report()
+
+
+def forget_node(step: Step, queue: Queue, node: str) -> None:
+    """A stopped node is removed for good; `queue` has a ring.
+
+    A queue that was waiting for it goes to the mirror that may be designated; else it waits for the
+    oldest stopped node that had a mirror, as in RabbitMQ; else it goes to the oldest living mirror.
+    Without any of these it is deleted (behaviour.md 1.14).
+    """
+    assert queue.ring is not None, "asked for mirrored queues only"
+    ring = rings.forget(queue.ring, node)
+    after = replace(queue, ring=ring)
+    if ring.is_down and ring.last is not None and ring.last.node == node:
+        found = _other_source(step.catalogue, after, ring)
+        if found is None:
+            delete_queue(step, queue)
+            return
+        after = found
+    if after != queue:
+        step.catalogue.put_queue(after)
+        step.changes.queues_changed.append(after)
+
+
+def _other_source(catalogue: Catalogue, queue: Queue, ring: Ring) -> Queue | None:
+    """The queue as it goes on without the node it was waiting for, None if it can't."""
+    heir = designable(catalogue, queue)
+    stopped = (each for each in ring.left if not _is_running(catalogue, each.node))
+    source = next(stopped, None) if heir is None else None
+    if source is not None:
+        waiting = rings.wait_for(ring, source)
+        return replace(queue, ring=waiting, home=source.node, members=(source.node,))
+    heir = heir or rings.candidate(ring)
+    return None if heir is None else _with(queue, rings.designate(ring, heir))
+
+
+def _is_running(catalogue: Catalogue, name: str) -> bool:
+    node = catalogue.node(name)
+    return node is not None and node.alive
+
+
+def _is_lost(catalogue: Catalogue, queue: Queue) -> bool:
+    """True for a transient queue that no mirror may take over: there is no copy on disk."""
+    if queue.durable or queue.ring is None or not queue.ring.is_down:
+        return False
+    policy = catalogue.ha_policy(queue) or _NO_POLICY
+    return policy.promote_on_failure != "always" or rings.candidate(queue.ring) is None
+
+
+# Steps: the queue as it is after one, or None where the preconditions do not hold.
+
+
+def _with(queue: Queue, ring: Ring | None) -> Queue | None:
+    """A queue with its changed ring; while nobody serves, its home stays where the last one was."""
+    if ring is None:
+        return None
+    home = queue.home if ring.master is None else ring.master.node
+    return replace(queue, ring=ring, home=home, members=(home,))
+
+
+_ByMaster = (
+    ring_commands.RingJoin
+    | ring_commands.RingJoined
+    | ring_commands.RingSynced
+    | ring_commands.RingDrop
+    | ring_commands.RingHandOver
+    | ring_commands.RingStopped
+    | ring_commands.RingDissolve
+)
+
+
+def _led(queue: Queue, each: _ByMaster) -> Ring | None:
+    """The ring, if who proposes is its master still, in the same epoch."""
+    ring = queue.ring
+    if ring is None or ring.master != each.master or ring.epoch != each.epoch:
+        return None
+    return ring
+
+
+def _found(catalogue: Catalogue, queue: Queue, each: ring_commands.RingFound) -> Queue | None:
+    if queue.ring is not None or queue.home != each.node or catalogue.ha_policy(queue) is None:
+        return None
+    if not catalogue.is_living(each.node, each.boot):
+        return None
+    members = [(each.node, each.boot)]
+    return _with(queue, rings.found(members, version=queue.past_version, epoch=queue.past_epoch))
+
+
+def _dissolve(catalogue: Catalogue, queue: Queue, each: ring_commands.RingDissolve) -> Queue | None:
+    ring = _led(queue, each)
+    if ring is None or catalogue.ha_policy(queue) is not None:
+        return None
+    return replace(queue, ring=None, past_version=ring.version, past_epoch=ring.epoch)
+
+
+def _join(catalogue: Catalogue, queue: Queue, each: ring_commands.RingJoin) -> Queue | None:
+    ring = _led(queue, each)
+    if ring is None or not catalogue.is_living(each.node, each.boot):
+        return None
+    return _with(queue, rings.join(ring, each.node, each.boot))
+
+
+def _joined(_: Catalogue, queue: Queue, each: ring_commands.RingJoined) -> Queue | None:
+    ring = _led(queue, each)
+    return None if ring is None else _with(queue, rings.note_joined(ring, each.member))
+
+
+def _synced(_: Catalogue, queue: Queue, each: ring_commands.RingSynced) -> Queue | None:
+    ring = _led(queue, each)
+    return None if ring is None else _with(queue, rings.note_synced(ring, each.member))
+
+
+def _leave(_: Catalogue, queue: Queue, each: ring_commands.RingLeave) -> Queue | None:
+    ring = queue.ring
+    return None if ring is None else _with(queue, rings.leave(ring, each.member, each.peer))
+
+
+def _drop(_: Catalogue, queue: Queue, each: ring_commands.RingDrop) -> Queue | None:
+    ring = _led(queue, each)
+    return None if ring is None else _with(queue, rings.drop(ring, each.member))
+
+
+def _erase(_: Catalogue, queue: Queue, each: ring_commands.RingErase) -> Queue | None:
+    return None if queue.ring is None else _with(queue, rings.erase(queue.ring, each.member))
+
+
+def _designate(
+    catalogue: Catalogue, queue: Queue, each: ring_commands.RingDesignate
+) -> Queue | None:
+    if queue.ring is None or designable(catalogue, queue) != each.member:
+        return None
+    return _with(queue, rings.designate(queue.ring, each.member))
+
+
+def _promoted(_: Catalogue, queue: Queue, each: ring_commands.RingPromoted) -> Queue | None:
+    return None if queue.ring is None else _with(queue, rings.promote(queue.ring, each.member))
+
+
+def _recover(catalogue: Catalogue, queue: Queue, each: ring_commands.RingRecover) -> Queue | None:
+    if queue.ring is None or not queue.durable or not catalogue.is_living(each.node, each.boot):
+        return None
+    return _with(queue, rings.recover(queue.ring, each.node, each.boot, each.copy))
+
+
+def _hand_over(
+    catalogue: Catalogue, queue: Queue, each: ring_commands.RingHandOver
+) -> Queue | None:
+    ring = _led(queue, each)
+    policy = catalogue.ha_policy(queue) or _NO_POLICY
+    return None if ring is None else _with(queue, rings.hand_over(ring, each.member, policy))
+
+
+def _stopped(_: Catalogue, queue: Queue, each: ring_commands.RingStopped) -> Queue | None:
+    ring = _led(queue, each)
+    return None if ring is None else _with(queue, rings.stop(ring))
+
+
+# Any: each function takes its own kind of step, which the key guarantees.
+_STEPS: dict[type[ring_commands.RingStep], Callable[[Catalogue, Queue, Any], Queue | None]] = {
+    ring_commands.RingFound: _found,
+    ring_commands.RingJoin: _join,
+    ring_commands.RingJoined: _joined,
+    ring_commands.RingSynced: _synced,
+    ring_commands.RingLeave: _leave,
+    ring_commands.RingDrop: _drop,
+    ring_commands.RingErase: _erase,
+    ring_commands.RingDesignate: _designate,
+    ring_commands.RingPromoted: _promoted,
+    ring_commands.RingRecover: _recover,
+    ring_commands.RingHandOver: _hand_over,
+    ring_commands.RingStopped: _stopped,
+    ring_commands.RingDissolve: _dissolve,
+}
