@@ -1,4 +1,4 @@
-"""How one queue's machine is to behave: fixed for its life, the same on every replica."""
+"""How one queue's machine is to behave: the same on every replica."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import msgspec
 
 from broker.errors import quoted
 
+LedgerMode = Literal["none", "persistent", "all"]
+
 
 class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a `QueueMachine`.
+    """Settings of a `QueueMachine`; only `ledger` may change in its life (`set_ledger`).
 
     Attributes:
         name: The queue's name, for error texts.
@@ -19,7 +21,8 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
             (quorum with a delivery limit: before all others, in order of return) or "tail"
             (quorum without one; what a dead channel held still goes to the front).
         ledger: What is recorded: "none", "persistent" (a durable classic queue: enqueue and end
-            of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored).
+            of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored:
+            everything, and every verdict that the ledger tells of waits).
         delivery_limit: Most redeliveries of a message before it is dropped; None is no limit.
         allow_exclusive: False where the exclusive flag of a consumer is ignored (quorum queues).
         credit_max: Credit of a consumer with prefetch 0; None is without limit (quorum: 2,000).
@@ -30,7 +33,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     vhost: str = "/"
     requeue: Literal["original", "front", "tail"] = "original"
-    ledger: Literal["none", "persistent", "all"] = "none"
+    ledger: LedgerMode = "none"
     delivery_limit: int | None = None
     allow_exclusive: bool = True
     credit_max: int | None = None
@@ -82,3 +85,13 @@ def classic_config(name: str, vhost: str, *, durable: bool) -> QueueConfig:
         ledger="persistent" if durable else "none",
         burst_max=CLASSIC_BURST,
     )
+
+
+def mirrored_config(name: str, vhost: str) -> QueueConfig:
+    """Return the settings of a mirrored queue's master.
+
+    Args:
+        name: Queue name.
+        vhost: Virtual host.
+    """
+    return QueueConfig(name=name, vhost=vhost, ledger="all", burst_max=CLASSIC_BURST)

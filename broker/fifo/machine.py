@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from broker.fifo import ledger
 from broker.fifo.commands import (
     Batch,
@@ -32,8 +34,11 @@ from broker.fifo.commands import (
     Skip,
     decode_batch,
 )
-from broker.fifo.config import QueueConfig
+from broker.fifo.config import LedgerMode, QueueConfig
+from broker.fifo.digest import digest_of
 from broker.fifo.effects import Reply
+from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
+from broker.fifo.handshake import Handshake, ranges_of
 from broker.fifo.queue import Queue
 
 
@@ -41,7 +46,7 @@ class QueueMachine(Queue):
     """One queue with its publisher sessions. Batch in, batch out.
 
     Args:
-        config: How this queue behaves; never changes while the machine lives.
+        config: How this queue behaves.
 
     Attributes:
         is_pump_due: The last `apply_*` stopped at `burst_max`: call `pump` soon.
@@ -81,21 +86,63 @@ class QueueMachine(Queue):
         self._apply_offer(offer, now_ms)
         self.is_pump_due = self.pump()
 
-    def mark_durable(self, upto_number: int) -> None:
-        """Say that every message up to a number is safe: its owed verdict is due.
+    def mark_durable(self, position: int) -> None:
+        """Say that the ledger is safe up to a position: the verdicts owed for it are due.
 
         Args:
-            upto_number: The last safe message's number. Only needed with a ledger.
+            position: `position` as it was when that part of the ledger was taken. Only needed
+                with a ledger.
         """
-        self.sessions.mark_durable(upto_number, self.effects)
+        self.sessions.mark_durable(position, self.effects)
+
+    # What a mirrored queue's shell asks for.
+
+    def set_ledger(self, mode: LedgerMode) -> None:
+        """Keep another ledger from now on: a plain queue became mirrored, or the reverse.
+
+        Take the effects first: what they hold was recorded in the old mode. Verdicts owed stay
+        owed, for `position` goes on.
+        """
+        self.config = msgspec.structs.replace(self.config, ledger=mode)
+
+    def handshake(self) -> Handshake:
+        """Return what a joiner replays the ledger on (P20).
+
+        Take and send the effects first: what is in the ledger after this call is replayed on it.
+        """
+        sessions = self.sessions
+        named = sessions.named_messages()
+        low = min([each.start for each in named], default=self.next_number)
+        here = self.numbers_from(low)
+        absent = [n for each in named for n in each if n in here or sessions.is_absent(n)]
+        return Handshake(
+            HANDSHAKE_VERSION,
+            self.next_number,
+            [
+                msgspec.structs.replace(record, owed=[], replies=[], floor=0)
+                for record in sessions.records()
+            ],
+            sessions.ended(),
+            ranges_of(sorted(absent)),
+            sessions.is_whole,
+        )
+
+    def digest(self) -> str:
+        """Equal for a master and a mirror with the same contents (`Replica.digest`)."""
+        return digest_of([(number, message) for number, _, message in self.contents()])
 
     def _apply_offer(self, offer: Offer, now_ms: int) -> None:
+        is_new = self.config.ledger == "all" and not self.sessions.knows(offer.session)
         admitted = self.sessions.admit(offer, self.effects)
         if admitted is None:
             return
-        number, commands, skipped = admitted
+        number, commands, skipped, again = admitted
+        if is_new:
+            self._note(ledger.Opened(offer.session))
         if skipped is not None:
             self._record_skipped(offer.session, *skipped)
+        for old_number, command in again:
+            self._apply(offer.session, old_number, command, now_ms)
         for command in commands:
             number = self._apply(offer.session, number, command, now_ms)
         self.sessions.advance(offer.session, number)
@@ -111,33 +158,42 @@ class QueueMachine(Queue):
             self.sessions.reply(session, number, value)
             self.effects.replies.append(Reply(session, number, value))
             return number + 1
-        last, ok = number, True
         if isinstance(command, Skip):
             last = number + command.count - 1
             self._record_skipped(session, number, last)
-        else:
-            ok = _PLAIN[kind](self, command) is not False
-            if not ok:
-                self.sessions.reject(session, number, number)
-        self.effects.add_verdict(session, number, last, ok=ok)
-        return last + 1
+            self.effects.add_verdict(session, number, last, ok=True)
+            return last + 1
+        before = self.position
+        ok = _PLAIN[kind](self, command) is not False
+        if not ok:
+            self.sessions.reject(session, number, number)
+        elif self.position > before and self.config.ledger == "all":
+            self.sessions.owe(session, number, number, self.position)
+            return number + 1
+        self.effects.add_verdict(session, number, number, ok=ok)
+        return number + 1
 
     def _apply_enqueue(self, session: str, number: int, command: Enqueue, now_ms: int) -> int:
         messages = command.messages
         if not messages:
             return number
-        self.enqueue(messages, now_ms, redelivered=command.redelivered)
-        after = number + len(messages)
-        mode = self.config.ledger
-        if mode == "all" or (mode == "persistent" and any(m.persistent for m in messages)):
-            self.sessions.owe(session, number, after - 1, self.next_number - 1)
+        last = number + len(messages) - 1
+        before, first = self.position, self.next_number
+        if self.config.ledger == "all":
+            lowest = self.sessions.note_enqueued(session, number, last, first)
+            origin = (session, number, lowest)
+            self.enqueue(messages, now_ms, redelivered=command.redelivered, origin=origin)
         else:
-            self.effects.add_verdict(session, number, after - 1, ok=True)
-        return after
+            self.enqueue(messages, now_ms, redelivered=command.redelivered)
+        if self.position > before:
+            self.sessions.owe(session, number, last, self.position)
+        else:
+            self.effects.add_verdict(session, number, last, ok=True)
+        return last + 1
 
     def _record_skipped(self, session: str, first: int, last: int) -> None:
         if self.config.ledger == "all":
-            self.effects.ledger.append(ledger.Skipped(session, first, last))
+            self._note(ledger.Skipped(session, first, last))
 
 
 def _checkout(machine: Queue, command: Checkout) -> object:

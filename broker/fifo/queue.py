@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from typing import Final, cast
@@ -41,22 +41,25 @@ GET_TAG: Final = ""
 # Delivery(...) runs a Python-level __new__ (300 ns); the tuple's own takes 90 ns.
 _delivery = cast("Callable[[tuple[int, int, Message]], Delivery]", partial(tuple.__new__, Delivery))
 
-_LedgerKind = type[ledger.Taken | ledger.Settled | ledger.Removed | ledger.Returned]
+Origin = tuple[str, int, int]
+
+_LedgerKind = type[ledger.Settled | ledger.Removed]
 
 
 class Queue:
     """One queue. Batch in, batch out.
 
     Args:
-        config: How this queue behaves; never changes while the machine lives.
+        config: How this queue behaves.
 
     Attributes:
-        config: As given.
+        config: As given; `ledger` may change.
         effects: What is due since the last `take_effects`.
         sessions: Publisher sessions known here.
         unacked: Messages held by consumers.
         unacked_bytes: Sum of their body sizes.
         next_number: Number of the next message.
+        position: How many records the ledger has had, those without a trace in a mirror left out.
     """
 
     __slots__ = (
@@ -66,6 +69,7 @@ class Queue:
         "config",
         "effects",
         "next_number",
+        "position",
         "sessions",
         "unacked",
         "unacked_bytes",
@@ -74,6 +78,7 @@ class Queue:
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
         self.effects = Effects()
+        self.position = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -89,7 +94,12 @@ class Queue:
     # Commands, as a local channel's handle calls them. `pump` follows once a batch.
 
     def enqueue(
-        self, messages: list[Message], now_ms: int = 0, *, redelivered: bool = False
+        self,
+        messages: list[Message],
+        now_ms: int = 0,
+        *,
+        redelivered: bool = False,
+        origin: Origin = ("", 0, 0),
     ) -> int:
         """Append messages in order.
 
@@ -97,6 +107,8 @@ class Queue:
             messages: In publish order.
             now_ms: Milliseconds since the epoch, from the command (no rule here uses it yet).
             redelivered: They count as delivered once before.
+            origin: For a whole ledger: publisher session, its number of the first message, and
+                its lowest unanswered number.
 
         Returns:
             The number of the first; the others follow.
@@ -106,7 +118,10 @@ class Queue:
         count = repeat(1 if redelivered else 0)
         items = list(map(_delivery, zip(range(first, after), count, messages)))  # noqa: B905 lengths
         self._ready.append(items, sum([message.body_size for message in messages]))
-        if self.config.ledger != "none":
+        mode = self.config.ledger
+        if mode == "all":
+            self._note(ledger.Enqueued(list(range(first, after)), messages, *origin))
+        elif mode == "persistent":
             self._record_enqueued(items)
         return first
 
@@ -383,6 +398,29 @@ class Queue:
         items = [Delivery(number, 1, message) for number, message in messages]
         self._ready.append(items, body_bytes(items))
         self.next_number = next_number
+        self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
+
+    def contents(self) -> list[Delivery]:
+        """All messages here, ready and held, by number: what a synchronisation sends (P26)."""
+        items = self._ready.in_order()
+        for held in self._all_held():
+            items += held.values()
+        items.sort()
+        return items
+
+    def lowest_number(self) -> int | None:
+        """The lowest number here: nothing older remains for a mirror that joined behind it."""
+        lowest = self._ready.lowest()
+        numbers = [] if lowest is None else [lowest]
+        numbers += [min(held) for held in self._all_held() if held]
+        return min(numbers, default=None)
+
+    def numbers_from(self, low: int) -> set[int]:
+        """The numbers here from `low` on."""
+        numbers = self._ready.numbers_from(low)
+        for held in self._all_held():
+            numbers.update([number for number in held if number >= low])
+        return numbers
 
     def snapshot(self) -> list[bytes]:
         """Return the whole state in parts of at most 1 MiB; effects not taken are no part of it."""
@@ -401,6 +439,7 @@ class Queue:
                     for holder, tags in self._held.items()
                     for tag, held in tags.items()
                 ],
+                position=self.position,
             )
         )
 
@@ -413,6 +452,7 @@ class Queue:
         state = snapshot.decode_state(parts)
         self._clear()
         self.next_number = state.next_number
+        self.position = state.position
         self._ready.load(state.fresh, state.returned, state.next_return)
         for holder, tag, items in state.held:
             held = self._held.setdefault(holder, {}).setdefault(tag, {})
@@ -425,12 +465,16 @@ class Queue:
 
     # Parts of the commands.
 
+    def _all_held(self) -> Iterator[dict[int, Delivery]]:
+        for tags in self._held.values():
+            yield from tags.values()
+
     def _hold(self, held: dict[int, Delivery], items: list[Delivery], size_bytes: int) -> None:
         held.update(zip([item[0] for item in items], items, strict=True))
         self.unacked += len(items)
         self.unacked_bytes += size_bytes
         if self.config.ledger == "all":
-            self._record(ledger.Taken, items)
+            self.effects.ledger.append(ledger.Taken([item[0] for item in items]))
 
     def _let_go(self, holder: str, tag: str, numbers: list[int]) -> list[Delivery]:
         """Take what is really held out of a holder's hands; its consumer has credit again."""
@@ -462,7 +506,7 @@ class Queue:
         else:
             self._ready.give_back(back)
         if self.config.ledger == "all" and back:
-            self._record(ledger.Returned, back)
+            self.effects.ledger.append(ledger.Returned([item[0] for item in back]))
 
     def _forget_if_empty(self, holder: str, tag: str) -> None:
         tags = self._held.get(holder)
@@ -473,12 +517,14 @@ class Queue:
             del self._held[holder]
 
     def _record_enqueued(self, items: list[Delivery]) -> None:
-        if self.config.ledger == "persistent":
-            items = [item for item in items if item[2].persistent]
-            if not items:
-                return
-        numbers = [item[0] for item in items]
-        self.effects.ledger.append(ledger.Enqueued(numbers, [item[2] for item in items]))
+        items = [item for item in items if item[2].persistent]
+        if items:
+            numbers = [item[0] for item in items]
+            self._note(ledger.Enqueued(numbers, [item[2] for item in items]))
+
+    def _note(self, record: ledger.LedgerRecord) -> None:
+        self.effects.ledger.append(record)
+        self.position += 1
 
     def _record(self, kind: _LedgerKind, items: list[Delivery]) -> None:
         mode = self.config.ledger
@@ -489,4 +535,4 @@ class Queue:
         else:
             return
         if numbers:
-            self.effects.ledger.append(kind(numbers))
+            self._note(kind(numbers))

@@ -92,6 +92,21 @@ class ReadyLine:
         """Return all ready messages in the order in which they would be handed out."""
         return [item for _, item in sorted(self._returned)] + list(self._fresh)
 
+    def lowest(self) -> int | None:
+        """Return the lowest number that is ready, where returns go by number; None when empty."""
+        if self._returned:
+            return self._returned[0][0]
+        return self._fresh[0].number if self._fresh else None
+
+    def numbers_from(self, low: int) -> set[int]:
+        """Return the ready numbers from `low` on, where returns go by number."""
+        numbers = {number for number, _ in self._returned if number >= low}
+        for item in reversed(self._fresh):
+            if item.number < low:
+                break
+            numbers.add(item.number)
+        return numbers
+
     def fresh(self) -> list[Delivery]:
         """Return the messages that were never returned to the front, in order (snapshots)."""
         return list(self._fresh)

@@ -10,6 +10,11 @@ Invariants: 1. commands of a session are applied in the order of their numbers, 
    without any answer is asked to begin at 1.
 4. sessions of an ended boot stay ended.
 
+In a mirrored queue a mirror keeps the same table by replay (`replay_*`), and serves from it once
+it is promoted (`take_over`). What its predecessors did lies below each session's `floor`: of that
+a duplicate enqueue is ok by `evidence` alone and else refused, settles are refused, since nothing
+is held any more (P18), and everything else, done for a machine that is gone, is done again.
+
 Bounds: one session a node boot; `REPLIES_MAX` values a session; `ENDED_MAX` ended boots. The owed
 verdicts are bounded by what the publishing node holds (P12).
 """
@@ -17,6 +22,7 @@ verdicts are bounded by what the publishing node holds (P12).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container, Iterable
 from typing import Final
 
 import msgspec
@@ -25,16 +31,20 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import (
     Cancel,
     Checkout,
+    Discard,
     Enqueue,
     Get,
     Offer,
     Purge,
+    Requeue,
     SessionCommand,
+    Settle,
     Skip,
     owner_of,
     width,
 )
 from broker.fifo.effects import Effects, OutOfSequence, Reply, pack_value, unpack_value
+from broker.fifo.evidence import Evidence, Span
 
 REPLIES_MAX: Final = 1_000
 """Values remembered for a session: as many commands as one offer may hold."""
@@ -45,9 +55,17 @@ ENDED_MAX: Final = 64
 VALUED: Final = frozenset({Checkout, Cancel, Get, Purge})
 """Commands that are answered by a `Reply` with a value; all others by a `Verdict`."""
 
+_ABOUT_HELD: Final = frozenset({Settle, Requeue, Discard})
+
+Numbered = tuple[int, SessionCommand]
+
+Admitted = tuple[int, list[SessionCommand], tuple[int, int] | None, list[Numbered]]
+"""What of an offer is to be applied: the number of the first new command, the new commands, the
+numbers the session skipped, and the old commands to be done again first."""
+
 
 class SessionRecord(msgspec.Struct, array_like=True):
-    """A session in a snapshot."""
+    """A session in a snapshot or a handshake."""
 
     owner: str
     count: int
@@ -56,23 +74,37 @@ class SessionRecord(msgspec.Struct, array_like=True):
     owed: list[tuple[int, int, int]]
     rejected: list[tuple[int, int]]
     replies: list[tuple[int, list[object]]]
+    spans: list[Span] = []
+    floor: int = 0
 
 
 class _Session:
     """State of one session: see the module."""
 
-    __slots__ = ("count", "lowest", "name", "next_number", "owed", "rejected", "replies")
+    __slots__ = (
+        "count",
+        "evidence",
+        "floor",
+        "lowest",
+        "name",
+        "next_number",
+        "owed",
+        "redone",
+        "rejected",
+        "replies",
+    )
 
     def __init__(self, name: str, count: int) -> None:
         self.name = name
         self.count = count
         self.next_number = 1
         self.lowest = 1
-        self.owed: deque[tuple[int, int, int]] = (
-            deque()
-        )  # first, last, message number to be durable
+        self.owed: deque[tuple[int, int, int]] = deque()  # first, last, ledger position to be safe
         self.rejected: list[tuple[int, int]] = []
         self.replies: dict[int, object] = {}
+        self.evidence = Evidence()
+        self.floor = 0
+        self.redone: set[int] = set()  # numbers below the floor that were done again
 
     def give_up_below(self, lowest: int) -> tuple[int, int] | None:
         """Forget what nobody waits for; return the numbers that are now skipped, if any."""
@@ -84,6 +116,9 @@ class _Session:
         self.rejected = [span for span in self.rejected if span[1] >= lowest]
         if self.replies:
             self.replies = {n: value for n, value in self.replies.items() if n >= lowest}
+        if self.redone:
+            self.redone = {n for n in self.redone if n >= lowest}
+        self.evidence.forget_below(lowest)
         if lowest <= self.next_number:
             return None
         skipped = (self.next_number, lowest - 1)
@@ -92,17 +127,22 @@ class _Session:
 
 
 class SessionTable:
-    """The publisher sessions of one queue."""
+    """The publisher sessions of one queue.
 
-    __slots__ = ("_ended", "_sessions")
+    Attributes:
+        is_whole: No session was ever forgotten here.
+    """
+
+    __slots__ = ("_absent", "_adopts_unknown", "_ended", "_sessions", "is_whole")
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}  # by name without the count
         self._ended: dict[tuple[str, str], None] = {}  # oldest first
+        self._absent: set[int] = set()  # messages in the evidence that this member never had
+        self._adopts_unknown = False
+        self.is_whole = True
 
-    def admit(
-        self, offer: Offer, effects: Effects
-    ) -> tuple[int, list[SessionCommand], tuple[int, int] | None] | None:
+    def admit(self, offer: Offer, effects: Effects) -> Admitted | None:
         """Decide what of an offer is to be applied, and answer the rest.
 
         Args:
@@ -110,8 +150,7 @@ class SessionTable:
             effects: Gets what is answered at once: duplicates, a lost session, a gap.
 
         Returns:
-            The number of the first new command, the new commands, and the numbers the session
-            skipped; None where nothing is to be applied.
+            None where nothing is to be applied.
         """
         session = self._find(offer, effects)
         if session is None:
@@ -119,18 +158,20 @@ class SessionTable:
         skipped = session.give_up_below(offer.lowest)
         if offer.first > session.next_number:
             effects.out_of_sequence.append(OutOfSequence(session.name, session.next_number))
-            return None if skipped is None else (session.next_number, [], skipped)
+            return None if skipped is None else (session.next_number, [], skipped, [])
         if offer.first == session.next_number:
-            return offer.first, offer.commands, skipped
-        return session.next_number, self._new_part(session, offer, effects), skipped
+            return offer.first, offer.commands, skipped, []
+        again: list[Numbered] = []
+        commands = self._new_part(session, offer, effects, again)
+        return session.next_number, commands, skipped, again
 
     def advance(self, name: str, next_number: int) -> None:
         """Note that everything below `next_number` has been applied."""
         self._named(name).next_number = next_number
 
-    def owe(self, name: str, first: int, last: int, message_number: int) -> None:
-        """Note a verdict that is due once message `message_number` is durable."""
-        self._named(name).owed.append((first, last, message_number))
+    def owe(self, name: str, first: int, last: int, position: int) -> None:
+        """Note a verdict that is due once the ledger is safe up to a position."""
+        self._named(name).owed.append((first, last, position))
 
     def reject(self, name: str, first: int, last: int) -> None:
         """Note that these numbers were refused, for duplicates of them."""
@@ -143,11 +184,11 @@ class SessionTable:
         if len(replies) > REPLIES_MAX:
             del replies[next(iter(replies))]
 
-    def mark_durable(self, upto_number: int, effects: Effects) -> None:
-        """Give the owed verdicts of all messages up to a number, that one included."""
+    def mark_durable(self, position: int, effects: Effects) -> None:
+        """Give the verdicts owed up to a position of the ledger, that one included."""
         for session in self._sessions.values():
             owed = session.owed
-            while owed and owed[0][2] <= upto_number:
+            while owed and owed[0][2] <= position:
                 first, last, _ = owed.popleft()
                 effects.add_verdict(session.name, max(first, session.lowest), last, ok=True)
 
@@ -164,6 +205,81 @@ class SessionTable:
         """Tell whether a holder or session belongs to a boot that ended."""
         return bool(self._ended) and owner_of(name) in self._ended
 
+    def knows(self, name: str) -> bool:
+        """Tell whether this very session, count included, is known."""
+        session = self._sessions.get(name.rpartition("/")[0])
+        return session is not None and session.name == name
+
+    def note_enqueued(self, name: str, first: int, last: int, number: int) -> int:
+        """Note which messages these numbers brought, as evidence; return the session's lowest."""
+        session = self._named(name)
+        session.evidence.add(first, last, number)
+        return session.lowest
+
+    # A mirror's table, by replay of the ledger.
+
+    def replay_enqueued(self, name: str, first: int, count: int, lowest: int, number: int) -> None:
+        """Hear that a session brought `count` messages, `number` and the following.
+
+        Args:
+            name: The session.
+            first: Its number of the first message.
+            count: How many.
+            lowest: Its lowest unanswered number then.
+            number: Message number of the first.
+        """
+        session = self._replayed(name)
+        if session is None:
+            return
+        session.give_up_below(lowest)
+        last = first + count - 1
+        if last >= session.next_number:
+            session.next_number = last + 1
+            session.evidence.add(first, last, number)
+
+    def replay_passed(self, name: str, first: int, last: int, *, is_rejected: bool) -> None:
+        """Hear that a session's numbers were refused or skipped."""
+        session = self._replayed(name)
+        if session is None:
+            return
+        if is_rejected:
+            session.rejected.append((first, last))
+        session.next_number = max(session.next_number, last + 1)
+
+    def replay_opened(self, name: str) -> None:
+        """Hear that a session began."""
+        self._replayed(name)
+
+    def mark_absent(self, numbers: Container[int]) -> None:
+        """These messages are not here: where evidence names them, it proves nothing."""
+        absent = self._absent
+        named = self.named_messages()
+        self._absent = {n for each in named for n in each if n in numbers or n in absent}
+
+    def mark_present(self, numbers: Iterable[int]) -> None:
+        """These messages came after all."""
+        if self._absent:
+            self._absent.difference_update(numbers)
+
+    def named_messages(self) -> list[range]:
+        """The message numbers that evidence names, as ranges."""
+        return [each for s in self._sessions.values() for each in s.evidence.messages()]
+
+    def is_absent(self, number: int) -> bool:
+        """Tell whether this member never had a message that evidence names."""
+        return number in self._absent
+
+    def take_over(self) -> None:
+        """Serve from now on: what was done so far was done by another machine.
+
+        A session never seen may now begin at its lowest unanswered number, if the table is whole:
+        whatever it was answered for did not last, and nothing of the rest is here.
+        """
+        self._adopts_unknown = self.is_whole
+        for session in self._sessions.values():
+            session.floor = session.next_number
+            session.redone = set()
+
     def names(self) -> list[str]:
         """The names of all living sessions."""
         return [session.name for session in self._sessions.values()]
@@ -179,6 +295,8 @@ class SessionTable:
                 list(s.owed),
                 list(s.rejected),
                 [(number, pack_value(value)) for number, value in s.replies.items()],
+                s.evidence.spans(),
+                s.floor,
             )
             for owner, s in self._sessions.items()
         ]
@@ -197,6 +315,8 @@ class SessionTable:
             session.owed = deque(record.owed)
             session.rejected = list(record.rejected)
             session.replies = {number: unpack_value(value) for number, value in record.replies}
+            session.evidence = Evidence(record.spans)
+            session.floor = record.floor
             self._sessions[record.owner] = session
         self._ended = dict.fromkeys(ended)
 
@@ -213,16 +333,31 @@ class SessionTable:
                 return session
             if count < session.count:
                 return None  # late; its node has long gone on with a newer session
-        if offer.lowest != 1 or self.has_ended(offer.session):
+        is_forgotten = offer.lowest != 1 and not self._adopts_unknown
+        if is_forgotten or self.has_ended(offer.session):
             effects.session_lost.append(offer.session)
             return None
-        if offer.first != 1:  # nothing of it was ever answered: its beginning was lost on the way
-            effects.out_of_sequence.append(OutOfSequence(offer.session, 1))
+        if offer.first != offer.lowest:  # what comes before was lost on the way
+            effects.out_of_sequence.append(OutOfSequence(offer.session, offer.lowest))
             return None
         session = self._sessions[owner] = _Session(offer.session, count)
         return session
 
-    def _new_part(self, session: _Session, offer: Offer, effects: Effects) -> list[SessionCommand]:
+    def _replayed(self, name: str) -> _Session | None:
+        """Return the session of a ledger record, a new one if need be; None if it is over."""
+        owner, _, count_text = name.rpartition("/")
+        session = self._sessions.get(owner)
+        if session is not None and session.name == name:
+            return session
+        count = int(count_text)
+        if (session is not None and count < session.count) or self.has_ended(name):
+            return None
+        session = self._sessions[owner] = _Session(name, count)
+        return session
+
+    def _new_part(
+        self, session: _Session, offer: Offer, effects: Effects, again: list[Numbered]
+    ) -> list[SessionCommand]:
         """Answer the duplicates at the front of an offer; return the commands after them."""
         number = offer.first
         for index, command in enumerate(offer.commands):
@@ -231,16 +366,28 @@ class SessionTable:
                 return offer.commands[index:]
             count = width(command)
             if count > done:  # an Enqueue or Skip of which a part is done
-                self._answer_again(session, command, number, session.next_number - 1, effects)
+                last = session.next_number - 1
+                self._answer_again(session, command, number, last, effects, again)
                 return [_without(command, done), *offer.commands[index + 1 :]]
-            self._answer_again(session, command, number, number + count - 1, effects)
+            last = number + count - 1
+            self._answer_again(session, command, number, last, effects, again)
             number += count
         return []
 
     def _answer_again(
-        self, session: _Session, command: SessionCommand, first: int, last: int, effects: Effects
+        self,
+        session: _Session,
+        command: SessionCommand,
+        first: int,
+        last: int,
+        effects: Effects,
+        again: list[Numbered],
     ) -> None:
         first = max(first, session.lowest)
+        if first < session.floor and first not in session.redone:
+            end = min(last, session.floor - 1)
+            self._answer_for_another(session, command, first, end, effects, again)
+            first = end + 1
         if first > last:
             return
         if type(command) in VALUED:
@@ -260,6 +407,28 @@ class SessionTable:
             first = high + 1
         if first <= last:
             effects.add_verdict(session.name, first, last, ok=True)
+
+    def _answer_for_another(
+        self,
+        session: _Session,
+        command: SessionCommand,
+        first: int,
+        last: int,
+        effects: Effects,
+        again: list[Numbered],
+    ) -> None:
+        """Answer, or do again, what was done under an earlier master (P11, P18)."""
+        kind = type(command)
+        if first > last:
+            return
+        if kind is Enqueue:
+            for low, high, is_known in session.evidence.judge(first, last, self._absent):
+                effects.add_verdict(session.name, low, high, ok=is_known)
+        elif kind is Skip or kind in _ABOUT_HELD:
+            effects.add_verdict(session.name, first, last, ok=kind is Skip)
+        else:
+            session.redone.add(first)
+            again.append((first, command))
 
 
 def _without(command: SessionCommand, done: int) -> SessionCommand:

@@ -58,6 +58,7 @@ class State(msgspec.Struct, kw_only=True):
     fresh: list[Delivery]
     returned: list[tuple[int, Delivery]]
     held: list[tuple[str, str, list[Delivery]]]
+    position: int = 0
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -68,6 +69,7 @@ class _Head(msgspec.Struct, array_like=True):
     rings: list[tuple[int, list[tuple[str, str]]]]
     sessions: list[SessionRecord]
     ended: list[tuple[str, str]]
+    position: int = 0
 
 
 class _Section(msgspec.Struct, array_like=True):
@@ -156,6 +158,7 @@ def _decode(sections: Iterator[bytes]) -> State:
         fresh=[],
         returned=[],
         held=[],
+        position=head.position,
     )
     for data in sections:
         section = _section_decoder.decode(data)
@@ -179,6 +182,7 @@ def _sections(state: State) -> Iterator[bytes]:
             state.rings,
             state.sessions,
             state.ended,
+            state.position,
         )
     )
     yield from _line_sections(_FRESH, "", "", [(0, item) for item in state.fresh])

@@ -280,7 +280,7 @@ class ClassicQueue:
         if self._is_deleted:
             return
         self._machine.apply_offer(offer, 0)
-        last = self._machine.next_number - 1
+        last = self._machine.position
         has_ledger = bool(self._machine.effects.ledger)
         self._serve()
         self._had_consumer = self._had_consumer or self._machine.stat().consumers > 0
@@ -400,9 +400,9 @@ class ClassicQueue:
             elif type(record) is ledger.Settled or type(record) is ledger.Removed:
                 store.settle(uid, record.numbers)
 
-    def _durable(self, upto_number: int) -> None:
+    def _durable(self, position: int) -> None:
         if not self._is_deleted:
-            self._machine.mark_durable(upto_number)
+            self._machine.mark_durable(position)
             self._serve()
 
     def _check_unused(self) -> None:

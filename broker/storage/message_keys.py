@@ -12,6 +12,8 @@ bodies        key    | body id, 8 BE | part 4 BE, from 0 |
 
 meta          key    "number/" | queue uid, 8 BE |
               value  | every number up to this one may have been used, 8 BE |
+              key    "copy/" | queue uid, 8 BE |
+              value  | crc32 4 BE | identity of the ring member whose copy this is |
               key    "bodies"
               value  | every body id up to this one may have been used, 8 BE |
 ```
@@ -49,6 +51,7 @@ _ADDRESS: Final = struct.Struct(">QQ")
 _SEED: Final = {flags: zlib.crc32(bytes((VERSION, flags))) for flags in (0, _EXTERNAL)}
 BODY_MARK_KEY: Final = b"bodies"
 _NUMBER_PREFIX: Final = b"number/"
+_COPY_PREFIX: Final = b"copy/"
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -226,3 +229,34 @@ def parse_number_mark(value: bytes) -> int:
     if len(value) != _U64.size:
         raise RecordDamaged(f"number mark of {len(value)} bytes, expected {_U64.size}")
     return int(_U64.unpack(value)[0])
+
+
+def copy_key(uid: int) -> bytes:
+    """Key of the note whose copy of a mirrored queue lies here."""
+    return _COPY_PREFIX + _U64.pack(uid)
+
+
+def copy_range() -> tuple[bytes, bytes]:
+    """Start and end of all such notes."""
+    return _COPY_PREFIX, _COPY_PREFIX + b"\xff" * 9
+
+
+def parse_copy_key(key: bytes) -> int:
+    """The queue's uid in such a note's key."""
+    return int(_U64.unpack_from(key, len(_COPY_PREFIX))[0])
+
+
+def copy_note(member: bytes) -> bytes:
+    """Value of such a note."""
+    return _U32.pack(zlib.crc32(member)) + member
+
+
+def parse_copy_note(value: bytes) -> bytes:
+    """The identity that was noted.
+
+    Raises:
+        RecordDamaged: If its checksum does not match.
+    """
+    if len(value) < _U32.size or zlib.crc32(value[4:]) != _U32.unpack_from(value)[0]:
+        raise RecordDamaged("checksum of a copy's note does not match")
+    return value[4:]

@@ -18,6 +18,10 @@ Invariants:
 
 A content that several queues store in the same publish is recognised by the identity of its bytes
 object among the last few stored, so a queue needs no token from the router.
+
+A mirror's copy of a queue lies here like any other queue's messages, with the identity of the ring
+member it belongs to noted beside it (`note_copy`): whoever finds the records after a restart can
+tell whether they are a copy that counts (protocol.md P23).
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class MessageStore:
         self._external: dict[int, dict[int, int]] = {}
         # Per queue: the durable number mark.
         self._marks: dict[int, int] = {}
+        # Per mirrored queue: whose copy lies here.
+        self._copies: dict[int, bytes] = {}
         # By id() of the content.
         self._recent: dict[int, _Body] = {}
         self._recent_bytes = 0
@@ -79,7 +85,7 @@ class MessageStore:
 
     def queues(self) -> list[int]:
         """Uids of the queues that have or had records here, ascending; some may be deleted."""
-        return sorted(self._marks)
+        return sorted({*self._marks, *self._copies})
 
     def next_number(self, uid: int) -> int:
         """The first number never used by this queue in an earlier life; 1 for a new queue."""
@@ -122,13 +128,37 @@ class MessageStore:
             if external and (body_id := external.pop(number, None)) is not None:
                 self._release_body(body_id)
 
-    def delete_queue(self, uid: int) -> None:
-        """Remove everything a queue has here."""
+    def empty_queue(self, uid: int) -> None:
+        """Remove a queue's messages; its used numbers and the note whose copy this is stay.
+
+        For a mirror that begins again: what it stores next may have the numbers removed here.
+        """
         for body_id in self._external.pop(uid, {}).values():
             self._release_body(body_id)
         self._journal.delete_range("queue_index", *keys.queue_range(uid))
+
+    def delete_queue(self, uid: int) -> None:
+        """Remove everything a queue has here."""
+        self.empty_queue(uid)
         self._journal.delete("meta", keys.number_key(uid))
         self._marks.pop(uid, None)
+        if self._copies.pop(uid, None) is not None:
+            self._journal.delete("meta", keys.copy_key(uid))
+
+    def note_copy(self, uid: int, member: bytes) -> None:
+        """Note whose copy of a mirrored queue this is; durable with what is written beside it.
+
+        Args:
+            uid: The queue's incarnation.
+            member: Identity of the ring member (P1), as bytes.
+        """
+        if self._copies.get(uid) != member:
+            self._copies[uid] = member
+            self._journal.put("meta", keys.copy_key(uid), keys.copy_note(member))
+
+    def copy_of(self, uid: int) -> bytes | None:
+        """Whose copy of a mirrored queue this is, as `note_copy` was told; None if it is none."""
+        return self._copies.get(uid)
 
     def read(self, uid: int, number: int) -> Message | None:
         """One stored message, pending writes included; None when absent or damaged."""
@@ -233,6 +263,8 @@ class MessageStore:
             self._last_body_id = self._body_mark = keys.parse_number_mark(mark)
         for key, value in self._journal.scan("meta", *keys.number_range()):
             self._marks[keys.parse_number_key(key)] = keys.parse_number_mark(value)
+        for key, value in self._journal.scan("meta", *keys.copy_range()):
+            self._read_copy_note(keys.parse_copy_key(key), value)
         for key, value in self._journal.scan("queue_index", b"", keys.KEYS_END):
             uid, number = keys.parse_index_key(key)
             if number > self._marks.get(uid, 0):
@@ -246,6 +278,13 @@ class MessageStore:
                 body = self._bodies.setdefault(address.body_id, _Body(address))
                 body.references += 1
                 self._external.setdefault(uid, {})[number] = address.body_id
+
+    def _read_copy_note(self, uid: int, value: bytes) -> None:
+        try:
+            self._copies[uid] = keys.parse_copy_note(value)
+        except keys.RecordDamaged as error:
+            # Such a copy counts for nothing: the queue waits for one that can be identified.
+            _log.error("copy.unknown", extra={"queue": uid, "reason": str(error)})
 
 
 class _Body:

@@ -254,11 +254,14 @@ def _body(damaged: _Damaged, body: keys.BodyAddress) -> list[tuple[bytes, bytes]
 
 def _copy_marks(damaged: _Damaged, fresh: Store) -> None:
     start, end = keys.number_range()
+    copies_start, copies_end = keys.copy_range()
     batch = WriteBatch(raw_mode=True)
     handle = fresh.handles["meta"]
     body_mark = 0
     for key, value in damaged.rows("meta"):
-        if start <= key < end or key == keys.BODY_MARK_KEY:
+        if copies_start <= key < copies_end:
+            batch.put(key, value, handle)
+        elif start <= key < end or key == keys.BODY_MARK_KEY:
             try:
                 mark = keys.parse_number_mark(value)
             except keys.RecordDamaged:

@@ -185,7 +185,7 @@ class Network:
             self.machine.apply_offer(offer, 0)
             self.collect()
         if rng.random() < 0.5:
-            self.machine.mark_durable(self.machine.next_number - 1)
+            self.machine.mark_durable(self.machine.position)
             self.collect()
         if rng.random() < 0.1:
             parts = self.machine.snapshot()

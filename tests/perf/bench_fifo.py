@@ -70,7 +70,7 @@ def offered(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None
         nonlocal number
         apply(Enqueue(messages))
         number += BATCH
-        machine.mark_durable(machine.next_number - 1)
+        machine.mark_durable(machine.position)
         numbers = [item[0] for item in machine.take_effects().deliveries[HOLDER, "c"]]
         apply(Settle(HOLDER, "c", numbers))
         number += 1

@@ -4,7 +4,7 @@ Commands: new [requeue=] [credit=] [ledger=] [burst=], enqueue COUNT [size=] [pe
 checkout TAG [prefetch=] [priority=] [no_ack] [exclusive], cancel TAG, settle|requeue|discard TAG
 NUMBERS..., release HOLDER, active TAG yes|no, prefetch TAG N, get [no_ack], purge, snapshot
 (restores a new machine from the old one's snapshot), redeliver, offer SESSION FIRST COUNT
-[lowest=], durable NUMBER, end-boot NODE BOOT. A tag stands for holder `n/1/1/1` unless it is
+[lowest=], durable POSITION, end-boot NODE BOOT. A tag stands for holder `n/1/1/1` unless it is
 written HOLDER:TAG. Each prints its answer and the effects that follow.
 """
 

@@ -143,9 +143,11 @@ def test_persistent_publishes_are_confirmed_when_durable_and_not_before():
     offer = Offer(SESSION, 1, 1, [Enqueue([message(persistent=True)]), Enqueue([message()])])
     machine.apply_offer(offer, 0)
     assert machine.take_effects().verdicts == [Verdict(SESSION, 2, 2, True)]
-    machine.mark_durable(1)
+    machine.mark_durable(0)
+    assert not machine.take_effects()
+    machine.mark_durable(machine.position)
     assert machine.take_effects().verdicts == [Verdict(SESSION, 1, 1, True)]
-    machine.mark_durable(2)
+    machine.mark_durable(machine.position)
     assert not machine.take_effects()
 
 

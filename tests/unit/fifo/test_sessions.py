@@ -45,14 +45,14 @@ def test_abandoned_numbers_are_not_waited_for():
     table = SessionTable()
     _admit(table, 1, 2)
     admitted, _ = _admit(table, 5, 1, lowest=5)
-    assert admitted == (5, [SETTLE], (3, 4))
+    assert admitted == (5, [SETTLE], (3, 4), [])
 
 
 def test_duplicates_are_answered_and_only_the_rest_is_new():
     table = SessionTable()
     _admit(table, 1, 3)
     admitted, effects = _admit(table, 2, 4)
-    assert admitted == (4, [SETTLE, SETTLE], None)
+    assert admitted == (4, [SETTLE, SETTLE], None, [])
     assert effects.verdicts == [Verdict(SESSION, 2, 3, True)]
 
 
@@ -61,7 +61,7 @@ def test_of_an_enqueue_done_in_part_the_rest_is_new():
     _admit(table, 1, 2)
     messages = [message(1), message(2), message(3)]
     admitted = table.admit(Offer(SESSION, 1, 1, [Enqueue(messages), Skip(2)]), Effects())
-    assert admitted == (3, [Enqueue(messages[2:]), Skip(2)], None)
+    assert admitted == (3, [Enqueue(messages[2:]), Skip(2)], None, [])
 
 
 def test_a_duplicate_is_answered_as_the_original_was():

@@ -1,0 +1,79 @@
+"""The handshake: what a mirror must know to replay the ledger from here on (P10, P20).
+
+The master sends it round the ring as the first entry of the view that adds a member. It holds no
+messages: a joiner begins empty, gets what is published from now on, and the older part by a
+synchronisation or never. As bytes: `[version, next_number, sessions, ended, absent, is_whole]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from broker.fifo.sessions import SessionRecord
+
+VERSION: Final = 1
+
+Ranges = list[tuple[int, int]]
+"""First and last number of each run without a gap, ascending."""
+
+
+class Handshake(msgspec.Struct, array_like=True, frozen=True):
+    """The master's state less its messages, consumers and owed verdicts.
+
+    Attributes:
+        version: `VERSION` of the writer.
+        next_number: Number of the next message.
+        sessions: With their evidence (P11).
+        ended: Ended boots, oldest first.
+        absent: Messages the evidence names that the joiner does not have: they lie in the master's
+            queue, or the master never had them itself.
+        is_whole: No session was ever forgotten (the queue has not come back from a disk).
+    """
+
+    version: int
+    next_number: int
+    sessions: list[SessionRecord]
+    ended: list[tuple[str, str]]
+    absent: Ranges
+    is_whole: bool
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Handshake)
+
+
+def encode_handshake(handshake: Handshake) -> bytes:
+    """Return a handshake's bytes for the ring."""
+    return _encoder.encode(handshake)
+
+
+def decode_handshake(data: bytes) -> Handshake:
+    """Read what `encode_handshake` wrote.
+
+    Raises:
+        msgspec.DecodeError: The bytes are no handshake, or of a version not known here.
+    """
+    handshake = _decoder.decode(data)
+    if handshake.version != VERSION:
+        raise msgspec.DecodeError(
+            f"expected handshake version {VERSION}, found {handshake.version}"
+        )
+    return handshake
+
+
+def ranges_of(numbers: Iterable[int]) -> Ranges:
+    """Return ascending numbers as ranges."""
+    ranges: Ranges = []
+    first = last = -1
+    for number in numbers:
+        if number != last + 1 or first < 0:
+            if first >= 0:
+                ranges.append((first, last))
+            first = number
+        last = number
+    if first >= 0:
+        ranges.append((first, last))
+    return ranges
