@@ -284,10 +284,12 @@ class Consumer(Client):
         *,
         queue: str,
         plan: Iterator[generators.Handling],
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name, recorder, nodes, ports)
         self._queue = queue
         self._plan = plan
+        self._arguments = arguments
         self._held: list[tuple[int, str]] = []  # delivery tag and message, to be acked together
         self.last_delivery = time.monotonic()
 
@@ -295,7 +297,11 @@ class Consumer(Client):
         channel.add_on_cancel_callback(lambda _frame: self._cancelled())
         channel.basic_qos(prefetch_count=_PREFETCH)
         channel.basic_consume(
-            self._queue, self._delivered, consumer_tag=self._label, callback=self._consuming
+            self._queue,
+            self._delivered,
+            consumer_tag=self._label,
+            arguments=self._arguments,
+            callback=self._consuming,
         )
 
     def _consuming(self, _frame: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import random
@@ -14,9 +15,11 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from chaos.proxies import Link
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "guest", "guest"
@@ -44,6 +47,20 @@ class NodeView(NamedTuple):
     management_port: int
 
 
+class QueueView(NamedTuple):
+    """A queue as one node sees it.
+
+    Attributes:
+        leader: The node that serves it: leader, master or home.
+        mirrors: Where else copies are kept: mirrors, or the other replicas that are online.
+        synchronised: Those of the mirrors that hold every message; of replicas, all.
+    """
+
+    leader: str
+    mirrors: frozenset[str]
+    synchronised: frozenset[str]
+
+
 class LocalCluster:
     """Nodes of this machine, in a directory that `warrenmq cluster` understands.
 
@@ -60,16 +77,34 @@ class LocalCluster:
         """The nodes' names, in order."""
         return list(self._ports)
 
-    def start(self, seed: int) -> None:
-        """Make and start three nodes on free ports.
+    def start(
+        self,
+        seed: int,
+        *,
+        port: int | None = None,
+        stand_between: Callable[[Mapping[Link, int]], Mapping[Link, int]] | None = None,
+    ) -> None:
+        """Make and start three nodes.
+
+        Args:
+            seed: Draws their ports.
+            port: The first of six ports in a row; None for free ones.
+            stand_between: Gets where each link leads, (from, to) -> port, and answers where its
+                first node must dial instead.
 
         Raises:
             ClusterFailed: They do not all serve.
         """
-        port = _free_ports(seed)
+        first = _free_ports(seed) if port is None else port
+        targets = {
+            (f"rabbit@node{a + 1}", f"rabbit@node{b + 1}"): first + b + _INTER_NODE_OFFSET
+            for a, b in itertools.permutations(range(NODES), 2)
+        }
+        links = {} if stand_between is None else stand_between(targets)
+        told = [f"--link={_short(a)}:{_short(b)}={HOST}:{at}" for (a, b), at in links.items()]
         self._run(
-            "start", "--nodes", str(NODES), "--amqp-port", str(port),
-            "--management-port", str(port + NODES), "--set", "prometheus.tcp.port=none",
+            "start", "--nodes", str(NODES), "--amqp-port", str(first),
+            "--management-port", str(first + NODES), "--set", "prometheus.tcp.port=none", *told,
         )  # fmt: skip
         self.attach()
 
@@ -174,23 +209,61 @@ class LocalCluster:
 
     def queue(self, node: str, queue: str) -> dict[str, Any] | None:
         """A queue as one node's management API shows it; None if it does not answer."""
-        url = f"http://{HOST}:{self._ports[node][1]}/api/queues/%2F/{urllib.parse.quote(queue)}"
-        token = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        request = urllib.request.Request(url, headers={"Authorization": f"Basic {token}"})
         try:
-            with urllib.request.urlopen(request, timeout=_HTTP_TIMEOUT_S) as answer:  # noqa: S310  as above
-                found = json.load(answer)
+            found = self._http(node, "GET", f"/api/queues/%2F/{urllib.parse.quote(queue)}")
         except (urllib.error.URLError, OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
 
-    def leader(self, queue: str, ask: Sequence[str] | None = None) -> str | None:
-        """The node that serves a queue, as the first of `ask` that answers sees it."""
+    def view(self, queue: str, ask: Sequence[str] | None = None) -> QueueView | None:
+        """Who serves a queue and who has copies, as the first of `ask` that answers sees it."""
         for node in self.names if ask is None else ask:
             found = self.queue(node, queue)
-            if found is not None and found.get("leader") in self._ports:
-                return str(found["leader"])
+            if found is None:
+                continue
+            is_mirrored = "slave_nodes" in found
+            leader = str(found.get("node" if is_mirrored else "leader") or found.get("node"))
+            if leader not in self._ports:
+                continue
+            online = frozenset(found.get("online") or ()) - {leader}
+            if not is_mirrored:
+                return QueueView(leader, online, online)
+            return QueueView(
+                leader,
+                frozenset(found["slave_nodes"] or ()),
+                frozenset(found.get("synchronised_slave_nodes") or ()),
+            )
         return None
+
+    def leader(self, queue: str, ask: Sequence[str] | None = None) -> str | None:
+        """The node that serves a queue, as the first of `ask` that answers sees it."""
+        view = self.view(queue, ask)
+        return None if view is None else view.leader
+
+    def set_policy(self, node: str, name: str, policy: Mapping[str, Any]) -> None:
+        """Set a policy of vhost / through one node's management API.
+
+        Raises:
+            ClusterFailed: The node refuses, or does not answer.
+        """
+        try:
+            self._http(node, "PUT", f"/api/policies/%2F/{urllib.parse.quote(name)}", policy)
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            raise ClusterFailed(f"policy {name} at {node}: {error}") from error
+
+    def _http(
+        self, node: str, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        token = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        request = urllib.request.Request(
+            f"http://{HOST}:{self._ports[node][1]}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Basic {token}", "Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=_HTTP_TIMEOUT_S) as answer:  # noqa: S310  as above
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def logs(self) -> dict[str, str]:
         """The end of each node's log, for a report of what went wrong."""
@@ -250,6 +323,10 @@ def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.communicate()
+
+
+def _short(name: str) -> str:
+    return name.partition("@")[2]
 
 
 def _free_ports(seed: int) -> int:

@@ -30,11 +30,12 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         event_no: 1, 2, 3 ... of this recorder.
         ts_us: Monotonic clock of the host, microseconds.
         op: publish confirm nack unknown return; deliver get ack requeue; open close consume
-            cancel; fault_start fault_end epoch health load drain depth.
+            cancel; fault_start fault_end effect epoch member health load drain depth.
         type: invoke, ok, fail, or info (nobody knows whether it happened).
         op_id: Joins an invoke with its completions: publishes, faults.
         epoch: Times the queue's leader was seen to change before this event.
-        node: The node the client is connected to, or the fault's target.
+        node: The node the client is connected to, or the fault's target; "from>to" for the effect
+            on a link.
         vhost: The virtual host.
         exchange: Where it was published.
         routing_key: With which key.
@@ -48,9 +49,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         delivery_tag: Of the delivery, or of the confirm.
         redelivered: The flag of the delivery.
         stream_offset: Of a stream's message.
-        size: Bytes of the body; messages of a depth.
+        size: Bytes of the body; messages of a depth; of an effect 1 for a process, or the bytes of
+            a link.
         body_crc: CRC-32 of the whole body.
-        code: Reply code and text, fault kind, or why an outcome is unknown.
+        code: Reply code and text, fault kind, effect, why an outcome is unknown; of a member:
+            leader, synchronised, joined (not synchronised) or left.
     """
 
     run_id: str

@@ -11,7 +11,9 @@ from chaos.history import Event
 from chaos.options import Options
 
 _SHOWN_MAX = 20
-_TIMELINE_OPS = ("fault_start", "fault_end", "epoch", "load", "health", "drain", "depth")
+_TIMELINE_OPS = (
+    "fault_start", "fault_end", "effect", "epoch", "member", "load", "health", "drain", "depth",
+)  # fmt: skip
 _WORDS: dict[bool | str, str] = {True: "pass", False: "VIOLATED", "unknown": "cannot judge"}
 
 
@@ -28,6 +30,7 @@ def summary(verdict: Verdict) -> list[str]:
         f" published, {counts['unknown']} unknown, {counts['nacked']} nacked,"
         f" {counts['delivered']} delivered ({counts['redelivered']} again),"
         f" {counts['faults']} faults, {counts['leader_changes']} changes of leader"
+        + (f", {counts['lost_allowed']} lost as allowed" if counts["lost_allowed"] else "")
     ]
     lines += [
         f"  {item.fault} {item.kind} {item.target}: confirms silent for {item.silence_ms} ms"
@@ -104,7 +107,7 @@ def _timeline(events: Sequence[Event]) -> list[str]:
     lines = [
         f"- {(event.ts_us - begin_us) / 1e6:7.2f} s  {event.op} {event.type} {event.node}"
         f" {event.code}".rstrip()
-        + (f" {event.size}" if event.op in ("drain", "depth") else "")
+        + (f" {event.size}" if event.op in ("effect", "drain", "depth") else "")
         for event in shown
     ]
     last_s = max(confirms, default=0)

@@ -17,19 +17,21 @@ from pathlib import Path
 
 import pika.exceptions
 
-from chaos import clients, generators, history, judge, report
+from chaos import clients, generators, history, judge, mirroring, report
 from chaos import options as run_options
 from chaos.checkers import verdict as judging
 from chaos.cluster import ClusterFailed, LocalCluster, wait_until
 from chaos.faults import schedule
 from chaos.faults.nemesis import Nemesis
 from chaos.history import Recorder, Recording
-from chaos.options import Options
+from chaos.options import Fault, Options
+from chaos.proxies import Proxies
 
 _HEAL_TIMEOUT_S = 60.0
 _LEADER_TIMEOUT_S = 20.0
 _WARM_CONFIRMS = 20
 _WARM_TIMEOUT_S = 30.0
+_CALM_S = 4.0
 _IDLE_S = 1.0
 _IDLE_TIMEOUT_S = 45.0
 _JOIN_TIMEOUT_S = 40.0
@@ -47,10 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminated)
-    options = run_options.with_defaults(
-        parsed.queue, parsed.fault, parsed.seed,
-        seconds=parsed.seconds, rate=parsed.rate, cycles=parsed.cycles,
-    )  # fmt: skip
+    options = _options(parsed)
     run_id = f"{options.queue}-{options.fault}-{options.seed}-{uuid.uuid4().hex[:6]}"
     directory = Path(parsed.dir) / run_id
     directory.mkdir(parents=True)
@@ -59,13 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     home = Path(parsed.cluster or tempfile.mkdtemp(prefix="chaos-"))
     cluster = LocalCluster(home)
     is_own = parsed.cluster is None
+    proxies = Proxies(options.seed) if is_own and options.needs_links else None
     try:
         if is_own:
-            cluster.start(options.seed)
+            between = None if proxies is None else proxies.start
+            cluster.start(options.seed, port=parsed.port, stand_between=between)
         else:
             cluster.attach()
         recording = Recording(run_id, directory)
-        _Run(options, cluster, recording).perform()
+        _Run(options, cluster, proxies, recording).perform()
         return _judge(directory, options, recording, cluster)
     except ClusterFailed as error:
         print(f"cannot judge: {error}", file=sys.stderr)
@@ -73,27 +74,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if is_own:
             _remove(cluster, home)
+        if proxies is not None:
+            proxies.stop()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m chaos.run", description="Break a cluster under load and judge what it did."
     )
-    parser.add_argument("--queue", choices=run_options.QUEUES, default="quorum")
-    parser.add_argument("--fault", choices=run_options.FAULTS, default="kill-leader")
-    parser.add_argument("--seed", type=int, default=1, help="draws everything that is drawn")
-    parser.add_argument("--seconds", type=int, help="how long the load lasts")
-    parser.add_argument("--rate", type=int, default=200, help="messages per second, all publishers")
-    parser.add_argument("--cycles", type=int, help="how often the fault happens")
-    parser.add_argument("--dir", default="store", help="where runs are kept")
-    parser.add_argument("--cluster", metavar="DIR", help="a running cluster instead of an own one")
+    add = parser.add_argument
+    add("--queue", choices=run_options.QUEUES, default="quorum")
+    add(
+        "--fault", default="kill-leader", type=_fault,
+        help=f"{', '.join(run_options.FAULTS)}; master means leader, follower means mirror",
+    )  # fmt: skip
+    add("--seed", type=int, default=1, help="draws everything that is drawn")
+    add("--seconds", type=int, help="how long the load lasts")
+    add("--rate", type=int, default=200, help="messages per second, all publishers")
+    add("--times", "--cycles", type=int, help="how often the fault happens")
+    waits = parser.add_mutually_exclusive_group()
+    waits.add_argument(
+        "--when-synchronised", action="store_true", default=None,
+        help="each fault waits until all mirrors are synchronised; usual for mirrored queues",
+    )  # fmt: skip
+    waits.add_argument("--at-once", dest="when_synchronised", action="store_false", default=None)
+    add("--direction", choices=run_options.DIRECTIONS, default="out", help="of a one-way cut")
+    add("--ha-mode", choices=("all", "exactly", "nodes"), default="all")
+    add("--ha-params", default="", help='a number, or "rabbit@node1,rabbit@node2"')
+    add("--ha-sync-mode", choices=("automatic", "manual"))
+    add("--promote-on-failure", choices=run_options.PROMOTES, default="always")
+    add("--promote-on-shutdown", choices=run_options.PROMOTES, default="when-synced")
+    add("--dir", default="store", help="where runs are kept")
+    add("--port", type=int, help="first of six ports in a row; free ones unless said")
+    add("--cluster", metavar="DIR", help="a running cluster instead of an own one")
     return parser
+
+
+def _fault(text: str) -> Fault:
+    try:
+        return run_options.fault_named(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def options_of(arguments: Sequence[str]) -> Options:
+    """The options that a command line asks for."""
+    return _options(_parser().parse_args(arguments))
+
+
+def _options(parsed: argparse.Namespace) -> Options:
+    policy = {"ha_sync_mode": parsed.ha_sync_mode} if parsed.ha_sync_mode else {}
+    return run_options.with_defaults(
+        parsed.queue,
+        parsed.fault,
+        parsed.seed,
+        seconds=parsed.seconds,
+        cycles=parsed.times,
+        when_synchronised=parsed.when_synchronised,
+        rate=parsed.rate,
+        direction=parsed.direction,
+        ha_mode=parsed.ha_mode,
+        ha_params=parsed.ha_params,
+        promote_on_failure=parsed.promote_on_failure,
+        promote_on_shutdown=parsed.promote_on_shutdown,
+        **policy,
+    )
 
 
 class _Run:
     """One run against a cluster that serves; the phases in order."""
 
-    def __init__(self, options: Options, cluster: LocalCluster, recording: Recording) -> None:
+    def __init__(
+        self,
+        options: Options,
+        cluster: LocalCluster,
+        proxies: Proxies | None,
+        recording: Recording,
+    ) -> None:
         self._options = options
         self._cluster = cluster
         self._recording = recording
@@ -102,8 +159,9 @@ class _Run:
         self._consumers: list[clients.Consumer] = []
         self._queue = f"{options.name}.{recording.run_id}"
         self._nemesis = Nemesis(
-            cluster, self._queue, self._recorder, recording.recorder("watch"), recording.epoch
-        )
+            cluster, proxies, options, self._queue, self._recorder, recording.recorder("watch"),
+            recording.epoch,
+        )  # fmt: skip
 
     def perform(self) -> None:
         """Load, faults, heal, drain.
@@ -111,37 +169,56 @@ class _Run:
         Raises:
             ClusterFailed: It did not get as far as a load to judge.
         """
-        first = self._cluster.names[0]
-        try:
-            port, kind = self._cluster.amqp_port(first), self._options.queue
-            clients.within(
-                _CALL_TIMEOUT_S, "declare", lambda: clients.declare(port, self._queue, kind)
-            )
-        except (pika.exceptions.AMQPError, OSError) as error:
-            raise ClusterFailed(f"declare on {first}: {error!r}") from error
-        self._start_clients()
+        self._declare()
+        if not self._options.has_late_consumers:
+            self._start_consumers()
+        self._start_publishers()
         self._nemesis.begin()
         try:
             self._load()
         finally:
             self._heal()
+            if self._options.has_late_consumers:
+                self._start_consumers()
             self._stop_publishers()
             self._stop_consumers()
             self._nemesis.end()
         self._drain()
 
-    def _start_clients(self) -> None:
-        names = self._cluster.names
-        ports = {name: self._cluster.amqp_port(name) for name in names}
+    def _declare(self) -> None:
+        first, options = self._cluster.names[0], self._options
+        if options.queue == "mirrored":
+            self._cluster.set_policy(first, options.name, mirroring.policy(options, self._queue))
+        port = self._cluster.amqp_port(first)
+        kind = "classic" if options.queue == "mirrored" else options.queue
+        try:
+            clients.within(
+                _CALL_TIMEOUT_S, "declare", lambda: clients.declare(port, self._queue, kind)
+            )
+        except (pika.exceptions.AMQPError, OSError) as error:
+            raise ClusterFailed(f"declare on {first}: {error!r}") from error
+        if options.queue == "mirrored":
+            self._nemesis.wait_synchronised()
+
+    def _start_consumers(self) -> None:
+        names, ports = self._cluster.names, self._ports()
         options, recording = self._options, self._recording
         for i in range(options.consumers):
             name = f"c{i + 1}"
+            # The first is told of each failover and begins anew; the others are to notice nothing.
+            is_told = options.queue == "mirrored" and i == 0
             self._consumers.append(
                 clients.Consumer(
                     name, recording.recorder(name), generators.nodes_from(names, i + 1), ports,
                     queue=self._queue, plan=generators.handlings(options.seed, name),
+                    arguments={"x-cancel-on-ha-failover": True} if is_told else None,
                 )
             )  # fmt: skip
+            self._consumers[-1].start()
+
+    def _start_publishers(self) -> None:
+        names, ports = self._cluster.names, self._ports()
+        options, recording = self._options, self._recording
         for i in range(options.publishers):
             name = f"p{i + 1}"
             plan = generators.publishes(options.seed, name, options.rate / options.publishers)
@@ -151,8 +228,10 @@ class _Run:
                     queue=self._queue, plan=plan,
                 )
             )  # fmt: skip
-        for client in (*self._consumers, *self._publishers):
-            client.start()
+            self._publishers[-1].start()
+
+    def _ports(self) -> dict[str, int]:
+        return {name: self._cluster.amqp_port(name) for name in self._cluster.names}
 
     def _load(self) -> None:
         wait_until(
@@ -164,7 +243,8 @@ class _Run:
         began = time.monotonic()
         try:
             self._nemesis.run(schedule.plan(self._options), began)
-            time.sleep(max(0.0, began + self._options.seconds - time.monotonic()))
+            left_s = began + self._options.seconds - time.monotonic()
+            time.sleep(max(_CALM_S if self._options.cycles else 0.0, left_s))
         except ClusterFailed as error:
             self._recorder.write("health", "fail", code=str(error)[:2000])
 
@@ -181,6 +261,16 @@ class _Run:
             self._recorder.write("health", "fail", code=str(error)[:2000])
         else:
             self._recorder.write("health", "ok")
+        options = self._options
+        if options.queue == "mirrored" and options.ha_sync_mode == "automatic":
+            self._wait_synchronised()
+
+    def _wait_synchronised(self) -> None:
+        """Under load: an automatic synchronisation has to get there all the same."""
+        try:
+            self._nemesis.wait_synchronised()
+        except ClusterFailed as error:
+            self._recorder.write("health", "fail", code=str(error))
 
     def _stop_publishers(self) -> None:
         self._recorder.write("load", "ok")

@@ -1,6 +1,7 @@
-"""`python -m pipeline.audit RUN`: the verdict of a chaos run, judged again by Spark.
+"""`python -m pipeline.audit RUN ...`: the verdicts of chaos runs, judged again by Spark.
 
-Exit code 0: every promise held. 1: one did not. 2: the run cannot be judged, or Spark cannot run.
+Exit code 0: every promise held. 1: one did not. 2: a run cannot be judged, or Spark cannot run.
+The worst of all runs counts: 1 before 2 before 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ VERDICT = "verdict-spark.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit one run.
+    """Audit runs.
 
     Returns:
         The exit code.
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if lacking:
         print(lacking, file=sys.stderr)
         return CANNOT_JUDGE
-    return _audit(Path(parsed.run), parsed.format)
+    codes = _audit([Path(run) for run in parsed.runs], parsed.format)
+    return next(code for code in (1, CANNOT_JUDGE, 0) if code in codes)
 
 
 def why_not() -> str:
@@ -46,9 +48,9 @@ def why_not() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pipeline.audit", description="Judge a chaos run's history with PySpark."
+        prog="python -m pipeline.audit", description="Judge histories of chaos runs with PySpark."
     )
-    parser.add_argument("run", metavar="RUN", help="the run's directory, store/NAME")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's directory, store/NAME")
     parser.add_argument(
         "--format",
         choices=("ndjson", "parquet"),
@@ -58,23 +60,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _audit(run: Path, file_format: str) -> int:
+def _audit(runs: Sequence[Path], file_format: str) -> set[int]:
     # Only here: without the extra the command must still say what to install.
     from pipeline import session  # noqa: PLC0415  as above
     from pipeline.jobs import audit  # noqa: PLC0415  as above
     from pipeline.quality import QualityFailed  # noqa: PLC0415  as above
 
     spark = session.local("audit")
+    codes: set[int] = set()
     try:
-        report = audit.run(spark, run, file_format)
-    except (FileNotFoundError, QualityFailed, ValueError, KeyError) as error:
-        print(f"cannot judge {run}: {error}", file=sys.stderr)
-        return CANNOT_JUDGE
+        for run in runs:
+            try:
+                report = audit.run(spark, run, file_format)
+            except (FileNotFoundError, QualityFailed, ValueError, KeyError) as error:
+                print(f"cannot judge {run}: {error}", file=sys.stderr)
+                codes.add(CANNOT_JUDGE)
+                continue
+            (run / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
+            print("\n".join(report.table()), flush=True)
+            codes.add(EXIT_CODES[report.valid])
     finally:
         spark.stop()
-    (run / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
-    print("\n".join(report.table()))
-    return EXIT_CODES[report.valid]
+    return codes
 
 
 if __name__ == "__main__":

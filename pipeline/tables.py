@@ -1,7 +1,7 @@
 """A history sorted into the tables that the questions are about: DataFrame -> DataFrame.
 
 Each is a pure function of the events; `gather` makes all of them once and keeps them in memory,
-so that seventeen questions do not read the history seventeen times.
+so that twenty questions do not read the history twenty times.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ class Tables:
 
     Attributes:
         events: The history, columns of `schemas.HISTORY`.
-        published: op_id, queue, msg_id, publisher, seq, body_crc of each publish.
+        published: op_id, queue, msg_id, publisher, seq, body_crc, ts_us of each publish.
         refused: op_id of what was returned, or failed before it was sent.
         confirmed: op_id of what was confirmed and not refused.
         deliveries: Deliveries and gets, `place` 1 for the earliest of each copy.
         copies: Each queue and msg_id that was delivered, once.
         windows: fault, fault_kind, target, start_us, end_us of each fault.
         first_sure_acks: When each copy was first acked beyond doubt, `acked_us`.
+        joined: One row, `joined_us`: what was published earlier may be lost, because a mirror
+            that joined then became master without it, as it was allowed to; else 0.
     """
 
     events: DataFrame
@@ -38,6 +40,7 @@ class Tables:
     copies: DataFrame
     windows: DataFrame
     first_sure_acks: DataFrame
+    joined: DataFrame
 
     def release(self) -> None:
         """Give the memory back."""
@@ -45,8 +48,13 @@ class Tables:
             frame.unpersist()
 
 
-def gather(events: DataFrame) -> Tables:
-    """All tables of a history, computed and kept until `release`."""
+def gather(events: DataFrame, *, may_promote_unsynchronised: bool = False) -> Tables:
+    """All tables of a history, computed and kept until `release`.
+
+    Args:
+        events: The history, columns of `schemas.HISTORY`.
+        may_promote_unsynchronised: Whether a mirror that lacks messages may become master.
+    """
     events = events.cache()
     sent, seen, windows = published(events), deliveries(events), fault_windows(events)
     no = refused(events)
@@ -59,6 +67,7 @@ def gather(events: DataFrame) -> Tables:
         copies=seen.select(*COPY).distinct().cache(),
         windows=windows.cache(),
         first_sure_acks=first_sure_acks(events, windows).cache(),
+        joined=joined(events, may_promote_unsynchronised=may_promote_unsynchronised).cache(),
     )
     for frame in _frames(found):
         frame.count()  # now, so that the planner knows how small they are
@@ -68,14 +77,14 @@ def gather(events: DataFrame) -> Tables:
 def _frames(found: Tables) -> list[DataFrame]:
     return [
         found.events, found.published, found.refused, found.confirmed, found.deliveries,
-        found.copies, found.windows, found.first_sure_acks,
+        found.copies, found.windows, found.first_sure_acks, found.joined,
     ]  # fmt: skip
 
 
 def published(events: DataFrame) -> DataFrame:
     """What publishers handed to their connections, one row for each publish."""
     return events.where("op = 'publish' and type = 'invoke'").select(
-        "op_id", "queue", "msg_id", "publisher", "seq", "body_crc"
+        "op_id", "queue", "msg_id", "publisher", "seq", "body_crc", "ts_us"
     )
 
 
@@ -138,4 +147,20 @@ def first_sure_acks(events: DataFrame, windows: DataFrame) -> DataFrame:
         .join(F.broadcast(windows), in_window, "left_anti")
         .groupBy(*COPY)
         .agg(F.min("acked_us").alias("acked_us"))
+    )
+
+
+def joined(events: DataFrame, *, may_promote_unsynchronised: bool) -> DataFrame:
+    """When the last of those joined who were seen to lead before they were synchronised."""
+    by_time = Window.partitionBy("node").orderBy("ts_us", "recorder", "event_no")
+    is_role = F.col("op") == "member"
+    return (
+        events.where("op in ('epoch', 'member')")
+        .withColumn("role", F.last(F.when(is_role, F.col("code")), ignorenulls=True).over(by_time))
+        .withColumn(
+            "since_us", F.last(F.when(is_role, F.col("ts_us")), ignorenulls=True).over(by_time)
+        )
+        .where("op = 'epoch' and role = 'joined'")
+        .where(F.lit(may_promote_unsynchronised))
+        .agg(F.coalesce(F.max("since_us"), F.lit(0)).alias("joined_us"))
     )

@@ -14,13 +14,23 @@ from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
 from pipeline.tables import COPY, Tables
 
 LEADER_GRACE_US = 10_000_000
-RECOVERY_LIMITS_US = {
+HEALED_LIMIT_US = 10_000_000
+SERVING_LIMITS_US = {
     "kill-leader": 6_000_000,
+    "kill-mirror": 6_000_000,
+    "stop-leader": 6_000_000,
     "restart": 6_000_000,
     "pause-leader": 8_000_000,
-    "kill-all": 10_000_000,
+    "cut-leader-from-one": 8_000_000,
+    "cut-leader-from-all": 8_000_000,
+    "cut-leader-one-way": 8_000_000,
+    "delay-links": 8_000_000,
+    "kill-leader-unsynchronised": 9_000_000,
+    "stop-leader-unsynchronised": 9_000_000,
 }
-_LEADER_FAULTS = ("kill-leader", "pause-leader", "restart")
+CHANGES_MAX = 3
+STARVED_AFTER_US = 3_000_000
+_LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 
 def undrained(tables: Tables) -> DataFrame:
@@ -31,16 +41,21 @@ def undrained(tables: Tables) -> DataFrame:
     return _findings(drains.where(F.expr("all = 0 or failed > 0")), "undrained", F.lit("drain"))
 
 
-def lost(tables: Tables) -> DataFrame:
-    """Confirmed, and never delivered by the end of a complete drain."""
-    is_drained = undrained(tables).agg((F.count("*") == 0).alias("is_drained"))
-    missing = (
+def missing(tables: Tables) -> DataFrame:
+    """Confirmed, and never delivered; `is_allowed` where the master that had it alone is gone."""
+    return (
         tables.published.join(tables.confirmed, "op_id")
         .join(tables.copies, COPY, "left_anti")
-        .crossJoin(is_drained)
-        .where("is_drained")
+        .crossJoin(F.broadcast(tables.joined))
+        .withColumn("is_allowed", F.col("ts_us") < F.col("joined_us"))
     )
-    return _findings(missing, "lost", F.col("msg_id"))
+
+
+def lost(tables: Tables) -> DataFrame:
+    """Confirmed, and never delivered by the end of a complete drain, though it had to be kept."""
+    is_drained = undrained(tables).agg((F.count("*") == 0).alias("is_drained"))
+    gone = missing(tables).crossJoin(is_drained).where("is_drained and not is_allowed")
+    return _findings(gone, "lost", F.col("msg_id"))
 
 
 def phantom(tables: Tables) -> DataFrame:
@@ -174,13 +189,43 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
 
 def recovery(tables: Tables, *, is_available: bool) -> DataFrame:
     """Faults after which confirms took too long."""
-    limits = reduce(
-        lambda found, item: found.when(F.col("fault_kind") == item[0], F.lit(item[1])),
-        RECOVERY_LIMITS_US.items(),
-        F.when(F.lit(False), F.lit(0)),
-    )
-    slow = silences(tables, is_available=is_available).where(F.col("silence_us") > limits)
+    limit = F.lit(HEALED_LIMIT_US)
+    if is_available:
+        limit = reduce(
+            lambda found, item: found.when(F.col("fault_kind") == item[0], F.lit(item[1])),
+            SERVING_LIMITS_US.items(),
+            F.when(F.lit(False), F.lit(0)),
+        )
+    slow = silences(tables, is_available=is_available).where(F.col("silence_us") > limit)
     return _findings(slow.withColumn("queue", F.lit("")), "recovery", F.col("fault"))
+
+
+def storm(tables: Tables) -> DataFrame:
+    """Faults during which the leader changed again and again."""
+    changes = tables.events.where("op = 'epoch'").select(F.col("ts_us").alias("seen_us"))
+    within = (F.col("start_us") < F.col("seen_us")) & (F.col("seen_us") <= F.col("end_us"))
+    counted = F.broadcast(tables.windows).join(changes, within).groupBy("fault").count()
+    return _findings(counted.where(F.col("count") > CHANGES_MAX), "storm", F.col("fault"))
+
+
+def starved(tables: Tables, *, delivered_after_min: int) -> DataFrame:
+    """Consumers that got nothing after the last heal, while others got plenty.
+
+    Args:
+        tables: The history's.
+        delivered_after_min: How many deliveries are plenty.
+    """
+    last = tables.windows.agg(F.max("end_us").alias("healed_us"))
+    late = (
+        tables.events.where("op = 'deliver' and type = 'ok'")
+        .crossJoin(F.broadcast(last))
+        .where(F.col("ts_us") > F.col("healed_us") + STARVED_AFTER_US)
+    )
+    plenty = late.agg((F.count("*") >= delivered_after_min).alias("is_plenty"))
+    consumers = tables.events.where("op = 'consume'").select("recorder").distinct()
+    without = consumers.join(late.select("recorder"), "recorder", "left_anti")
+    hungry = without.crossJoin(plenty).where("is_plenty")
+    return _findings(hungry, "starved", F.col("recorder"))
 
 
 def vacuous(
@@ -205,15 +250,18 @@ def vacuous(
     if fault == "none":
         return found[0]
     windows = tables.windows
-    happened = windows.agg((F.count("*") > 0).alias("happened"))
+    asked = windows.where(F.col("fault_kind") == fault)
+    happened = asked.agg((F.count("*") > 0).alias("happened"))
     found.append(_claim(happened.withColumn("holds", ~F.col("happened")), F.lit("no-fault")))
+    idle = without_effect(tables).crossJoin(happened).withColumn("holds", F.col("happened"))
+    found.append(_claim(idle, F.concat(F.lit("no-effect/"), F.col("fault"))))
     if is_available:
         within = confirms_in_faults(tables).agg(F.count("*").alias("within"))
         few = within.crossJoin(happened).withColumn(
             "holds", F.col("happened") & (F.col("within") < confirmed_in_faults_min)
         )
         found.append(_claim(few, F.lit("few-confirms-in-faults")))
-        stayed = leader_stayed(tables).withColumn("holds", F.lit(True))
+        stayed = leader_stayed(tables).crossJoin(happened).withColumn("holds", F.col("happened"))
         found.append(_claim(stayed, F.concat(F.lit("leader-stayed/"), F.col("fault"))))
     return reduce(DataFrame.unionByName, found)
 
@@ -223,6 +271,17 @@ def confirms_in_faults(tables: Tables) -> DataFrame:
     within = (F.col("start_us") <= F.col("ts_us")) & (F.col("ts_us") <= F.col("end_us"))
     confirms = tables.events.where("op = 'confirm'")
     return confirms.join(F.broadcast(tables.windows), within, "left_semi")
+
+
+def without_effect(tables: Tables) -> DataFrame:
+    """Faults that show nothing: a process that did not go, a link on which nothing was held."""
+    shown = (
+        tables.events.where("op = 'effect'")
+        .groupBy(F.col("op_id").alias("fault"))
+        .agg(F.min("size").alias("least"))
+        .where("least > 0")
+    )
+    return tables.windows.join(shown, "fault", "left_anti")
 
 
 def leader_stayed(tables: Tables) -> DataFrame:
@@ -235,7 +294,7 @@ def leader_stayed(tables: Tables) -> DataFrame:
         & (F.col("seen_us") > F.col("start_us"))
         & (F.col("seen_us") <= F.col("end_us") + LEADER_GRACE_US)
     )
-    windows = tables.windows.where(F.col("fault_kind").isin(*_LEADER_FAULTS))
+    windows = tables.windows.where(~F.col("fault_kind").isin(*_LEADER_STAYS))
     return windows.join(seen, is_new, "left_anti")
 
 
@@ -259,7 +318,8 @@ def counts(tables: Tables) -> DataFrame:
     )
     confirmed = tables.confirmed.agg(F.count("*").alias("confirmed"))
     within = confirms_in_faults(tables).agg(F.count("*").alias("confirmed_in_faults"))
-    return happened.crossJoin(confirmed).crossJoin(within)
+    allowed = missing(tables).where("is_allowed").agg(F.count("*").alias("lost_allowed"))
+    return happened.crossJoin(confirmed).crossJoin(within).crossJoin(allowed)
 
 
 def _load_end(tables: Tables) -> DataFrame:

@@ -26,6 +26,8 @@ BROKEN_PROMISES = (
     "confirm-unasked",
     "unanswered",
     "recovery",
+    "storm",
+    "starved",
     "unhealthy",
     "depth",
 )

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 from chaos.checkers.facts import Facts, Finding, Window
 
-RECOVERY_LIMITS_US = {
-    "kill-leader": 6_000_000,
-    "restart": 6_000_000,
-    "pause-leader": 8_000_000,
-    "kill-all": 10_000_000,
-}
-"""Longest time without a confirm: from the fault where the queue is promised to serve meanwhile,
-else from the end of its heal."""
+_KILLED_US, _SILENT_US, _UNSYNCHRONISED_US, _HEALED_US = (
+    6_000_000, 8_000_000, 9_000_000, 10_000_000,
+)  # fmt: skip
+_KILLS = ("kill-leader", "kill-mirror", "stop-leader", "restart")
+_UNSYNCHRONISED = ("kill-leader-unsynchronised", "stop-leader-unsynchronised")
+_LEADER_FAULTS = (
+    "kill-leader",
+    "pause-leader",
+    "stop-leader",
+    "restart",
+    "cut-leader-from-all",
+    "cut-leader-one-way",
+    *_UNSYNCHRONISED,
+)
 _LEADER_GRACE_US = 10_000_000
-_LEADER_FAULTS = ("kill-leader", "pause-leader", "restart")
+_CHANGES_MAX = 3
+_STARVED_AFTER_US = 3_000_000
+
+
+def limit_us(facts: Facts, window: Window) -> int:
+    """Longest time without a confirm that is promised for a fault.
+
+    From the fault on where the queue is promised to serve meanwhile: 6 s after a process went,
+    8 s after one fell silent, 3 s more than 6 before a mirror that lacks messages takes over.
+    Else 10 s from the end of the heal.
+    """
+    if not facts.options.is_available:
+        return _HEALED_US
+    if window.kind in _UNSYNCHRONISED:
+        return _UNSYNCHRONISED_US
+    return _KILLED_US if window.kind in _KILLS else _SILENT_US
 
 
 def silence_us(facts: Facts, window: Window) -> int:
@@ -36,15 +58,46 @@ def silence_us(facts: Facts, window: Window) -> int:
 def recovery(facts: Facts) -> Iterator[Finding]:
     """Confirms come again within the limit of the fault's kind."""
     for window in facts.windows:
-        limit_us = RECOVERY_LIMITS_US.get(window.kind)
-        found_us = silence_us(facts, window)
-        if limit_us is not None and found_us > limit_us:
+        limit, found_us = limit_us(facts, window), silence_us(facts, window)
+        if found_us > limit:
             yield Finding(
                 "recovery",
                 window.fault,
                 detail=f"{window.kind} of {window.target}: {found_us // 1000} ms without a confirm,"
-                f" limit {limit_us // 1000} ms",
+                f" limit {limit // 1000} ms",
             )
+
+
+def storm(facts: Facts) -> Iterator[Finding]:
+    """The leader changes a few times at most for one fault: nodes that quarrel serve nobody.
+
+    Source:
+        protocol.md P25; an election for the fault, one that was split, one that hands back.
+    """
+    for window in facts.windows:
+        changes = sum(
+            event.op == "epoch" and window.start_us < event.ts_us <= window.end_us
+            for event in facts.events
+        )
+        if changes > _CHANGES_MAX:
+            yield Finding("storm", window.fault, detail=f"{changes} changes of leader")
+
+
+def starved(facts: Facts) -> Iterator[Finding]:
+    """Every consumer gets something again after the last heal, while others get plenty."""
+    if not facts.windows:
+        return
+    after_us = max(window.end_us for window in facts.windows) + _STARVED_AFTER_US
+    got = Counter(
+        event.recorder
+        for event in facts.events
+        if event.op == "deliver" and event.type == "ok" and event.ts_us > after_us
+    )
+    if sum(got.values()) < facts.options.delivered_after_min:
+        return
+    consumers = {event.recorder for event in facts.events if event.op == "consume"}
+    for name in sorted(consumers - set(got)):
+        yield Finding("starved", name, detail=f"nothing of {sum(got.values())} deliveries")
 
 
 def healthy(facts: Facts) -> Iterator[Finding]:
@@ -64,9 +117,12 @@ def vacuous(facts: Facts) -> Iterator[Finding]:
         )
     if options.fault == "none":
         return
-    if not facts.windows:
+    if not any(window.kind == options.fault for window in facts.windows):
         yield Finding("vacuous", "no-fault", detail=f"{options.fault} never happened")
         return
+    for window in facts.windows:
+        if not _has_effect(facts, window):
+            yield Finding("vacuous", f"no-effect/{window.fault}", detail=window.kind)
     if not options.is_available:
         return
     within = sum(
@@ -84,6 +140,14 @@ def vacuous(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "vacuous", f"leader-stayed/{window.fault}", detail=f"it was {window.target}"
             )
+
+
+def _has_effect(facts: Facts, window: Window) -> bool:
+    """Whether all of its targets were touched: processes went or stood still, bytes were held."""
+    sizes = [
+        event.size for event in facts.events if event.op == "effect" and event.op_id == window.fault
+    ]
+    return bool(sizes) and min(sizes) > 0
 
 
 def _leader_changed(facts: Facts, window: Window) -> bool:

@@ -64,6 +64,8 @@ class Facts:
         lost_connections: Connection -> when it ended unexpectedly.
         windows: The faults by time.
         load_end_us: When publishers were told to stop, or the end of the history.
+        joined_us: When the last mirror joined that became master without all messages, where
+            that is allowed: what was published before may be lost with the old master. Else 0.
     """
 
     events: Sequence[Event]
@@ -78,6 +80,7 @@ class Facts:
     lost_connections: dict[str, int] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
     load_end_us: int = 0
+    joined_us: int = 0
 
     def confirm_times_us(self) -> list[int]:
         """When confirms came, in order of time."""
@@ -108,6 +111,7 @@ def gather(events: Iterable[Event], options: Options) -> Facts:
             (event.ts_us for event in ordered if event.op == "load" and event.type == "ok"),
             default=last_ts_us(ordered),
         ),
+        joined_us=_joined_us(ordered) if options.promotes_unsynchronised else 0,
     )
     for event in ordered:
         _sort_in(facts, event)
@@ -136,6 +140,22 @@ def _sort_in(facts: Facts, event: Event) -> None:
             facts.acks[copy].append(event)
         case "close", "info":
             facts.lost_connections[event.connection] = event.ts_us
+
+
+def _joined_us(events: Sequence[Event]) -> int:
+    """When the last of those joined who were seen to lead before they were synchronised."""
+    watched = sorted(
+        (event for event in events if event.op in ("epoch", "member")),
+        key=lambda event: (event.ts_us, event.recorder, event.event_no),
+    )
+    roles: dict[str, Event] = {}
+    latest_us = 0
+    for event in watched:
+        if event.op == "member":
+            roles[event.node] = event
+        elif (role := roles.get(event.node)) is not None and role.code == "joined":
+            latest_us = max(latest_us, role.ts_us)
+    return latest_us
 
 
 def _windows(events: Sequence[Event]) -> tuple[Window, ...]:

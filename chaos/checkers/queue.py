@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.checkers.facts import Facts, Finding
+from chaos.history import Event
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
-    """Confirmed, and never delivered by the end of a complete drain.
+    """Confirmed, and never delivered by the end of a complete drain, where that is not allowed.
 
     Source:
         Jepsen total-queue: a run that was not drained says nothing about loss.
@@ -18,15 +19,23 @@ def lost(facts: Facts) -> Iterator[Finding]:
     if not drains or failed:
         yield Finding("undrained", "drain", detail=failed[0].code if failed else "no drain")
         return
-    for op_id in sorted(facts.confirmed):
-        publish = facts.published.get(op_id)
-        if publish is not None and (publish.queue, publish.msg_id) not in facts.deliveries:
+    for publish in missing(facts):
+        if publish.ts_us >= facts.joined_us:
             yield Finding(
                 "lost",
                 publish.msg_id,
                 publish.queue,
                 f"confirmed through {publish.node}, never delivered",
             )
+
+
+def missing(facts: Facts) -> list[Event]:
+    """Publishes that were confirmed and whose message never came."""
+    sent = (facts.published.get(op_id) for op_id in sorted(facts.confirmed))
+    return [
+        publish for publish in sent
+        if publish is not None and (publish.queue, publish.msg_id) not in facts.deliveries
+    ]  # fmt: skip
 
 
 def depth(facts: Facts) -> Iterator[Finding]:

@@ -36,6 +36,8 @@ SEVERITIES: dict[str, Valid] = {
     "confirm-unasked": False,
     "unanswered": False,
     "recovery": False,
+    "storm": False,
+    "starved": False,
     "unhealthy": False,
     "depth": False,
     "undrained": "unknown",
@@ -96,6 +98,8 @@ CHECKERS: dict[str, Checker] = {
     "confirm-once": confirms.once,
     "answered": confirms.answered,
     "recovery": availability.recovery,
+    "storm": availability.storm,
+    "starved": availability.starved,
     "healthy": availability.healthy,
     "vacuous": availability.vacuous,
 }
@@ -169,6 +173,7 @@ def _counts(facts: Facts) -> dict[str, int]:
         "redelivered": sum(
             event.redelivered for deliveries in facts.deliveries.values() for event in deliveries
         ),
+        "lost_allowed": sum(publish.ts_us < facts.joined_us for publish in queue.missing(facts)),
         "faults": len(facts.windows),
         "confirmed_in_faults": sum(
             any(window.start_us <= at <= window.end_us for window in facts.windows)

@@ -6,42 +6,55 @@ import threading
 import time
 from collections.abc import Sequence
 
-from chaos.cluster import ClusterFailed, LocalCluster, wait_until
-from chaos.faults import kill, pause
+from chaos.cluster import ClusterFailed, LocalCluster, QueueView, wait_until
+from chaos.faults import Effect, Fault, links
+from chaos.faults.kill import Kill, Stop
+from chaos.faults.pause import Pause
 from chaos.faults.schedule import Planned
 from chaos.history import Epoch, Recorder
+from chaos.options import UNSYNCHRONISED_FAULTS, Options
+from chaos.proxies import Proxies
 
 _LEADER_TIMEOUT_S = 15.0
+_SYNCHRONISED_TIMEOUT_S = 60.0
 _WATCH_S = 0.2
 _CALM_S = 3.0
+_HALF = 0.5
 
 
 class Nemesis:
-    """Breaks and heals nodes; watches who leads the queue.
+    """Breaks and heals nodes and links; watches who leads the queue and who has copies.
 
     Args:
         cluster: The nodes.
+        proxies: Between them, None if they meet directly.
+        options: The run's.
         queue: The queue whose leader is the target.
         recorder: Where faults go; used by the thread that calls `run`.
-        watcher: Where changes of leader go; used by the watching thread.
+        watcher: Where changes of leader and mirrors go; used by the watching thread.
         epoch: Raised with each change of leader.
     """
 
     def __init__(
         self,
         cluster: LocalCluster,
+        proxies: Proxies | None,
+        options: Options,
         queue: str,
         recorder: Recorder,
         watcher: Recorder,
         epoch: Epoch,
     ) -> None:
         self._cluster = cluster
+        self._proxies = proxies
+        self._options = options
         self._queue = queue
         self._recorder = recorder
         self._watcher = watcher
         self._epoch = epoch
+        self._count = 0
         self._hidden: tuple[str, ...] = ()
-        self._leader: str | None = None
+        self._seen: dict[str, str] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -66,63 +79,163 @@ class Nemesis:
         """
         for fault in faults:
             _sleep_until(load_began + fault.at_s)
-            self._one(fault)
+            if fault.kind in UNSYNCHRONISED_FAULTS:
+                self._unsynchronise()
+            elif self._options.when_synchronised:
+                self.wait_synchronised()
+            self._one(fault.kind, fault.down_s, self._made(fault))
             time.sleep(_CALM_S)
 
-    def _one(self, fault: Planned) -> None:
-        targets = self._targets(fault)
-        views = self._cluster.status()
-        self._hidden = tuple(targets)
-        self._write("fault_start", fault, targets)
+    def wait_synchronised(self) -> None:
+        """Wait until every mirror that the queue should have holds every message.
+
+        Raises:
+            ClusterFailed: They do not, in time.
+        """
+        wanted = self._mirrors_wanted()
+
+        def holds() -> bool:
+            view = self._cluster.view(self._queue)
+            return view is not None and len(view.synchronised & view.mirrors) >= wanted
+
+        wait_until(holds, f"{wanted} mirrors are synchronised", _SYNCHRONISED_TIMEOUT_S)
+
+    def _one(self, kind: str, down_s: float, fault: Fault) -> None:
+        self._count += 1
+        self._hidden = fault.hidden
+        self._write("fault_start", kind, fault.target)
         began = time.monotonic()
-        if fault.kind == "pause-leader":
-            pause.start(self._cluster, targets, views=views)
-        elif fault.kind == "restart":
-            kill.stop_gently(self._cluster, targets)
-        else:
-            kill.start(self._cluster, targets, views=views)
-        _sleep_until(began + fault.down_s)
-        if fault.kind == "pause-leader":
-            pause.heal(self._cluster, targets)
-        else:
-            kill.heal(self._cluster, targets)
+        fault.start()
+        self._prove(fault.effects())
+        _sleep_until(began + down_s)
+        fault.heal()
         self._hidden = ()
-        self._write("fault_end", fault, targets)
+        self._prove(fault.effects())
+        self._write("fault_end", kind, fault.target)
 
-    def _targets(self, fault: Planned) -> list[str]:
+    def _made(self, fault: Planned) -> Fault:
+        """The fault that was planned, aimed at whoever leads now."""
+        cluster, names = self._cluster, self._cluster.names
         if fault.kind == "kill-all":
-            return self._cluster.names
-        wait_until(
-            lambda: self._cluster.leader(self._queue) is not None,
-            f"a node says who leads {self._queue}",
-            _LEADER_TIMEOUT_S,
-        )
-        leader = self._cluster.leader(self._queue)
-        if leader is None:
-            raise ClusterFailed(f"{self._queue} has no leader")
-        return [leader]
+            return Kill(cluster, names)
+        leader = self._view().leader
+        if fault.kind in ("restart", "stop-leader", "stop-leader-unsynchronised"):
+            return Stop(cluster, [leader])
+        if fault.kind == "pause-leader":
+            return Pause(cluster, [leader])
+        others = [name for name in names if name != leader]
+        other = others[int(fault.draw * len(others))]
+        if fault.kind == "kill-mirror":
+            return Kill(cluster, [other])
+        if fault.kind in ("kill-leader", "kill-leader-unsynchronised"):
+            return Kill(cluster, [leader])
+        return self._made_of_links(fault, leader, other)
 
-    def _write(self, op: str, fault: Planned, targets: Sequence[str]) -> None:
+    def _made_of_links(self, fault: Planned, leader: str, other: str) -> Fault:
+        if self._proxies is None:
+            raise ClusterFailed(f"{fault.kind} needs proxies, and the nodes of --cluster have none")
+        names, both = self._cluster.names, (self._cluster, self._proxies)
+        is_reset = fault.draw < _HALF
+        match fault.kind:
+            case "cut-leader-from-one":
+                chosen = links.between(leader, other)
+                return links.Cut(*both, chosen, target=leader, hidden=[other], is_reset=is_reset)
+            case "cut-leader-from-all":
+                chosen = links.around(leader, names)
+                return links.Cut(*both, chosen, target=leader, hidden=[leader], is_reset=is_reset)
+            case "cut-leader-one-way":
+                is_out = self._options.direction == "out"
+                chosen = links.out_of(leader, names) if is_out else links.into(leader, names)
+                return links.Cut(*both, chosen, target=leader, hidden=[leader], is_reset=is_reset)
+            case "delay-links":
+                return links.Delay(*both, links.every(names), target=",".join(names))
+            case "stall-links":
+                return links.Cut(*both, links.every(names), target=",".join(names))
+        raise ClusterFailed(f"nobody knows the fault {fault.kind}")
+
+    def _unsynchronise(self) -> None:
+        """Kill every mirror once: it comes back empty, and what it lacks is not sent to it.
+
+        Raises:
+            ClusterFailed: The mirrors do not come back, or hold every message after all.
+        """
+        leader = self._view().leader
+        for name in self._cluster.names:
+            if name != leader:
+                self._one("kill-mirror", 0.0, Kill(self._cluster, [name]))
+        wanted = self._mirrors_wanted()
+
+        def holds() -> bool:
+            view = self._cluster.view(self._queue)
+            return view is not None and len(view.mirrors - view.synchronised) >= wanted
+
+        wait_until(holds, f"{wanted} mirrors are there, unsynchronised", _SYNCHRONISED_TIMEOUT_S)
+
+    def _mirrors_wanted(self) -> int:
+        options = self._options
+        if options.queue == "classic":
+            return 0
+        others = len(self._cluster.names) - 1
+        if options.queue == "mirrored" and options.ha_mode == "exactly":
+            return min(others, int(options.ha_params) - 1)
+        if options.queue == "mirrored" and options.ha_mode == "nodes":
+            return len(options.ha_params.split(",")) - 1
+        return others
+
+    def _view(self) -> QueueView:
+        found: list[QueueView] = []
+
+        def is_known() -> bool:
+            view = self._cluster.view(self._queue)
+            if view is not None:
+                found.append(view)
+            return view is not None
+
+        wait_until(is_known, f"a node says who leads {self._queue}", _LEADER_TIMEOUT_S)
+        return found[0]
+
+    def _write(self, op: str, kind: str, target: str) -> None:
         self._recorder.write(
-            op,
-            "info",
-            op_id=f"fault-{fault.number}",
-            node=",".join(targets),
-            queue=self._queue,
-            code=fault.kind,
+            op, "info", op_id=f"fault-{self._count}", node=target, queue=self._queue, code=kind
         )
+
+    def _prove(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._recorder.write(
+                "effect",
+                "info",
+                op_id=f"fault-{self._count}",
+                node=effect.node,
+                queue=self._queue,
+                size=effect.size,
+                code=effect.what,
+            )
 
     def _watch(self) -> None:
-        """Ask who leads, again and again; nodes that are down or paused are not asked."""
+        """Ask who leads, again and again; nodes that may not know are not asked."""
+        leader: str | None = None
         while not self._ended.wait(_WATCH_S):
             asked = [name for name in self._cluster.names if name not in self._hidden]
-            leader = self._cluster.leader(self._queue, asked)
-            if leader is None or leader == self._leader:
+            view = self._cluster.view(self._queue, asked)
+            if view is None:
                 continue
-            if self._leader is not None:
-                self._epoch.number += 1
-            self._leader = leader
-            self._watcher.write("epoch", "info", node=leader, queue=self._queue)
+            if view.leader != leader:
+                if leader is not None:
+                    self._epoch.number += 1
+                leader = view.leader
+                self._watcher.write("epoch", "info", node=leader, queue=self._queue)
+            self._note_members(view)
+
+    def _note_members(self, view: QueueView) -> None:
+        for name in self._cluster.names:
+            role = "left"
+            if name == view.leader:
+                role = "leader"
+            elif name in view.mirrors:
+                role = "synchronised" if name in view.synchronised else "joined"
+            if self._seen.get(name, "left") != role:
+                self._watcher.write("member", "info", node=name, queue=self._queue, code=role)
+            self._seen[name] = role
 
 
 def _sleep_until(moment: float) -> None:

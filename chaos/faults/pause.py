@@ -5,29 +5,53 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from chaos.cluster import LocalCluster, NodeView, wait_until
+from chaos.cluster import LocalCluster, wait_until
+from chaos.faults import Effect
 
 _READY_TIMEOUT_S = 30.0
 
 
-def start(cluster: LocalCluster, targets: Sequence[str], *, views: Sequence[NodeView]) -> None:
-    """SIGSTOP the targets.
+class Pause:
+    """SIGSTOP of nodes.
 
-    Raises:
-        ClusterFailed: One does not run.
+    Args:
+        cluster: Theirs.
+        targets: Which; they must run.
     """
-    cluster.signal(targets, signal.SIGSTOP, views=views)
 
+    def __init__(self, cluster: LocalCluster, targets: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._targets = tuple(targets)
+        self._views = cluster.status()
+        self._is_told = False
+        self.target = ",".join(targets)
+        self.hidden = self._targets
 
-def heal(cluster: LocalCluster, targets: Sequence[str]) -> None:
-    """SIGCONT the targets and wait until they serve.
+    def start(self) -> None:
+        """SIGSTOP them.
 
-    Raises:
-        ClusterFailed: One does not.
-    """
-    cluster.signal(targets, signal.SIGCONT, views=cluster.status())
-    wait_until(
-        lambda: all(view.is_ready for view in cluster.status() if view.name in targets),
-        f"{', '.join(targets)} serves again",
-        _READY_TIMEOUT_S,
-    )
+        Raises:
+            ClusterFailed: One does not run.
+        """
+        self._cluster.signal(self._targets, signal.SIGSTOP, views=self._views)
+
+    def heal(self) -> None:
+        """SIGCONT them and wait until they serve.
+
+        Raises:
+            ClusterFailed: One does not.
+        """
+        self._cluster.signal(self._targets, signal.SIGCONT, views=self._views)
+        wait_until(
+            lambda: all(v.is_ready for v in self._cluster.status() if v.name in self._targets),
+            f"{self.target} serves again",
+            _READY_TIMEOUT_S,
+        )
+
+    def effects(self) -> list[Effect]:
+        """The processes that stand still."""
+        if self._is_told:
+            return []
+        self._is_told = True
+        states = {view.name: view.state for view in self._cluster.status()}
+        return [Effect(name, "paused", int(states[name] == "paused")) for name in self._targets]

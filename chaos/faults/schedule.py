@@ -10,7 +10,21 @@ from chaos.options import Options
 WARM_UP_S = 3.0
 PAUSE_S = 15.0
 _CALM_SHARE = 0.3
-_DOWN_S = {"kill-leader": (1.0, 5.0), "kill-all": (0.0, 2.0), "restart": (0.0, 2.0)}
+_DOWN_S = {
+    "kill-leader": (1.0, 5.0),
+    "kill-mirror": (1.0, 5.0),
+    "kill-all": (0.0, 2.0),
+    "stop-leader": (6.0, 10.0),
+    "restart": (0.0, 2.0),
+    "cut-leader-from-one": (8.0, 16.0),
+    "cut-leader-from-all": (8.0, 16.0),
+    "cut-leader-one-way": (8.0, 16.0),
+    "delay-links": (12.0, 16.0),
+    "stall-links": (1.0, 6.0),
+    # Long enough that whoever would be promoted has been.
+    "kill-leader-unsynchronised": (15.0, 18.0),
+    "stop-leader-unsynchronised": (12.0, 15.0),
+}
 
 
 class Planned(NamedTuple):
@@ -21,7 +35,7 @@ class Planned(NamedTuple):
         kind: As in the options.
         at_s: Not before this many seconds after the load began; later if the cluster has not
             healed from the fault before.
-        down_s: How long the nodes stay down before they are healed.
+        down_s: How long it lasts before it is healed.
         draw: Picks among nodes where there is a choice, 0 <= draw < 1.
     """
 

@@ -42,13 +42,14 @@ def judge(events: DataFrame, options: dict[str, Any]) -> Report:
 
     Args:
         events: Columns of `schemas.HISTORY`.
-        options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min.
+        options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min,
+            delivered_after_min, promote_on_failure, promote_on_shutdown.
     """
-    found = tables.gather(events)
-    is_available = _is_available(options)
+    found = tables.gather(events, may_promote_unsynchronised=promotes_unsynchronised(options))
+    is_serving = is_available(options)
     findings = reduce(DataFrame.unionByName, _questions(found, options)).collect()
     counted = transforms.counts(found).collect()[0].asDict()
-    silences = transforms.silences(found, is_available=is_available).orderBy("start_us").collect()
+    silences = transforms.silences(found, is_available=is_serving).orderBy("start_us").collect()
     first = events.select("run_id").take(1)
     found.release()
     return Report(
@@ -60,7 +61,7 @@ def judge(events: DataFrame, options: dict[str, Any]) -> Report:
 
 
 def _questions(found: tables.Tables, options: dict[str, Any]) -> list[DataFrame]:
-    is_available = _is_available(options)
+    is_serving = is_available(options)
     return [
         transforms.incomplete(found),
         transforms.undrained(found),
@@ -76,18 +77,31 @@ def _questions(found: tables.Tables, options: dict[str, Any]) -> list[DataFrame]
         transforms.confirm_once(found),
         transforms.unanswered(found),
         transforms.unhealthy(found),
-        transforms.recovery(found, is_available=is_available),
+        transforms.recovery(found, is_available=is_serving),
+        transforms.storm(found),
+        transforms.starved(found, delivered_after_min=options["delivered_after_min"]),
         transforms.vacuous(
             found,
             fault=options["fault"],
-            is_available=is_available,
+            is_available=is_serving,
             confirmed_min=options["confirmed_min"],
             confirmed_in_faults_min=options["confirmed_in_faults_min"],
         ),
     ]
 
 
-def _is_available(options: dict[str, Any]) -> bool:
+def is_available(options: dict[str, Any]) -> bool:
     """Whether the queue is promised to serve while the fault lasts."""
-    faults = ("kill-leader", "pause-leader", "restart")
-    return options["queue"] == "quorum" and options["fault"] in faults
+    queue, fault = options["queue"], options["fault"]
+    if queue == "classic":
+        return fault in ("kill-mirror", "cut-leader-from-one", "delay-links")
+    if queue == "mirrored" and fault.endswith("-unsynchronised"):
+        return promotes_unsynchronised(options)
+    return fault not in ("none", "kill-all", "stall-links")
+
+
+def promotes_unsynchronised(options: dict[str, Any]) -> bool:
+    """Whether the policy lets a mirror that lacks messages become master under this fault."""
+    on_purpose = options["fault"] in ("stop-leader", "restart", "stop-leader-unsynchronised")
+    when = options["promote_on_shutdown" if on_purpose else "promote_on_failure"]
+    return bool(options["queue"] == "mirrored" and when == "always")

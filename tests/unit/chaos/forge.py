@@ -14,7 +14,7 @@ from chaos.options import Options
 
 OPTIONS = Options(
     queue="quorum", fault="kill-leader", seed=1, seconds=20, confirmed_min=20,
-    confirmed_in_faults_min=5,
+    confirmed_in_faults_min=5, delivered_after_min=1,
 )  # fmt: skip
 QUEUE = "q"
 FAULT_US, HEAL_US, END_US = 10_000_000, 19_500_000, 25_000_000
@@ -104,6 +104,7 @@ def clean() -> list[Event]:
                 forge.deliver(consumer, publisher, seq, at + DELIVER_US)
     fault = {"op_id": "fault-1", "node": "n1", "queue": QUEUE, "code": "kill-leader"}
     forge.add("nemesis", FAULT_US, "fault_start", "info", **fault)
+    forge.add("nemesis", FAULT_US + 1, "effect", "info", **{**fault, "code": "gone"}, size=1)
     forge.add("watch", FAULT_US + OUTAGE_US - 500_000, "epoch", "info", node="n2", queue=QUEUE)
     landed = FAULT_US // STEP_US
     forge.deliver("c1", "p1", landed, FAULT_US + OUTAGE_US, attachment=2)
@@ -286,6 +287,48 @@ def gap(events: list[Event]) -> list[Event]:
     return [event for event in events if event is not ack]
 
 
+def no_effect(events: list[Event]) -> list[Event]:
+    """The process did not go."""
+    return changed(events, find(events, "effect"), size=0)
+
+
+def no_proof(events: list[Event]) -> list[Event]:
+    return renumbered(event for event in events if event.op != "effect")
+
+
+def storm(events: list[Event]) -> list[Event]:
+    """The leader goes to and fro while one fault lasts."""
+    seen = [event for event in events if event.op == "epoch"][-1]
+    more = [
+        msgspec.structs.replace(seen, ts_us=seen.ts_us + turn * STEP_US, node=f"n{turn % 2 + 2}")
+        for turn in range(1, 4)
+    ]
+    return renumbered([*events, *more])
+
+
+def starved(events: list[Event]) -> list[Event]:
+    """Two consumers are attached after the heal, and only one gets anything."""
+    delivery = find(events, "deliver", "p1.1|90")
+    attached = [
+        msgspec.structs.replace(
+            delivery, op="consume", ts_us=HEAL_US, recorder=name, msg_id="", publisher="", seq=0
+        )
+        for name in ("c1", "c3")
+    ]  # fmt: skip
+    return renumbered([*events, *attached])
+
+
+def joined(events: list[Event], at_us: int, role: str) -> list[Event]:
+    """The next leader was a mirror before: since when, and as what."""
+    seen = find(events, "epoch")
+    return renumbered(
+        [
+            *events,
+            msgspec.structs.replace(seen, op="member", node="n2", ts_us=at_us, code=role),
+        ]
+    )
+
+
 Mutation = Callable[..., list[Event]]
 
 MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
@@ -299,6 +342,10 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "confirm of nothing": (unasked_confirm, ("confirm-unasked", "p1.1/999")),
     "no fault": (no_fault, ("vacuous", "no-fault")),
     "no confirm in a fault": (quiet_faults, ("vacuous", "few-confirms-in-faults")),
+    "no effect": (no_effect, ("vacuous", "no-effect/fault-1")),
+    "no proof": (no_proof, ("vacuous", "no-effect/fault-1")),
+    "storm": (storm, ("storm", "fault-1")),
+    "starved": (starved, ("starved", "c3")),
     "leader stayed": (leader_stayed, ("vacuous", "leader-stayed/fault-1")),
     "few confirms": (few_confirms, ("vacuous", "few-confirms")),
     "slow recovery": (slow_recovery, ("recovery", "fault-1")),

@@ -29,7 +29,7 @@ def test_mutation_raises_exactly_its_finding(name):
 def test_spoilt_messages_do_not_hide_each_other():
     found = verdict.judge(forge.spoiled(forge.clean()), forge.OPTIONS)
     about_messages = set(verdict.SEVERITIES) - {
-        "crash", "history", "undrained", "vacuous", "recovery",
+        "crash", "history", "undrained", "vacuous", "recovery", "storm", "starved",
     }  # fmt: skip
     kinds = [item.kind for item in found.findings]
     assert sorted(kinds) == sorted(about_messages)
@@ -73,6 +73,30 @@ def test_unavailable_queue_is_timed_from_its_heal():
     found = verdict.judge(forge.clean(), options)
     assert found.valid is True
     assert found.recoveries[0].silence_ms == 10
+
+
+JOINED_US = forge.FAULT_US - 4_000_000
+UNSYNCHRONISED = msgspec.structs.replace(forge.OPTIONS, queue="mirrored", ha_sync_mode="manual")
+
+
+@pytest.mark.parametrize(
+    ("role", "at_us", "on_failure", "is_allowed"),
+    [
+        ("joined", JOINED_US, "always", True),
+        ("joined", JOINED_US, "when-synced", False),
+        ("synchronised", JOINED_US, "always", False),
+        ("joined", forge.STEP_US, "always", False),
+    ],
+)
+def test_only_what_an_unsynchronised_mirror_never_had_may_be_lost(
+    role, at_us, on_failure, is_allowed
+):
+    options = msgspec.structs.replace(UNSYNCHRONISED, promote_on_failure=on_failure)
+    events = forge.joined(forge.drop_delivered(forge.clean(), 5), at_us, role)
+    found = verdict.judge(events, options)
+    assert found.valid is is_allowed
+    assert found.counts["lost_allowed"] == int(is_allowed)
+    assert {item.kind for item in found.findings} == (set() if is_allowed else {"lost"})
 
 
 def test_no_confirm_after_the_fault_counts_until_the_end_of_the_load():

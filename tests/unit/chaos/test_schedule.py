@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from chaos import options
+from chaos import mirroring, options, run
 from chaos.faults import schedule
 
 
@@ -34,21 +36,64 @@ def test_pause_lasts_fifteen_seconds():
     assert [item.down_s for item in plan] == [15.0]
 
 
-def test_command_repeats_the_run(tmp_path):
-    asked = options.with_defaults("classic", "kill-all", 9, rate=100)
+@pytest.mark.parametrize(
+    ("queue", "fault", "others"),
+    [
+        ("classic", "kill-all", {"rate": 100}),
+        ("quorum", "cut-leader-one-way", {"direction": "in", "when_synchronised": True}),
+        ("mirrored", "kill-leader", {"cycles": 5, "when_synchronised": False}),
+        ("mirrored", "stop-leader", {"ha_mode": "nodes", "ha_params": "rabbit@node1,rabbit@node3"}),
+        ("mirrored", "kill-leader-unsynchronised", {"promote_on_failure": "when-synced"}),
+    ],
+)
+def test_command_repeats_the_run(tmp_path, queue, fault, others):
+    asked = options.with_defaults(queue, fault, 9, **others)
     options.save(tmp_path, asked)
     assert options.load(tmp_path) == asked
-    assert options.command(asked) == (
-        "python -m chaos.run --queue classic --fault kill-all --seed 9 --seconds 40"
-        " --rate 100 --cycles 2"
-    )
+    words = options.command(asked).split()
+    assert words[:3] == ["python", "-m", "chaos.run"]
+    assert run.options_of(words[3:]) == asked
 
 
-def test_only_a_quorum_queue_serves_during_a_fault():
-    def is_available(queue, fault):
-        return options.with_defaults(queue, fault, 1).is_available
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("kill-master", "kill-leader"), ("stop-master", "stop-leader"),
+        ("cut-master-one-way", "cut-leader-one-way"), ("kill-follower", "kill-mirror"),
+        ("kill-master-unsynchronised", "kill-leader-unsynchronised"),
+    ],
+)  # fmt: skip
+def test_a_leader_is_a_master_too(said, meant):
+    assert options.fault_named(said) == meant
 
-    assert is_available("quorum", "kill-leader")
-    assert is_available("quorum", "pause-leader")
-    assert not is_available("quorum", "kill-all")
+
+def test_unknown_fault_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match="no fault 'kill-boss'; there are none, kill-leader"):
+        options.fault_named("kill-boss")
+
+
+def test_which_queue_serves_during_which_fault():
+    def is_available(queue, fault, **others):
+        return options.with_defaults(queue, fault, 1, **others).is_available
+
+    for queue in ("quorum", "mirrored"):
+        for fault in ("kill-leader", "pause-leader", "stop-leader", "cut-leader-from-all"):
+            assert is_available(queue, fault)
+        assert not is_available(queue, "kill-all")
     assert not is_available("classic", "kill-leader")
+    assert is_available("classic", "kill-mirror")
+    late = "kill-leader-unsynchronised"
+    assert is_available("mirrored", late, promote_on_failure="always")
+    assert not is_available("mirrored", late, promote_on_failure="when-synced")
+
+
+def test_a_policy_matches_its_queue_alone():
+    asked = options.with_defaults("mirrored", "none", 1, ha_mode="exactly", ha_params="2")
+    made = mirroring.policy(asked, "chaos.run-1")
+    assert made["definition"] == {
+        "ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic",
+        "ha-promote-on-failure": "always", "ha-promote-on-shutdown": "when-synced",
+    }  # fmt: skip
+    assert re.search(made["pattern"], "chaos.run-1")
+    assert not re.search(made["pattern"], "chaosXrun-1")
+    assert not re.search(made["pattern"], "chaos.run-12")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
+import msgspec
 import pytest
 
 from chaos import history, options
-from chaos.checkers import verdict
+from chaos.checkers import availability, verdict
+from chaos.checkers.facts import Window, gather
 from pipeline import tables, transforms
 from pipeline.jobs import audit
 from pipeline.quality import QualityFailed
@@ -66,6 +69,8 @@ def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
         transforms.undrained(found_tables),
         transforms.lost(found_tables),
         transforms.recovery(found_tables, is_available=True),
+        transforms.storm(found_tables),
+        transforms.starved(found_tables, delivered_after_min=limits["delivered_after_min"]),
         transforms.vacuous(
             found_tables,
             fault="kill-leader",
@@ -77,6 +82,39 @@ def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
     found_tables.release()
     found = sorted(Finding(*row) for part in parts for row in part.collect())
     assert (found, valid_of(item.kind for item in found)) == pure(events)
+
+
+@pytest.mark.parametrize("role", ["joined", "synchronised"])
+def test_allowed_loss_is_allowed_alike(spark, tmp_path, role):
+    events = forge.drop_delivered(forge.drop_delivered(forge.clean(), 5), 35)
+    events = forge.joined(events, 6_000_000, role)
+    asked = msgspec.structs.replace(forge.OPTIONS, queue="mirrored")
+    stored(tmp_path, events)
+    options.save(tmp_path, asked)
+    report, expected = audit.run(spark, tmp_path), verdict.judge(events, asked)
+    assert [item.subject for item in report.findings] == [
+        item.subject for item in expected.findings
+    ]
+    assert report.counts["lost_allowed"] == expected.counts["lost_allowed"]
+    assert expected.counts["lost_allowed"] == int(role == "joined")
+
+
+@pytest.mark.parametrize("fault", [fault for fault in options.FAULTS if fault != "none"])
+@pytest.mark.parametrize("queue", options.QUEUES)
+def test_both_judges_promise_the_same(queue, fault):
+    for on_failure, on_shutdown in itertools.product(options.PROMOTES, options.PROMOTES):
+        asked = options.with_defaults(
+            queue, fault, 1, promote_on_failure=on_failure, promote_on_shutdown=on_shutdown
+        )
+        told = msgspec.to_builtins(asked)
+        assert audit.is_available(told) == asked.is_available
+        assert audit.promotes_unsynchronised(told) == asked.promotes_unsynchronised
+        facts = gather([], asked)
+        ours = availability.limit_us(facts, Window("fault-1", fault, "n1", 1, 2))
+        theirs = transforms.HEALED_LIMIT_US
+        if asked.is_available:
+            theirs = transforms.SERVING_LIMITS_US[fault]
+        assert ours == theirs
 
 
 def test_history_of_nothing_is_no_pass(spark, tmp_path):
