@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from getpass import getpass
@@ -286,39 +285,6 @@ def await_online_nodes(api: Api, call: Invocation) -> str | None:
         if time.monotonic() > deadline:
             raise CtlError(EXIT_TEMPORARY, f"fewer than {wanted} nodes after {limit_s:g} s")
         time.sleep(_POLL_S)
-    return None
-
-
-def set_policy(api: Api, call: Invocation) -> str | None:
-    """Make or replace a policy."""
-    name, pattern, text = call.arguments
-    try:
-        definition = json.loads(text)
-        priority = int(call.values.get("priority", "0"))
-    except ValueError as error:
-        text = f"the definition must be JSON and --priority a number: {error}"
-        raise CtlError(EXIT_DATA, text) from None
-    body = {
-        "pattern": pattern,
-        "definition": definition,
-        "priority": priority,
-        "apply-to": call.values.get("apply_to", "all"),
-    }
-    try:
-        api.request("PUT", f"/api/policies/{segment(call.vhost)}/{segment(name)}", body)
-    except CtlError as error:
-        if error.text == "Not Found":
-            text = f"no vhost {call.vhost}, or this node does not support policies yet"
-            raise CtlError(EXIT_DATA, text) from error
-        raise
-    return None
-
-
-def clear_policy(api: Api, call: Invocation) -> str | None:
-    """Remove a policy."""
-    name = call.arguments[0]
-    missing = CtlError(EXIT_DATA, f"policy {name} in vhost {call.vhost} not found")
-    _named(api, "DELETE", f"/api/policies/{segment(call.vhost)}/{segment(name)}", None, missing)
     return None
 
 

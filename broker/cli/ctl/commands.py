@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +25,7 @@ from broker.cli.ctl.table import CHANGES
 _DEFAULT_URL = f"http://{HOST}:15672"
 _DEFAULT_TIMEOUT_S = 60.0
 _HINT = "see `warrenmq ctl --help`"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _INSTEAD = {
     "eval": "there is no Erlang here; list_* commands and /api show a node's state",
     "stop": "use `warrenmq cluster stop`, or SIGTERM",
@@ -173,10 +175,9 @@ def _execute(api: Api, node: str, call: Invocation) -> None:
 
 
 def _filled(banner: str, node: str, call: Invocation) -> str:
-    banner = banner.replace("{node}", node).replace("{vhost}", call.vhost)
-    for i, word in enumerate(call.arguments):
-        banner = banner.replace(f"{{{i}}}", word)
-    return banner
+    known = {"node": node, "vhost": call.vhost, "priority": call.values.get("priority", "0")}
+    known |= {str(i): word for i, word in enumerate(call.arguments)}
+    return _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), banner)
 
 
 def _print_banner(banner: str, *, is_quiet: bool) -> None:

@@ -6,6 +6,7 @@ A column is looked up under its own name in the API's object unless `_SOURCES` s
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -139,6 +140,7 @@ _CONSUMER_COLUMNS = (
     "arguments", "activity_status", "exclusive",
 )  # fmt: skip
 _PERMISSION_COLUMNS = ("user", "vhost", "configure", "write", "read")
+_POLICY_COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 
 LISTINGS: dict[str, Listing] = {
     "list_queues": Listing(
@@ -183,9 +185,12 @@ LISTINGS: dict[str, Listing] = {
         _PERMISSION_COLUMNS, "Listing permissions for user \"{0}\" ...", has_columns=False,
     ),
     "list_policies": Listing(
-        "/api/policies/{vhost}", ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
-        ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
+        "/api/policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,
         "Listing policies for vhost \"{vhost}\" ...", has_columns=False,
+    ),
+    "list_operator_policies": Listing(
+        "/api/operator-policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,
+        "Listing operator policy overrides for vhost \"{vhost}\" ...", has_columns=False,
     ),
 }  # fmt: skip
 
@@ -203,6 +208,11 @@ def _path(*keys: str) -> Callable[[Record], Any]:
         return value
 
     return read
+
+
+def _definition(record: Record) -> str:
+    """As JSON, as rabbitmqctl prints it."""
+    return json.dumps(record.get("definition"), ensure_ascii=False, separators=(",", ":"))
 
 
 _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
@@ -235,6 +245,8 @@ _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
         "channel_pid": lambda c: _channel_of(c, "name"),
     },
     "list_users": {"user": _path("name")},
+    "list_policies": {"definition": _definition},
+    "list_operator_policies": {"definition": _definition},
 }
 
 

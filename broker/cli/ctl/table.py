@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cli.ctl import changes
+from broker.cli.ctl import changes, policies
 from broker.cli.ctl.api import Api
 from broker.cli.ctl.arguments import Invocation
 
@@ -18,7 +18,8 @@ class Change(NamedTuple):
         least: Fewest arguments.
         most: Most arguments.
         usage: Its arguments, for the usage line.
-        banner: Printed first unless -q; "{0}", "{1}" are arguments, "{vhost}" is -p.
+        banner: Printed first unless -q; "{0}", "{1}" are arguments, "{vhost}" is -p,
+            "{priority}" is --priority.
     """
 
     run: Callable[[Api, Invocation], str | None]
@@ -147,18 +148,34 @@ CHANGES: dict[str, Change] = {
         changes.await_online_nodes, 1, 1, "COUNT", "Will wait for {0} nodes to be running"
     ),
     "set_policy": Change(
-        changes.set_policy,
+        policies.setter("policies"),
         3,
         3,
         "[-p VHOST] [--priority N] [--apply-to WHAT] NAME PATTERN DEFINITION",
-        'Setting policy "{0}" for pattern "{1}" to "{2}" for vhost "{vhost}" ...',
+        'Setting policy "{0}" for pattern "{1}" to "{2}" with priority "{priority}" for vhost '
+        '"{vhost}" ...',
     ),
     "clear_policy": Change(
-        changes.clear_policy,
+        policies.clearer("policies"),
         1,
         1,
         "[-p VHOST] NAME",
         'Clearing policy "{0}" on vhost "{vhost}" ...',
+    ),
+    "set_operator_policy": Change(
+        policies.setter("operator-policies"),
+        3,
+        3,
+        "[-p VHOST] [--priority N] [--apply-to WHAT] NAME PATTERN DEFINITION",
+        'Setting operator policy override "{0}" for pattern "{1}" to "{2}" with priority '
+        '"{priority}" for vhost "{vhost}" ...',
+    ),
+    "clear_operator_policy": Change(
+        policies.clearer("operator-policies"),
+        1,
+        1,
+        "[-p VHOST] NAME",
+        'Clearing operator policy "{0}" on vhost "{vhost}" ...',
     ),
     "set_cluster_name": Change(
         changes.set_cluster_name, 1, 1, "NAME", "Setting cluster name to {0} ..."

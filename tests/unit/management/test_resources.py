@@ -365,7 +365,6 @@ async def test_a_short_disk_is_an_alarm():
         assert answer.json["alarms"] == [{"node": ONE, "resource": "disk"}]
 
 
-
 async def test_cluster_name():
     async with Rig() as rig:
         assert (await rig.ask("PUT", "/api/cluster-name", {"name": "n"})).status == 204
