@@ -131,11 +131,9 @@ class Context:
         if found is None:
             raise AmqpError(ReplyCode.NOT_FOUND, f"no {where}")
         self.check_exclusive(found)
-        if found.type == "classic" and found.durable:
-            home = self.catalogue.node(found.home)
-            if home is None or not home.alive:
-                text = f"home node '{found.home}' of durable {where} is down or inaccessible"
-                raise AmqpError(ReplyCode.NOT_FOUND, text)
+        if found.durable and not self.catalogue.is_reachable(found):
+            text = f"home node '{found.home}' of durable {where} is down or inaccessible"
+            raise AmqpError(ReplyCode.NOT_FOUND, text)
         return found
 
     def check_exclusive(self, queue: Queue) -> None:

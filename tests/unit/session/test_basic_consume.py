@@ -243,3 +243,13 @@ def test_queue_on_a_dead_node_is_404(client: Client) -> None:
     assert text == (
         "home node 'rabbit@b' of durable queue 'far' in vhost '/' is down or inaccessible"
     )
+
+
+def test_mirrored_queue_whose_master_is_dead_is_waited_for(client: Client) -> None:
+    """A mirror is about to take over; its home is the dead master's until then (P22)."""
+    client.world.apply(commands.SetPolicy("/", "p", "^far$", {"ha-mode": "all"}))
+    client.world.apply(
+        commands.DeclareQueue("/", "far", True, False, None, {}, "rabbit@b", ("rabbit@b",))
+    )
+    client.world.apply(commands.EndBoot("rabbit@b", "f" * 16))
+    assert consume(client, "far") == ["1 basic.consume-ok consumer_tag=c"]
