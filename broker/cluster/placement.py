@@ -41,6 +41,31 @@ def quorum_members(
     return (declaring, *ranked[: max(0, size - 1)])
 
 
+def locator(
+    queue_type: str,
+    arguments: Mapping[str, object],
+    policy: Mapping[str, object],
+    configured: str,
+) -> str:
+    """Which strategy chooses the node that leads (or is home of) a new queue.
+
+    Args:
+        queue_type: "classic" or "quorum".
+        arguments: As declared.
+        policy: The effective policy the queue will have.
+        configured: What the settings say.
+
+    Source:
+        behaviour.md 1.12 and 1.13: for queue-master-locator (classic) the argument wins, for
+        queue-leader-locator the policy.
+    """
+    found = [policy.get("queue-leader-locator"), arguments.get("x-queue-leader-locator")]
+    if queue_type != "quorum":
+        older = [arguments.get("x-queue-master-locator"), policy.get("queue-master-locator")]
+        found = older + found
+    return next((value for value in found if isinstance(value, str)), configured)
+
+
 def leader(
     strategy: str, declaring: str, members: Collection[str], queues_by_node: Mapping[str, int]
 ) -> str:

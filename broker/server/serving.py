@@ -209,7 +209,6 @@ class Serving:
         self, vhost: str, name: str, queue_type: str, arguments: dict[str, object]
     ) -> tuple[str, tuple[str, ...]]:
         """Where a new queue goes (`broker.session.facts.Placement`)."""
-        del vhost, name
         here = self._cluster.node
         nodes = self.catalogue.nodes()
         running = [node.name for node in nodes if node.alive]
@@ -219,8 +218,9 @@ class Serving:
             led[queue.home] = led.get(queue.home, 0) + 1
             for member in queue.members:
                 held[member] = held.get(member, 0) + 1
-        locator = arguments.get("x-queue-leader-locator") or arguments.get("x-queue-master-locator")
-        strategy = locator if isinstance(locator, str) else self._settings.queue_leader_locator
+        policy = self.catalogue.effective_policy_for(vhost, name, queue_type)
+        configured = self._settings.queue_leader_locator
+        strategy = placement.locator(queue_type, arguments, policy, configured)
         if queue_type != "quorum":
             home = placement.leader(strategy, here, running or [here], led)
             return home, (home,)

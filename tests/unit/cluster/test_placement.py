@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster.placement import leader, quorum_members
+from broker.cluster.placement import leader, locator, quorum_members
 
 
 def test_declaring_node_and_those_with_fewest_replicas() -> None:
@@ -21,3 +21,14 @@ def test_leader_locator() -> None:
     assert leader("balanced", "a", "abc", load) == "b"
     assert leader("balanced", "c", "abc", load) == "c"
     assert leader("client-local", "z", "abc", load) == "b"
+
+
+def test_a_master_locators_argument_wins_and_a_leader_locators_policy() -> None:
+    master, newer = {"queue-master-locator": "min-masters"}, {"queue-leader-locator": "balanced"}
+    asked, asked_newer = {"x-queue-master-locator": "random"}, {"x-queue-leader-locator": "random"}
+    assert locator("classic", {}, {}, "client-local") == "client-local"
+    assert locator("classic", {}, master, "client-local") == "min-masters"
+    assert locator("classic", asked, {**master, **newer}, "client-local") == "random"
+    assert locator("classic", {}, newer, "client-local") == "balanced"
+    assert locator("quorum", asked_newer, {}, "client-local") == "random"
+    assert locator("quorum", asked_newer, newer, "client-local") == "balanced"
