@@ -73,6 +73,10 @@ class _Batch:
         self.waiting: list[Callable[[], None]] = []
         self.size_bytes = 0
 
+    def has_writes(self) -> bool:
+        """True when there is something to write."""
+        return any(s.puts or s.deletes or s.cut for f in self.families.values() for s in f)
+
     def is_full(self) -> bool:
         """True when the batch should be closed at the end of this turn."""
         if self.size_bytes >= BATCH_BYTES_MAX:
@@ -120,6 +124,8 @@ class GroupCommit:
         self._turn_end_is_due = False
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_is_over = False
+        self._is_syncing = False  # what is in flight ends with a sync
+        self._is_all_synced = False  # and so did everything before
         self._current: dict[str, _Segment] = {}
         self._begin_batch()
         self._is_failed = False
@@ -180,8 +186,19 @@ class GroupCommit:
         self._touch()
 
     def when_synced(self, done: Callable[[], None]) -> None:
-        """Call `done` on the loop when everything written so far is durable."""
-        self._gathering.waiting.append(done)
+        """Call `done` on the loop when everything written so far is durable.
+
+        Who has written nothing since the last hand-over waits for no sync of its own.
+        """
+        batch = self._gathering
+        if not batch.waiting and not batch.has_writes() and not self._sealed:
+            if self._in_flight and self._is_syncing:
+                self._in_flight[-1].waiting.append(done)
+                return
+            if not self._in_flight and self._is_all_synced and not self._is_failed:
+                self._loop.call_soon(done)
+                return
+        batch.waiting.append(done)
         self._touch()
 
     def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -228,7 +245,7 @@ class GroupCommit:
 
     def _seal(self) -> None:
         batch = self._gathering
-        if batch.waiting or any(s.puts or s.deletes or s.cut for s in _segments(batch)):
+        if batch.waiting or batch.has_writes():
             self._sealed.append(batch)
             self._begin_batch()
 
@@ -262,12 +279,14 @@ class GroupCommit:
             self._lazy = None
         self._lazy_is_over = False
         self._in_flight, self._sealed = self._sealed, []
+        self._is_syncing = any(batch.waiting for batch in self._in_flight)
         self._work.put(self._in_flight)
 
     def _finished(self, batches: list[_Batch]) -> None:
         if self._is_failed:
             return
         self._in_flight = []
+        self._is_all_synced = self._is_syncing
         for batch in batches:
             for done in batch.waiting:
                 try:
@@ -334,7 +353,3 @@ class GroupCommit:
 
 def _nothing() -> None:
     """Wait for a sync without anything to do after it."""
-
-
-def _segments(batch: _Batch) -> Iterable[_Segment]:
-    return (segment for segments in batch.families.values() for segment in segments)

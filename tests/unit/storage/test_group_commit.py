@@ -360,3 +360,58 @@ def test_a_callback_that_fails_does_not_silence_the_others(tmp_path: Path) -> No
             await synced(journal)
 
     run_with_journal(tmp_path / "store", body)
+
+
+def test_who_wrote_nothing_waits_for_no_sync_of_its_own(tmp_path: Path) -> None:
+    written: list[int] = []
+
+    class Counting(GroupCommit):
+        def _write(self, batches: list[object], number: int) -> int:  # type: ignore[override]
+            written.append(len(batches))
+            return super()._write(batches, number)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        journal = Counting(open_store(tmp_path / "store"), pytest.fail)
+        try:
+            order: list[str] = []
+            journal.put("raft_log", b"a", b"1")
+            journal.when_synced(lambda: order.append("first"))
+            await asyncio.sleep(0)  # the turn ends: the batch is under way
+            done = asyncio.get_running_loop().create_future()
+            journal.when_synced(lambda: order.append("rider"))
+            journal.when_synced(lambda: done.set_result(None))
+            await done
+            assert order == ["first", "rider"]
+            assert written == [1]
+            await synced(journal)  # everything is durable already
+            assert written == [1]
+            journal.put("raft_log", b"b", b"2")
+            await synced(journal)
+            assert written == [1, 1]
+        finally:
+            journal.close()
+
+    asyncio.run(main())
+
+
+def test_a_lazy_write_is_synced_for_who_asks_later(tmp_path: Path) -> None:
+    """Nobody waited for the first batch, so it was written without a sync; now somebody asks."""
+    synced_files: list[bool] = []
+
+    class Counting(GroupCommit):
+        def _write(self, batches: list[object], number: int) -> int:  # type: ignore[override]
+            synced_files.append(any(batch.waiting for batch in batches))  # type: ignore[attr-defined]
+            return super()._write(batches, number)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        journal = Counting(open_store(tmp_path / "store"), pytest.fail)
+        try:
+            journal.put("raft_log", b"a", b"1")
+            while not synced_files or journal._in_flight:
+                await asyncio.sleep(0.005)
+            await synced(journal)
+            assert synced_files == [False, True]
+        finally:
+            journal.close()
+
+    asyncio.run(main())
