@@ -158,6 +158,8 @@ class Outbound:
         self._wake = asyncio.Event()
         self._life: asyncio.Timeout | None = None
         self._claimed = ""
+        self._writing_since: float | None = None  # loop time at which a write began
+        self._watchdog: asyncio.TimerHandle | None = None
 
     def send(self, kind: int, payload: bytes) -> bool:
         """Queue a payload; it leaves with the others of this loop tick.
@@ -245,12 +247,26 @@ class Outbound:
         self.is_up = True
         try:
             self._door.outbound_up(self, boot)
+            self._watch()
             await self._write(call)
         finally:
             self.is_up = False
+            self._writing_since = None
+            if self._watchdog is not None:
+                self._watchdog.cancel()
             self.is_clogged = False
             self.dropped += self._queue.clear()
             self._door.outbound_down(self, boot)
+
+    def _watch(self) -> None:
+        """Break the stream when a write stalls: one timer for all writes, not one for each."""
+        loop = asyncio.get_running_loop()
+        stall_s = self._door.limits.stall_ms / 1000
+        since = self._writing_since
+        if since is not None and loop.time() - since >= stall_s:
+            self.reset()
+            return
+        self._watchdog = loop.call_later(stall_s / 4, self._watch)
 
     async def _probe(self) -> None:
         host, _, port = self.address.rpartition(":")
@@ -311,8 +327,8 @@ class Outbound:
         return packet
 
     async def _write(self, call: _Call) -> None:
-        stall_s = self._door.limits.stall_ms / 1000
         queue = self._queue
+        now = asyncio.get_running_loop().time
         while True:
             if not queue:
                 self._wake.clear()
@@ -326,7 +342,8 @@ class Outbound:
                 self._door.outbound_drained(self)
             if kinds:
                 batch = wire.Batch(kinds=kinds, payloads=payloads, more=has_more)
-                async with asyncio.timeout(stall_s):
-                    await call.write(wire.Packet(batch=batch))
+                self._writing_since = now()
+                await call.write(wire.Packet(batch=batch))
+                self._writing_since = None
                 self.sent_batches += 1
                 self.sent_payloads += len(kinds)
