@@ -72,6 +72,10 @@ class ConsumerInbox:
         seen = self._seen.get(holder, {}).get(tag, {})
         return Leaving(holder, tag, [(n, seen[n]) for n in numbers if n in seen])
 
+    def outstanding(self, holder: str, tag: str) -> int:
+        """How many deliveries a consumer has whose settle the queue has not answered."""
+        return len(self._seen.get(holder, {}).get(tag, ()))
+
     def forget(self, leaving: Leaving) -> None:
         """The queue has answered: these will not be sent again under the same count."""
         seen = self._seen.get(leaving.holder, {}).get(leaving.tag)

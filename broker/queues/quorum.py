@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from broker.fifo.commands import (
@@ -95,6 +96,7 @@ class QuorumQueue:
         self._led = led
         self._later = later
         self._is_due = False
+        self._proposals = 0  # a timer begun before one of them must not hurry what came after
         self._is_patient = False
         self._term = 0
         self._gathered: list[Offer | EndBoot] = []
@@ -184,7 +186,7 @@ class QuorumQueue:
         if later is not None and not self._machine.has_ready and _is_settling(command):
             if not self._is_patient:
                 self._is_patient = True
-                later(SETTLES_WAIT_S, self._propose)
+                later(SETTLES_WAIT_S, partial(self._end_patience, self._proposals))
             return
         self._hurry()
 
@@ -192,9 +194,15 @@ class QuorumQueue:
         self._is_due = True
         self._defer(self._propose)
 
+    def _end_patience(self, began: int) -> None:
+        """Propose settles that found no company, unless they have long been proposed."""
+        if self._is_patient and self._proposals == began:
+            self._propose()
+
     def _propose(self) -> None:
         """Turn what came in this turn of the loop into entries, mostly one."""
         self._is_due = self._is_patient = False
+        self._proposals += 1
         gathered, self._gathered = self._gathered, []
         if self.group is None or not self.is_leading:
             return

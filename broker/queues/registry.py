@@ -149,6 +149,7 @@ class QueueRegistry:
             is_clogged=self._mail.is_clogged,
             ask_stat=self._ask_stat,
             defer=self._defer,
+            later=self._later,
         )
         if is_gone:
             remote.deleted()

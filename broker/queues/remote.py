@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from broker.errors import Refusal, ReplyCode, quoted
@@ -30,6 +31,10 @@ from broker.metadata.records import Queue
 from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
 from broker.queues.classic import Defer, lag_slowdown_us, settle_lost
 from broker.queues.envelopes import Answer
+from broker.queues.quorum import SETTLES_WAIT_S, Later
+
+CREDIT_SHARE: Final = 4
+"""Settles wait for company only while less than a fourth of the consumer's credit is used."""
 
 SILENCE_MS: Final = 1_500
 """Unanswered offers go out again after this long: the answer or the offer was lost."""
@@ -73,6 +78,7 @@ class _Port(NamedTuple):
 
     port: ConsumerPort
     no_ack: bool
+    prefetch: int
 
 
 class RemoteQueue:
@@ -88,6 +94,7 @@ class RemoteQueue:
         is_clogged: Tells whether offers to a node shall wait here (P14).
         ask_stat: Asks a node for a queue's counts.
         defer: `loop.call_soon`: what a turn of the loop gathers leaves together.
+        later: `loop.call_later`; None: settles never wait for company.
     """
 
     def __init__(
@@ -102,8 +109,12 @@ class RemoteQueue:
         is_clogged: Callable[[str], bool],
         ask_stat: Callable[[str, int, Done], None],
         defer: Defer,
+        later: Later | None = None,
     ) -> None:
         self.record = record
+        self._later = later
+        self._is_patient = False
+        self._flushes = 0  # a timer begun before one of them must not hurry what came after
         self._clock = clock
         self._catalogue = catalogue
         self._send = send
@@ -159,7 +170,7 @@ class RemoteQueue:
         if self._refuses(done):
             return
         key = (spec.holder, spec.tag)
-        self._ports[key] = _Port(port, spec.no_ack)
+        self._ports[key] = _Port(port, spec.no_ack, spec.prefetch)
         self._asking[key] = _Consume(key, done)
         self._add(commands.Checkout(*spec), self._asking[key])
 
@@ -200,7 +211,9 @@ class RemoteQueue:
                 done = None
             if not command.numbers:
                 return
-        is_asked = self._add(command, leaving if done is None else _Settled(leaving, done))
+        token = leaving if done is None else _Settled(leaving, done)
+        is_urgent = done is not None or self._is_credit_short(command)
+        is_asked = self._add(command, token, is_urgent=is_urgent)
         if done is not None and not is_asked:
             done(None if self._is_deleted else settle_lost(self.record))
 
@@ -383,7 +396,9 @@ class RemoteQueue:
 
     # Parts.
 
-    def _add(self, command: commands.SessionCommand, token: object) -> bool:
+    def _add(
+        self, command: commands.SessionCommand, token: object, *, is_urgent: bool = True
+    ) -> bool:
         if self._is_deleted or (self._is_down() and not isinstance(command, commands.Enqueue)):
             return False  # nobody holds anything there any more
         if not len(self._offers):
@@ -391,8 +406,31 @@ class RemoteQueue:
             self._lowest = self._offers.lowest
         if not self._offers.add(command, self._clock.monotonic_ms(), token):
             return False
-        self._schedule()
+        if is_urgent or self._later is None:
+            self._schedule()
+        elif not self._is_due and not self._is_patient:
+            self._is_patient = True
+            self._later(SETTLES_WAIT_S, partial(self._end_patience, self._flushes))
         return True
+
+    def _is_credit_short(
+        self, command: commands.Settle | commands.Requeue | commands.Discard
+    ) -> bool:
+        """Whether a consumer may soon want the credit that a settle gives.
+
+        While it has plenty and no message waits, acknowledgements go with the next command, or
+        after a while: each on its own would cost the queue's node as much as a publish.
+        """
+        found = self._ports.get((command.holder, command.tag))
+        if found is None or self._lag or type(command) is not commands.Settle:
+            return True
+        used = self._inbox.outstanding(command.holder, command.tag)
+        return 0 < found.prefetch < used * CREDIT_SHARE
+
+    def _end_patience(self, began: int) -> None:
+        """Send settles that found no company, unless they have long been sent."""
+        if self._is_patient and self._flushes == began:
+            self._flush()
 
     def _schedule(self) -> None:
         if not self._is_due:
@@ -400,7 +438,8 @@ class RemoteQueue:
             self._defer(self._flush)
 
     def _flush(self) -> None:
-        self._is_due = False
+        self._is_due = self._is_patient = False
+        self._flushes += 1
         target = self._target()
         if target is None or self._is_deleted or self._is_clogged(target):
             return

@@ -142,3 +142,16 @@ def test_waiting_settles_hurry_when_a_message_comes_to_wait() -> None:
     assert leader.end_turn() == []
     leader.queue.apply(9, published)
     assert leader.end_turn() == [["Settle"]]
+
+
+def test_a_timer_of_settles_that_found_company_does_not_hurry_later_ones() -> None:
+    leader = consuming(prefetch=10)
+    leader.offer(Settle(HOLDER, "t", [1]))
+    leader.commit(Enqueue([message(b"two")]))
+    leader.offer(Settle(HOLDER, "t", [2]))
+    assert leader.end_turn() == []
+    (_, stale), (_, due) = leader.timers
+    stale()
+    assert leader.end_turn() == []
+    due()
+    assert leader.end_turn() == [["Settle"]]

@@ -1,0 +1,105 @@
+"""A node lets acknowledgements wait for company while its consumer has plenty of credit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.fifo.commands import Offer, Settle
+from broker.message import Delivery
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Node, Queue
+from broker.ports import ConsumerSpec
+from broker.queues.envelopes import Answer
+from broker.queues.quorum import SETTLES_WAIT_S
+from broker.queues.remote import RemoteQueue
+from tests.unit.queues.rig import Channel, Clock, message
+
+HERE, THERE, UID = "rabbit@here", "rabbit@there", 7
+HOLDER = f"{HERE}/b/1/1.1"
+
+
+class Origin:
+    """A handle whose loop, timers and link are lists in the test's hand."""
+
+    def __init__(self, prefetch: int, messages: int) -> None:
+        self.turn: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.sent: list[Offer] = []
+        catalogue = Catalogue()
+        catalogue.put_node(Node(THERE, "t", True, THERE))
+        record = Queue("/", "q", UID, "quorum", True, False, None, {}, THERE, (THERE,))
+        self.handle = RemoteQueue(
+            record,
+            node=HERE,
+            boot="b",
+            clock=Clock(),
+            catalogue=catalogue,
+            send=lambda _node, _uid, offer: self.sent.append(offer),
+            is_clogged=lambda _node: False,
+            ask_stat=lambda _node, _uid, done: done(None),
+            defer=self.turn.append,
+            later=lambda seconds, run: self.timers.append((seconds, run)),
+        )
+        spec = ConsumerSpec(HOLDER, "t", False, False, prefetch, 0, {})
+        self.handle.consume(spec, Channel(), lambda _result: None)
+        self.end_turn()
+        deliveries = [Delivery(n, 0, message()) for n in range(1, messages + 1)]
+        answer = Answer(UID, 1, replies=[(self.sent[-1].session, 1, [0])])
+        answer.deliveries = [(HOLDER, "t", deliveries)]
+        self.handle.receive(THERE, answer)
+        self.end_turn()
+
+    def end_turn(self) -> list[list[int]]:
+        """Run what is due; the numbers settled by each offer that left."""
+        before = len(self.sent)
+        while self.turn:
+            self.turn.pop(0)()
+        return [
+            [n for each in offer.commands if isinstance(each, Settle) for n in each.numbers]
+            for offer in self.sent[before:]
+        ]
+
+
+def test_acknowledgements_with_plenty_of_credit_leave_together() -> None:
+    origin = Origin(prefetch=100, messages=3)
+    origin.handle.settle(HOLDER, "t", [1])
+    origin.handle.settle(HOLDER, "t", [2])
+    assert origin.end_turn() == []
+    ((seconds, give_up),) = origin.timers
+    assert seconds == SETTLES_WAIT_S
+    give_up()
+    offered = origin.sent[-1].commands
+    assert [each.numbers for each in offered if isinstance(each, Settle)] == [[1], [2]]
+
+
+def test_a_publish_takes_acknowledgements_along_and_their_timer_is_void() -> None:
+    origin = Origin(prefetch=100, messages=3)
+    origin.handle.settle(HOLDER, "t", [1])
+    origin.handle.publish([message()], None, Channel())
+    assert origin.end_turn() == [[1]]
+    origin.handle.settle(HOLDER, "t", [2])
+    origin.timers[0][1]()
+    assert origin.end_turn() == []
+    assert len(origin.timers) == 2
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7])
+def test_an_acknowledgement_is_urgent_when_credit_is_short(prefetch: int) -> None:
+    origin = Origin(prefetch=prefetch, messages=min(prefetch, 3))
+    origin.handle.settle(HOLDER, "t", [1])
+    assert origin.end_turn() == [[1]]
+
+
+def test_an_acknowledgement_somebody_waits_for_is_urgent() -> None:
+    origin = Origin(prefetch=100, messages=1)
+    origin.handle.settle(HOLDER, "t", [1], lambda _result: None)
+    assert origin.end_turn() == [[1]]
+
+
+def test_an_acknowledgement_is_urgent_while_messages_wait_at_the_queue() -> None:
+    origin = Origin(prefetch=100, messages=1)
+    origin.handle.receive(THERE, Answer(UID, 1, lag=5))
+    origin.handle.settle(HOLDER, "t", [1])
+    assert origin.end_turn() == [[1]]
