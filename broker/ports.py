@@ -50,6 +50,14 @@ class ConsumerPort(Protocol):
         """The queue is gone or its node is: the client gets basic.cancel."""
         ...
 
+    def consumer_moved(self, consumer_tag: str) -> None:
+        """The queue has another master, and the consumer goes on there; its client hears nothing.
+
+        What it was delivered before will come again, can't be settled any more and counts for no
+        limit (P18).
+        """
+        ...
+
 
 class ConsumerSpec(NamedTuple):
     """What a queue needs to know of a consumer.

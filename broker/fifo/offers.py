@@ -9,8 +9,11 @@ The shell's part: send what `to_send` returns, feed `answered`, `replied`, `out_
 `session_lost`, call `expire` about once a second, and `retarget` when the leader changes or
 nothing was answered for a second or two. Pause the clients' sockets while `is_congested`.
 
+A mirrored queue's next master knows the session and what was published in it, but none of this
+node's channels: `fail_over` keeps the publishes and hands everything else back to the shell.
+
 Invariants:
-1. Every command added gets exactly one outcome for each of its numbers.
+1. Every command added gets exactly one outcome for each of its numbers, or is handed back.
 2. Held commands are offered in the order of their numbers; numbers given up in between are filled
    with `Skip`, those before the first held one are covered by the offer's `lowest`.
 3. Numbers and answers of an earlier session count mean nothing.
@@ -19,7 +22,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -46,10 +50,10 @@ HELD_BYTES_MAX: Final = 16 << 20
 HELD_MS_MAX: Final = 60_000
 """A publish that would exceed the first is refused, one held for the second is nacked (P12)."""
 
-UNANSWERED_MAX: Final = 256
-"""Unanswered numbers above which publishers wait. What is under way ahead of a settle delays it,
-and with it the consumer's credit: more would raise only the latency. RabbitMQ's counterpart:
-quorum_commands_soft_limit, 32 batches."""
+UNANSWERED_MAX: Final = {"quorum": 256, "classic": 256, "mirrored": 256}
+"""Unanswered numbers above which publishers wait, by the queue's type. What is under way ahead of a
+settle delays it, and with it the consumer's credit: more would raise only the latency. RabbitMQ's
+counterpart: quorum_commands_soft_limit, 32 batches."""
 
 _RECORD_BYTES: Final = 64
 _NUMBER_BYTES: Final = 9  # the largest msgpack integer
@@ -73,20 +77,44 @@ class Outcome(msgspec.Struct, frozen=True):
     value: object
 
 
+class Unasked(NamedTuple):
+    """A command that `Offers` handed back without an outcome, as `add` was given it."""
+
+    command: SessionCommand
+    token: object
+    since_ms: int
+
+
 class _Item:
     """A held command. `spans` are its numbers without an answer, ascending, from `first` on."""
 
-    __slots__ = ("command", "first", "offset", "since_ms", "size_bytes", "spans", "token")
+    __slots__ = (
+        "command",
+        "first",
+        "is_offered",
+        "offset",
+        "since_ms",
+        "size_bytes",
+        "spans",
+        "token",
+    )
 
     def __init__(
-        self, first: int, command: SessionCommand, token: object, offset: int, since_ms: int
+        self,
+        first: int,
+        command: SessionCommand,
+        token: object,
+        offset: int,
+        since_ms: int,
+        size_bytes: int,
     ) -> None:
         self.first = first
         self.command = command
         self.token = token
         self.offset = offset
         self.since_ms = since_ms
-        self.size_bytes = size_of(command)
+        self.size_bytes = size_bytes
+        self.is_offered = False
         self.spans = [(first, first + width(command) - 1)]
 
     @property
@@ -133,6 +161,7 @@ class Offers:
         uid: The queue's incarnation.
         held_bytes_max: Refuse publishes beyond this.
         held_ms_max: Give publishes and questions up after this.
+        unanswered_max: Unanswered numbers above which publishers wait.
 
     Attributes:
         held_bytes: Size of what is held.
@@ -146,11 +175,13 @@ class Offers:
         *,
         held_bytes_max: int = HELD_BYTES_MAX,
         held_ms_max: int = HELD_MS_MAX,
+        unanswered_max: int = UNANSWERED_MAX["quorum"],
     ) -> None:
         self._node, self._boot, self._uid = node, boot, uid
         self._count = 0
         self._held_bytes_max = held_bytes_max
         self._held_ms_max = held_ms_max
+        self._unanswered_max = unanswered_max
         self.held_bytes = 0
         self._next_number = 1
         self._pending: deque[_Item] = deque()
@@ -176,7 +207,7 @@ class Offers:
     @property
     def is_congested(self) -> bool:
         """True when so much is held that publishers shall not be read."""
-        return self.unanswered > UNANSWERED_MAX or self.held_bytes * 2 > self._held_bytes_max
+        return self.unanswered > self._unanswered_max or self.held_bytes * 2 > self._held_bytes_max
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -186,26 +217,27 @@ class Offers:
 
         Args:
             command: Next in the node's order.
-            now_ms: Monotonic milliseconds.
+            now_ms: Monotonic milliseconds; of what was handed back, when it was first added.
             token: Comes back with each outcome.
 
         Returns:
             False for an enqueue that does not fit: nack all of it; nothing was taken.
         """
+        size_bytes = size_of(command)
         if not isinstance(command, Enqueue):
-            self._hold(command, token, 0, now_ms)
+            self._hold(command, token, 0, now_ms, size_bytes)
             return True
         if not command.messages:
             return True
-        size_bytes = size_of(command)
         if self.held_bytes and self.held_bytes + size_bytes > self._held_bytes_max:
             return False
         if size_bytes <= OFFER_BYTES_MAX and len(command.messages) <= OFFER_NUMBERS_MAX:
-            self._hold(command, token, 0, now_ms)
+            self._hold(command, token, 0, now_ms, size_bytes)
             return True
         offset = 0
-        for messages in _groups(command.messages):
-            self._hold(Enqueue(messages, command.redelivered), token, offset, now_ms)
+        for messages, group_bytes in _groups(command.messages):
+            group = Enqueue(messages, command.redelivered)
+            self._hold(group, token, offset, now_ms, group_bytes)
             offset += len(messages)
         return True
 
@@ -229,6 +261,7 @@ class Offers:
             if item.first > self._cursor:
                 commands.append(Skip(item.first - self._cursor))
             commands.append(item.command)
+            item.is_offered = True
             size_bytes += item.size_bytes
             self._cursor = item.after
         if commands:
@@ -311,11 +344,75 @@ class Offers:
         self._rewound_to = 0
         return outcomes
 
+    def fail_over(self) -> list[Unasked]:
+        """Hear that the master is gone, and with it all that it knew of this node's channels.
+
+        Publishes stay under their numbers. What the dead master may have got counts as delivered
+        before if its successor has not seen it (P11). The numbers of everything else are given up.
+
+        Returns:
+            Everything but the publishes, oldest first: the shell ends it or asks it again.
+        """
+        unasked: list[Unasked] = []
+        kept: deque[_Item] = deque()
+        for item in self._pending:
+            command = item.command
+            if not isinstance(command, Enqueue):
+                unasked.append(Unasked(command, item.token, item.since_ms))
+                self.held_bytes -= item.size_bytes
+                continue
+            if item.is_offered and not command.redelivered:
+                item.command = Enqueue(command.messages, redelivered=True)
+            kept.append(item)
+        self._pending = kept
+        self.retarget()
+        return unasked
+
+    def renew(self, session: str) -> tuple[list[Outcome], list[Unasked]]:
+        """Hear from a new master that it does not know the session; begin the next one (P10).
+
+        Publishes that no earlier master was offered are certainly in no queue: they go on in the
+        new session.
+
+        Args:
+            session: The session it is about; an earlier one is ignored.
+
+        Returns:
+            The nacks of all other publishes, and everything else that was held, oldest first.
+        """
+        if session != self.session:
+            return [], []
+        untouched = [
+            item
+            for item in self._pending
+            if isinstance(item.command, Enqueue)
+            and not item.command.redelivered
+            and item.spans == [(item.first, item.after - 1)]
+        ]
+        kept = set(map(id, untouched))
+        self._pending = deque(item for item in self._pending if id(item) not in kept)
+        outcomes = self.give_up_publishes()
+        unasked = self.fail_over()
+        self.session_lost(session)
+        for item in untouched:
+            self._hold(item.command, item.token, item.offset, item.since_ms, item.size_bytes)
+        return outcomes, unasked
+
+    def give_up_publishes(self) -> list[Outcome]:
+        """Hear that nobody is going to serve the queue: return the nacks of all publishes (P12)."""
+        outcomes: list[Outcome] = []
+        for item in self._pending:
+            if isinstance(item.command, Enqueue):
+                self._give_up(item, outcomes)
+        self._drop_answered()
+        return outcomes
+
     def expire(self, now_ms: int) -> list[Outcome]:
         """Give up publishes and questions that were held too long (P12).
 
         Settles and their like are kept: forgetting one would leave its messages checked out. For a
-        consume that is given up, a cancel follows, since the queue may have done it.
+        consume or a cancel that is given up, a cancel follows: the queue may have done the former,
+        and may never have got the latter.
 
         Args:
             now_ms: Monotonic milliseconds.
@@ -325,22 +422,25 @@ class Offers:
         """
         outcomes: list[Outcome] = []
         cancels: list[Cancel] = []
+        oldest_ms = now_ms - self._held_ms_max
         for item in self._pending:
-            if item.since_ms + self._held_ms_max > now_ms:
-                break
+            if item.since_ms > oldest_ms:
+                continue  # not the end: what was asked again is older than its number
             command = item.command
             if isinstance(command, Enqueue) or type(command) in VALUED:
-                if isinstance(command, Checkout):
+                if isinstance(command, Checkout | Cancel):
                     cancels.append(Cancel(command.holder, command.tag))
                 self._give_up(item, outcomes)
         if outcomes:
             self._drop_answered()
         for cancel in cancels:
-            self._hold(cancel, None, 0, now_ms)
+            self._hold(cancel, None, 0, now_ms, size_of(cancel))
         return outcomes
 
-    def _hold(self, command: SessionCommand, token: object, offset: int, now_ms: int) -> None:
-        item = _Item(self._next_number, command, token, offset, now_ms)
+    def _hold(
+        self, command: SessionCommand, token: object, offset: int, since_ms: int, size_bytes: int
+    ) -> None:
+        item = _Item(self._next_number, command, token, offset, since_ms, size_bytes)
         self._next_number = item.after
         self.held_bytes += item.size_bytes
         self._pending.append(item)
@@ -387,16 +487,18 @@ def size_of(command: SessionCommand) -> int:
     return _RECORD_BYTES + _NUMBER_BYTES * len(getattr(command, "numbers", ()))
 
 
-def _groups(messages: list[Message]) -> list[list[Message]]:
-    """Cut a long enqueue into pieces that fit one offer each, single large messages excepted."""
-    groups: list[list[Message]] = [[]]
-    size_bytes = 0
-    for message in messages:
+def _groups(messages: list[Message]) -> Iterator[tuple[list[Message], int]]:
+    """Cut a long enqueue into pieces that fit one offer each, single large messages excepted.
+
+    Yields:
+        The messages of a piece and their size in bytes.
+    """
+    start = size_bytes = 0
+    for index, message in enumerate(messages):
         more = _RECORD_BYTES + len(message.content)
-        is_full = size_bytes + more > OFFER_BYTES_MAX or len(groups[-1]) >= OFFER_NUMBERS_MAX
-        if groups[-1] and is_full:
-            groups.append([])
-            size_bytes = 0
-        groups[-1].append(message)
+        if size_bytes + more > OFFER_BYTES_MAX or index - start >= OFFER_NUMBERS_MAX:
+            if index > start:
+                yield messages[start:index], size_bytes
+            start, size_bytes = index, 0
         size_bytes += more
-    return groups
+    yield messages[start:], size_bytes

@@ -1,16 +1,22 @@
-"""The way to a queue's machine from any node: classic queues elsewhere, quorum queues everywhere.
+"""The way to a queue's machine: of classic queues elsewhere, of mirrored and quorum ones anywhere.
 
 One publisher session per node and queue carries everything this node's channels ask of the queue,
 in order, numbered (`broker.fifo.offers`). What has no answer is offered again to whoever serves
 next; so a publish in flight when a leader dies is neither lost nor doubled (protocol.md P10-P12).
 
-A classic queue lives and dies with its home. When the home's boot ends, everything held is nacked
-and consumers are told that they are gone; there is nobody to offer to.
+What becomes of the rest depends on how the queue is replicated:
+
+- The next leader of a quorum queue knows all that the last one did: nothing changes.
+- A mirrored queue's next master knows the messages and what was published, but no consumers and
+  nothing checked out (P15, P16). Settles under way are given up (P18), consumers are attached again
+  without a word to their clients, questions are asked again. Without a master everything waits.
+- A classic queue lives and dies with its home. When the home's boot ends, everything held is nacked
+  and consumers are told that they are gone; there is nobody to offer to.
 
 Invariants:
 1. Every publish given gets exactly one verdict, every `done` one call.
 2. Consume-ok precedes the first message, also where the reply was lost with a link.
-3. Deliveries of an older leader, and those seen before, are dropped (`broker.fifo.inbox`).
+3. Answers of an earlier leader or master are dropped, and so are deliveries that were seen before.
 """
 
 from __future__ import annotations
@@ -22,9 +28,8 @@ from typing import Final, NamedTuple, Protocol
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.fifo import commands
 from broker.fifo.effects import Reply, Verdict, unpack_value
-from broker.fifo.inbox import ConsumerInbox, Leaving
-from broker.fifo.offers import Offers, Outcome
-from broker.fifo.queue import GET_TAG
+from broker.fifo.inbox import Leaving
+from broker.fifo.offers import HELD_MS_MAX, UNANSWERED_MAX, Offers, Outcome, Unasked
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
@@ -32,9 +37,8 @@ from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
 from broker.queues.classic import Defer, lag_slowdown_us, settle_lost
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import SETTLES_WAIT_S, Later
-
-CREDIT_SHARE: Final = 4
-"""Settles wait for company only while less than a fourth of the consumer's credit is used."""
+from broker.queues.remote_consumers import Asked, RemoteConsumers
+from broker.queues.routes import HomeRoute, LeaderRoute, Server
 
 SILENCE_MS: Final = 1_500
 """Unanswered offers go out again after this long: the answer or the offer was lost."""
@@ -59,13 +63,6 @@ class _Publish(NamedTuple):
     seqnos: list[int] | None
 
 
-class _Consume(NamedTuple):
-    """Who asked for a consumer."""
-
-    key: tuple[str, str]
-    done: Done
-
-
 class _Settled(NamedTuple):
     """Who waits for the outcome of a settle."""
 
@@ -73,19 +70,11 @@ class _Settled(NamedTuple):
     done: Done
 
 
-class _Port(NamedTuple):
-    """An attached consumer."""
-
-    port: ConsumerPort
-    no_ack: bool
-    prefetch: int
-
-
 class RemoteQueue:
     """`QueueHandle` of a queue whose machine answers through messages.
 
     Args:
-        record: The queue; replaced when its members or leader hint change.
+        record: The queue.
         node: This node.
         boot: Its boot id.
         clock: For how long things are held.
@@ -111,22 +100,20 @@ class RemoteQueue:
         defer: Defer,
         later: Later | None = None,
     ) -> None:
-        self.record = record
-        self._later = later
-        self._is_patient = False
-        self._flushes = 0  # a timer begun before one of them must not hurry what came after
+        route = HomeRoute if record.type == "classic" else LeaderRoute
+        self._route: HomeRoute | LeaderRoute = route(record, catalogue)
         self._clock = clock
-        self._catalogue = catalogue
         self._send = send
         self._is_clogged = is_clogged
         self._ask_stat = ask_stat
         self._defer = defer
-        self._offers = Offers(node, boot, record.uid)
-        self._inbox = ConsumerInbox()
-        self._ports: dict[tuple[str, str], _Port] = {}
-        self._asking: dict[tuple[str, str], _Consume] = {}
-        self._leader: str | None = None
+        self._later = later
+        most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
+        self._offers = Offers(node, boot, record.uid, unanswered_max=most)
+        self._consumers = RemoteConsumers(0 if record.ring is None else record.ring.epoch)
         self._is_due = False
+        self._is_patient = False
+        self._flushes = 0  # a timer begun before one of them must not hurry what came after
         self._is_deleted = False
         self._heard_ms = 0
         self._lowest = 0
@@ -134,7 +121,16 @@ class RemoteQueue:
         self._lag = 0
         self._drained: list[Callable[[], None]] = []
         self._stats: list[tuple[Done, int]] = []
-        self._home_boot = self._boot_of_home()
+        self._renewed_for: Server | None = None
+
+    @property
+    def record(self) -> Queue:
+        """The queue; after it was set, `retarget` makes the most of it."""
+        return self._route.record
+
+    @record.setter
+    def record(self, record: Queue) -> None:
+        self._route.record = record
 
     # What channels ask (`broker.ports.QueueHandle`).
 
@@ -167,75 +163,96 @@ class RemoteQueue:
 
     def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""
-        if self._refuses(done):
+        if not self._refuses(done):
+            asked = self._consumers.attach(spec, port, done)
+            self._add(commands.Checkout(*spec), asked)
+
+    def adopt(self, spec: ConsumerSpec, port: ConsumerPort, *, is_active: bool = True) -> None:
+        """Attach a consumer that a queue served here has had, now that its master has moved away.
+
+        It hears nothing if all goes well; it is lost where it asked to end with its master.
+
+        Args:
+            spec: As it was asked for, with the prefetch it has now.
+            port: The channel's ear.
+            is_active: False while its socket is full.
+        """
+        if self._is_deleted:
+            port.consumer_lost(spec.tag)
             return
-        key = (spec.holder, spec.tag)
-        self._ports[key] = _Port(port, spec.no_ack, spec.prefetch)
-        self._asking[key] = _Consume(key, done)
-        self._add(commands.Checkout(*spec), self._asking[key])
+        for command, token in self._consumers.adopt(spec, port, is_active=is_active):
+            self._add(command, token)
 
     def cancel(self, holder: str, tag: str, done: Done) -> None:
         """Detach a consumer."""
-        if self._is_deleted or self._is_down():
-            self._ports.pop((holder, tag), None)
-            done(None)
-            return
 
         def cancelled(result: object) -> None:
-            self._ports.pop((holder, tag), None)
+            self._consumers.detach((holder, tag))
             done(None if isinstance(result, Refusal) else result)
 
-        self._add(commands.Cancel(holder, tag), cancelled)
+        if not self._add(commands.Cancel(holder, tag), cancelled):
+            cancelled(None)
 
     def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
-        self._settle(commands.Settle(holder, tag, numbers), done)
+        self._settle(commands.Settle, holder, tag, numbers, done)
 
     def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back."""
-        self._settle(commands.Requeue(holder, tag, numbers), done)
+        self._settle(commands.Requeue, holder, tag, numbers, done)
 
     def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject messages without requeue."""
-        self._settle(commands.Discard(holder, tag, numbers), done)
+        self._settle(commands.Discard, holder, tag, numbers, done)
 
     def _settle(
-        self, command: commands.Settle | commands.Requeue | commands.Discard, done: Done | None
+        self,
+        kind: type[commands.Settle | commands.Requeue | commands.Discard],
+        holder: str,
+        tag: str,
+        given: list[int],
+        done: Done | None,
     ) -> None:
-        leaving = self._inbox.leaving(command.holder, command.tag, command.numbers)
-        if command.tag != GET_TAG and len(leaving.seen) < len(command.numbers):
-            # Handed out by a queue that has ended since (P18): its numbers may mean others now.
-            command = type(command)(command.holder, command.tag, [n for n, _ in leaving.seen])
+        numbers = self._consumers.numbers(given)
+        if len(numbers) < len(given):
+            # Handed out by a machine that has ended since (P18): its numbers may mean others now.
             if done is not None:
                 done(None if self._is_deleted else settle_lost(self.record))
                 done = None
-            if not command.numbers:
+            if not numbers:
                 return
+        leaving = self._consumers.leaving(holder, tag, numbers)
         token = leaving if done is None else _Settled(leaving, done)
-        is_urgent = done is not None or self._is_credit_short(command)
-        is_asked = self._add(command, token, is_urgent=is_urgent)
+        is_urgent = (
+            done is not None
+            or kind is not commands.Settle
+            or self._lag > 0
+            or self._consumers.is_credit_short(holder, tag)
+        )
+        is_asked = self._add(kind(holder, tag, numbers), token, is_urgent=is_urgent)
         if done is not None and not is_asked:
             done(None if self._is_deleted else settle_lost(self.record))
 
     def release(self, holder: str) -> None:
         """End a channel."""
-        for key in [key for key in self._ports if key[0] == holder]:
-            del self._ports[key]
-        self._inbox.forget_holder(holder)
+        self._consumers.release(holder)
         self._add(commands.Release(holder), None)
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:
         """Pause or resume a consumer."""
+        self._consumers.set_active((holder, tag), active=active)
         self._add(commands.SetActive(holder, tag, active), None)
 
     def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
         """Change a consumer's credit limit."""
+        self._consumers.set_prefetch((holder, tag), prefetch)
         self._add(commands.SetPrefetch(holder, tag, prefetch), None)
 
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
         """Take one message."""
         if not self._refuses(done):
-            self._add(commands.Get(holder, no_ack), done)
+            got = self._consumers.got
+            self._add(commands.Get(holder, no_ack), lambda result: done(got(result)))
 
     def purge(self, done: Done) -> None:
         """Remove all ready messages."""
@@ -245,10 +262,11 @@ class RemoteQueue:
     def stat(self, done: Done) -> None:
         """Ask the node that serves the queue; wait a little for one that is being elected."""
         if not self._refuses(done):
-            self._ask_for_stat(done, self._clock.monotonic_ms() + STAT_MS_MAX)
+            wait_ms = HELD_MS_MAX if self._is_mirrored else STAT_MS_MAX
+            self._ask_for_stat(done, self._clock.monotonic_ms() + wait_ms)
 
     def _ask_for_stat(self, done: Done, until_ms: int) -> None:
-        target = self._target()
+        target = self._route.target
         if target is None:
             self._stats.append((done, until_ms))
             return
@@ -265,8 +283,8 @@ class RemoteQueue:
         waiting, self._stats = self._stats, []
         now_ms = self._clock.monotonic_ms()
         for done, until_ms in waiting:
-            if now_ms >= until_ms or self._is_down():
-                done(self._unavailable())
+            if now_ms >= until_ms or (self._is_down() and not self._is_mirrored):
+                done(unavailable(self.record))
             else:
                 self._ask_for_stat(done, until_ms)
 
@@ -274,18 +292,27 @@ class RemoteQueue:
 
     def receive(self, node: str, answer: Answer) -> None:
         """Take an answer of the queue's machine."""
-        if answer.leader is not None:
-            self._redirected(node, answer)
-            return
+        route = self._route
+        is_late = False
+        if isinstance(route, HomeRoute):
+            if not route.admits(node, answer.epoch):
+                return
+        else:
+            if route.hear(node, answer):
+                self._offer_again()
+            if answer.leader is not None:
+                return
+            is_late = answer.epoch < route.term
         self._heard_ms = self._clock.monotonic_ms()
         self._lag = answer.lag
-        if answer.epoch > self._inbox.term or self._leader is None:
-            self._inbox.term = max(self._inbox.term, answer.epoch)
-            self._lead_by(node)
         if self._offers.session in answer.session_lost:
-            self._lost()
+            self._forgotten()
         self._take_answers(answer)
-        self._take_deliveries(answer)
+        if not is_late:
+            for holder, tag, deliveries in answer.deliveries:
+                self._consumers.deliver(answer.epoch, holder, tag, deliveries)
+        for holder, tag in answer.lost_consumers:
+            self._consumers.lose((holder, tag))
         if self._stats:
             self._ask_stats_again()
         self._resume_drained()
@@ -307,61 +334,30 @@ class RemoteQueue:
             if self._offers.out_of_sequence(session, expected):
                 self._schedule()
 
-    def _take_deliveries(self, answer: Answer) -> None:
-        for holder, tag, deliveries in answer.deliveries:
-            found = self._ports.get((holder, tag))
-            if found is not None:
-                fresh = self._inbox.accept(
-                    answer.epoch, holder, tag, deliveries, no_ack=found.no_ack
-                )
-                if fresh:
-                    self._attached((holder, tag), None)  # if the reply was lost on its way
-                    found.port.deliver(tag, fresh)
-        for key in answer.lost_consumers:
-            lost = self._ports.pop((key[0], key[1]), None)
-            if lost is not None:
-                lost.port.consumer_lost(key[1])
-
-    def _attached(self, key: tuple[str, str], value: object) -> None:
-        """A consume was answered: say so once, before anything is delivered."""
-        asked = self._asking.pop(key, None)
-        found = self._ports.pop(key, None) if isinstance(value, Refusal) else None
-        if asked is not None:
-            asked.done(value)
-        elif found is not None:
-            found.port.consumer_lost(key[1])
-
     def retarget(self) -> None:
-        """Nodes or members changed: offer again, to whoever serves now."""
-        if self._leader is not None and not self._is_alive(self._leader):
-            self._leader = None
-        if len(self._offers):
-            self._offers.retarget()
-            self._schedule()
+        """Nodes, members or the record changed: offer again, to whoever serves now."""
+        asked = self._route.target
+        self._look()
+        if not self._is_mirrored or self._route.target != asked:
+            self._offer_again()
 
     def link_up(self, node: str) -> None:
         """The link to a node was opened anew: offers may have been lost with the old one."""
-        if node == self._target():
-            self.retarget()
+        if node == self._route.target:
+            self._offer_again()
 
     def drained(self, node: str) -> None:
         """The link to a node has room again."""
-        if len(self._offers) and node == self._target():
+        if len(self._offers) and node == self._route.target:
             self._schedule()
 
     def check_home(self) -> None:
-        """Compare the boot of a classic queue's home with the one that was asked (P6).
+        """Compare the boot of a classic queue's server with the one that was asked (P6).
 
-        When it is over, all that was asked of it is over too: what is held is nacked, consumers
-        are told.
+        When it is over, all that was asked of it is over too: a plain queue's publishes are nacked
+        and its consumers told, a mirrored one's wait for the next master.
         """
-        boot = self._boot_of_home()
-        if boot == self._home_boot:
-            return
-        asked, self._home_boot = self._home_boot, boot
-        if asked is not None:
-            self._lost()
-            self._ask_stats_again()
+        self._look()
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue."""
@@ -369,12 +365,14 @@ class RemoteQueue:
         stats, self._stats = self._stats, []
         for done, _ in stats:
             done(self._gone())
+        is_lost = isinstance(self._route, HomeRoute) and self._route.server is None
         for outcome in self._offers.session_lost(self._offers.session):
-            is_done = isinstance(outcome.token, _Publish | _Settled)  # it went in good order
+            # It went in good order, unless it went with its last copy.
+            is_done = isinstance(outcome.token, _Publish | _Settled) and not is_lost
             value = None if is_done else self._gone()
             ended = Outcome(outcome.token, outcome.offset, outcome.count, is_done, value)
             self._end([ended])
-        self._lose_consumers()
+        self._consumers.lose_all()
         self._resume_drained()
 
     def tick(self) -> None:
@@ -382,29 +380,34 @@ class RemoteQueue:
         now_ms = self._clock.monotonic_ms()
         if self._stats:
             self._ask_stats_again()
-        self._end(self._offers.expire(now_ms))
+        expired = self._offers.expire(now_ms)
+        if self._is_mirrored:
+            expired = [_said(each, unavailable(self.record)) for each in expired]
+        self._end(expired)
         self._resume_drained()
         if self._offers.lowest != self._lowest or not len(self._offers):
             self._lowest, self._lowest_ms = self._offers.lowest, now_ms
             return
         if now_ms - self._lowest_ms > SILENCE_MS:
             self._lowest_ms = now_ms
-            if now_ms - self._heard_ms > SILENCE_MS:
-                self._leader = None
-            self._offers.retarget()
-            self._schedule()
+            if isinstance(self._route, LeaderRoute) and now_ms - self._heard_ms > SILENCE_MS:
+                self._route.forget()
+            self._offer_again()
 
     # Parts.
 
     def _add(
         self, command: commands.SessionCommand, token: object, *, is_urgent: bool = True
     ) -> bool:
-        if self._is_deleted or (self._is_down() and not isinstance(command, commands.Enqueue)):
+        if self._is_deleted:
+            return False
+        if not isinstance(command, commands.Enqueue) and not self._is_mirrored and self._is_down():
             return False  # nobody holds anything there any more
+        now_ms = self._clock.monotonic_ms()
         if not len(self._offers):
-            self._heard_ms = self._lowest_ms = self._clock.monotonic_ms()
+            self._heard_ms = self._lowest_ms = now_ms
             self._lowest = self._offers.lowest
-        if not self._offers.add(command, self._clock.monotonic_ms(), token):
+        if not self._offers.add(command, now_ms, token):
             return False
         if is_urgent or self._later is None:
             self._schedule()
@@ -412,20 +415,6 @@ class RemoteQueue:
             self._is_patient = True
             self._later(SETTLES_WAIT_S, partial(self._end_patience, self._flushes))
         return True
-
-    def _is_credit_short(
-        self, command: commands.Settle | commands.Requeue | commands.Discard
-    ) -> bool:
-        """Whether a consumer may soon want the credit that a settle gives.
-
-        While it has plenty and no message waits, acknowledgements go with the next command, or
-        after a while: each on its own would cost the queue's node as much as a publish.
-        """
-        found = self._ports.get((command.holder, command.tag))
-        if found is None or self._lag or type(command) is not commands.Settle:
-            return True
-        used = self._inbox.outstanding(command.holder, command.tag)
-        return 0 < found.prefetch < used * CREDIT_SHARE
 
     def _end_patience(self, began: int) -> None:
         """Send settles that found no company, unless they have long been sent."""
@@ -440,44 +429,14 @@ class RemoteQueue:
     def _flush(self) -> None:
         self._is_due = self._is_patient = False
         self._flushes += 1
-        target = self._target()
+        target = self._route.target
         if target is None or self._is_deleted or self._is_clogged(target):
             return
+        uid = self.record.uid
         for offer in self._offers.to_send():
-            self._send(target, self.record.uid, offer)
+            self._send(target, uid, offer)
 
-    def _target(self) -> str | None:
-        """Who serves the queue, as well as known; None when nobody can."""
-        if self.record.type == "classic":
-            return self.record.home if self._is_alive(self.record.home) else None
-        if self._leader is not None:
-            return self._leader
-        if self._is_alive(self.record.home):
-            return self.record.home
-        for member in self.record.members:
-            if self._is_alive(member):
-                return member
-        return None
-
-    def _redirected(self, node: str, answer: Answer) -> None:
-        """The node asked does not lead the queue.
-
-        A follower may not know of the term it redirects to, so its word counts as long as there
-        is nobody better to ask; but two confused ones must not send us to and fro.
-        """
-        was_asked_as_leader = self._leader == node
-        if was_asked_as_leader:
-            self._leader = None
-        if not answer.leader or answer.leader == node:
-            return
-        is_stale = answer.epoch < self._inbox.term
-        if is_stale and (was_asked_as_leader or self._leader is not None):
-            return
-        if self._leader != answer.leader:
-            self._lead_by(answer.leader)
-
-    def _lead_by(self, node: str) -> None:
-        self._leader = node
+    def _offer_again(self) -> None:
         if len(self._offers):
             self._offers.retarget()
             self._schedule()
@@ -488,54 +447,95 @@ class RemoteQueue:
             if type(token) is _Publish:
                 _tell_publisher(token, outcome)
             elif type(token) is Leaving:
-                self._inbox.forget(token)
+                self._consumers.forget(token)
             elif type(token) is _Settled:
-                self._inbox.forget(token.leaving)
+                self._consumers.forget(token.leaving)
                 token.done(None if outcome.ok else settle_lost(self.record))
-            elif type(token) is _Consume:
-                if self._asking.get(token.key) is token or isinstance(outcome.value, Refusal):
-                    self._attached(token.key, outcome.value)
+            elif type(token) is Asked:
+                self._consumers.answered(token, outcome.value)
             elif callable(token):
                 token(outcome.value)
 
-    def _lost(self) -> None:
-        """The queue forgot this node: nack all that is held, tell consumers."""
-        self._inbox = ConsumerInbox()
-        self._end(self._offers.session_lost(self._offers.session))
-        self._lose_consumers()
+    def _look(self) -> None:
+        """Find out whether the machine that was asked has ended, and do what follows from it."""
+        if self._route.look():
+            if self._is_mirrored:
+                self._move(self._offers.fail_over())
+            else:
+                self._lost()
+            self._ask_stats_again()
+        if self._is_mirrored and self._is_down():
+            self._end(self._offers.give_up_publishes())
+            self._resume_drained()
+
+    def _forgotten(self) -> None:
+        """The queue does not know this node's session."""
+        server = self._route.server if isinstance(self._route, HomeRoute) else None
+        if not self._is_mirrored or self._renewed_for == server:
+            self._lost()  # a mirrored queue refuses twice only what comes from a boot that ended
+            return
+        self._renewed_for = server
+        nacks, unasked = self._offers.renew(self._offers.session)
+        self._move(unasked)
+        self._end(nacks)
+
+    def _move(self, unasked: list[Unasked]) -> None:
+        """Ask the next master what the last one has not answered, as far as that makes sense.
+
+        Args:
+            unasked: What waits for an answer, publishes excepted.
+        """
+        consumers, now_ms = self._consumers, self._clock.monotonic_ms()
+        gone = {each.command.holder for each in unasked if type(each.command) is commands.Release}
+        for each in unasked:
+            if type(each.command) is commands.Cancel:
+                consumers.detach((each.command.holder, each.command.tag))
+        told, again = consumers.move()
+        for command, token in again:
+            self._offers.add(command, now_ms, token)
+        outcomes: list[Outcome] = []
+        for command, waits, since_ms in unasked:
+            if type(command) is commands.Checkout and consumers.is_attached(
+                (command.holder, command.tag)
+            ):
+                continue  # it is asked again already
+            is_question = type(command) is commands.Get or type(command) is commands.Purge
+            if is_question and getattr(command, "holder", None) not in gone:
+                self._offers.add(command, since_ms, waits)
+            elif waits is not None:
+                value = None if type(command) is commands.Cancel else unavailable(self.record)
+                outcomes.append(Outcome(waits, 0, 1, False, value))
+        self._schedule()
+        self._end(outcomes)
+        consumers.tell_moved(told)
         self._resume_drained()
 
-    def _lose_consumers(self) -> None:
-        ports, self._ports = self._ports, {}
-        for (_, tag), found in ports.items():
-            found.port.consumer_lost(tag)
+    def _lost(self) -> None:
+        """The queue forgot this node: nack all that is held, tell consumers."""
+        self._consumers.begin_anew()
+        self._end(self._offers.session_lost(self._offers.session))
+        self._consumers.lose_all()
+        self._resume_drained()
 
     def _refuses(self, done: Done) -> bool:
         if self._is_deleted:
             done(self._gone())
             return True
-        if self._is_down():
-            done(self._unavailable())
+        if not self._is_mirrored and self._is_down():
+            done(unavailable(self.record))
             return True
         return False
 
-    def _boot_of_home(self) -> str | None:
-        home = self._catalogue.node(self.record.home) if self.record.type == "classic" else None
-        return None if home is None else home.boot
+    @property
+    def _is_mirrored(self) -> bool:
+        return self._route.record.ring is not None
 
     def _is_down(self) -> bool:
-        return self.record.type == "classic" and not self._is_alive(self.record.home)
-
-    def _is_alive(self, node: str) -> bool:
-        found = self._catalogue.node(node)
-        return found is not None and found.alive
+        return isinstance(self._route, HomeRoute) and self._route.is_down()
 
     def _gone(self) -> Refusal:
         where = quoted("queue", self.record.name, self.record.vhost)
         return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
-
-    def _unavailable(self) -> Refusal:
-        return unavailable(self.record)
 
 
 def _tell_publisher(token: _Publish, outcome: Outcome) -> None:
@@ -550,9 +550,25 @@ def _tell_publisher(token: _Publish, outcome: Outcome) -> None:
         token.publisher.rejected(seqnos)
 
 
+def _said(outcome: Outcome, refusal: Refusal) -> Outcome:
+    """Return an outcome with another reason for its refusal, if it is one."""
+    if not isinstance(outcome.value, Refusal):
+        return outcome
+    return Outcome(outcome.token, outcome.offset, outcome.count, False, refusal)
+
+
 def unavailable(queue: Queue) -> Refusal:
-    """RabbitMQ's answer for a queue that nobody serves now."""
+    """RabbitMQ's answer for a queue that nobody serves now.
+
+    Source:
+        rabbit_amqqueue.erl, absent/2: what is said once a mirrored queue was waited for in vain.
+    """
     where = quoted("queue", queue.name, queue.vhost)
+    if queue.ring is not None:
+        if queue.ring.stopped and queue.ring.is_down:
+            return Refusal(ReplyCode.NOT_FOUND, f"{where} process is stopped by supervisor")
+        text = f"failed to perform operation on {where} due to timeout"
+        return Refusal(ReplyCode.NOT_FOUND, text)
     if queue.type == "classic":
         text = f"home node '{queue.home}' of durable {where} is down or inaccessible"
         return Refusal(ReplyCode.NOT_FOUND, text)

@@ -68,6 +68,13 @@ class ChannelPort:
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
+    def consumer_moved(self, consumer_tag: str) -> None:
+        """Pass on that a consumer's queue has another master (`ConsumerPort`)."""
+        try:
+            self._wrote(self._session.consumer_moved(self._number, consumer_tag))
+        except Exception:  # noqa: BLE001 - see the class
+            self._fail()
+
     def _fail(self) -> None:
         _log.exception("channel.failed")
         self._failed()

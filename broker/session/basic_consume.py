@@ -8,7 +8,7 @@ from broker.amqp import spec
 from broker.amqp.frames import content_frames, encode_deliveries, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Delivery, Message
-from broker.metadata.arguments import type_name
+from broker.metadata.arguments import consumer_fault
 from broker.metadata.records import Queue
 from broker.ports import ConsumerSpec, GetResult
 from broker.session import reply_to
@@ -108,30 +108,17 @@ def _raise(refusal: object) -> None:
 
 
 def _check_arguments(queue: Queue, arguments: dict[str, object]) -> int:
-    """Validate consumer arguments; returns the priority.
+    """Validate consumer arguments by the queue's type; returns the priority.
 
     Raises:
         AmqpError: 406.
-
-    Source:
-        rabbit_amqqueue.erl, consume_args.
     """
-    where = quoted("queue", queue.name, queue.vhost)
+    fault = consumer_fault(queue, arguments)
+    if fault is not None:
+        raise AmqpError(fault.code, fault.text)
     priority = arguments.get("x-priority", 0)
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        text = f"invalid arg 'x-priority' for {where}: {{unacceptable_type,{type_name(priority)}}}"
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    failover = arguments.get("x-cancel-on-ha-failover", False)
-    if not isinstance(failover, bool):
-        text = (
-            f"invalid arg 'x-cancel-on-ha-failover' for {where}: "
-            f"{{unacceptable_type,{type_name(failover)}}}"
-        )
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    if "x-stream-offset" in arguments:
-        text = f"invalid arg 'x-stream-offset' for {where} of queue type rabbit_{queue.type}_queue"
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    return int(priority)
+    assert isinstance(priority, int), "checked"
+    return priority
 
 
 def _consume_replies(channel: Channel, method: spec.BasicConsume) -> None:
@@ -163,8 +150,9 @@ def cancel(channel: Channel, method: spec.BasicCancel) -> None:
 
     def detached(result: object) -> None:
         del result  # a Refusal too: a queue that is gone has no consumers
-        if channel.consumers.pop(tag, None) is not None:
-            requeue_parked(channel, consumer)
+        gone = channel.consumers.pop(tag, None)  # not `consumer`: its queue may have moved since
+        if gone is not None:
+            requeue_parked(channel, gone)
         if not method.no_wait:
             channel.send(spec.BasicCancelOk(tag))
 

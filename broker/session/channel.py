@@ -58,6 +58,13 @@ class Consumer(Source):
         self.exclusive = False
         self.arguments: dict[str, object] = {}
 
+    def again(self) -> Consumer:
+        """The same consumer at its queue's next master: another source of deliveries."""
+        other = Consumer(self.queue, self.tag, no_ack=self.no_ack, prefetch=self.prefetch)
+        other.is_attached = self.is_attached
+        other.exclusive, other.arguments = self.exclusive, self.arguments
+        return other
+
 
 class Transaction:
     """What an open transaction holds until commit.

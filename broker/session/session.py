@@ -220,6 +220,18 @@ class Session:
             found.send(spec.BasicCancel(tag, no_wait=True))
         return self._take()
 
+    def consumer_moved(self, channel: int, tag: str) -> list[Effect]:
+        """A consumer's queue has another master: what it was delivered counts no more (P18)."""
+        found = self._by_key(channel)
+        consumer = found.consumers.get(tag) if found is not None else None
+        if found is None or consumer is None:
+            return []
+        found.consumers[tag] = consumer.again()
+        found.window.remove(consumer)
+        found.unacked.lose(consumer)
+        basic_consume.unpark(found)
+        return self._take()
+
     def deliver_reply(self, channel: int, key: str, message: Message) -> None:
         """Write a direct reply, if the consumer it was meant for is still there."""
         found = self._channels.get(channel)

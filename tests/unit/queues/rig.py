@@ -49,6 +49,7 @@ class Channel:
         self.verdicts: list[tuple[int, bool]] = []
         self.delivered: list[Delivery] = []
         self.lost: list[str] = []
+        self.moved: list[str] = []
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
         self.verdicts += [(seqno, True) for seqno in seqnos]
@@ -61,6 +62,9 @@ class Channel:
 
     def consumer_lost(self, consumer_tag: str) -> None:
         self.lost.append(consumer_tag)
+
+    def consumer_moved(self, consumer_tag: str) -> None:
+        self.moved.append(consumer_tag)
 
 
 class Group:

@@ -106,11 +106,13 @@ def test_no_read_permission_is_403(client: Client) -> None:
     [
         (
             {"x-priority": "high"},
-            "invalid arg 'x-priority' for queue 'q' in vhost '/': {unacceptable_type,longstr}",
+            "invalid arg 'x-priority' for queue 'q' in vhost '/': "
+            '"expected integer, got longstr"',
         ),
         (
             {"x-cancel-on-ha-failover": 1},
-            "invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': {unacceptable_type,",
+            "invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': "
+            "{unacceptable_type,signedint}",
         ),
         (
             {"x-stream-offset": "first"},
@@ -123,6 +125,24 @@ def test_bad_consumer_arguments_are_406(
     client: Client, arguments: dict[str, object], text: str
 ) -> None:
     assert close_text(consume(client, arguments=arguments)).startswith(text)
+
+
+def test_quorum_queues_know_no_failover_of_a_master(client: Client) -> None:
+    quorum: dict[str, object] = {"x-queue-type": "quorum"}
+    client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=quorum))
+    text = close_text(consume(client, "qq", arguments={"x-cancel-on-ha-failover": True}))
+    assert text == (
+        "invalid arg 'x-cancel-on-ha-failover' for queue 'qq' in vhost '/' of queue type "
+        "rabbit_quorum_queue"
+    )
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_classic_queues_consumer_may_ask_to_end_at_a_failover(
+    client: Client, wanted: bool
+) -> None:
+    lines = consume(client, arguments={"x-cancel-on-ha-failover": wanted})
+    assert lines == ["1 basic.consume-ok consumer_tag=c"]
 
 
 def test_prefetch_is_for_consumers_that_come_later(client: Client) -> None:

@@ -5,7 +5,7 @@ import pytest
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Fault, MethodCommand
 from broker.errors import AmqpError, ReplyCode
-from broker.session.effects import CloseConnection, PublishTo, Release, Settle
+from broker.session.effects import CloseConnection, PublishTo, Release, Requeue, Settle
 from broker.session.facts import Limits
 from tests.unit.session.rig import Client, World, deliveries, publish
 
@@ -216,6 +216,45 @@ def test_deliveries_of_an_older_epoch_time_nobody_out_and_cost_no_credit(client:
     client.world.run(client, client.session.tick(3_700_001))
     (line,) = client.take()
     assert "timed out" in line
+
+
+def test_a_consumer_whose_queue_moved_begins_with_its_whole_credit(client: Client) -> None:
+    """P18: what the old master delivered or had parked here comes again; its acks do no harm."""
+    with_queue(client)
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    key = client.session._channels[1].key
+    client.session.deliver(key, "c", deliveries(1, 2))  # 2 waits for room in the channel
+    client.take()
+    client.world.run(client, client.session.consumer_moved(key, "c"))
+    assert client.take() == []
+    client.session.deliver(key, "c", deliveries(1 << 48, count=1))
+    (line,) = client.take()
+    assert line.startswith("1 basic.deliver consumer_tag=c delivery_tag=2 redelivered")
+    assert client.feed(Ack(1, 1, False), Ack(1, 2, False)) == []
+    client.session.deliver(key, "c", deliveries((1 << 48) + 1))
+    assert len(client.take()) == 1
+    assert client.call(spec.BasicCancel(consumer_tag="c")) == ["1 basic.cancel-ok consumer_tag=c"]
+
+
+def test_what_a_moved_consumer_has_parked_goes_back_when_it_is_cancelled(client: Client) -> None:
+    with_queue(client)
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    key = client.session._channels[1].key
+    client.world.is_held = True
+    client.call(spec.BasicCancel(consumer_tag="c"))
+    client.world.run(client, client.session.consumer_moved(key, "c"))
+    client.session.deliver(key, "c", deliveries(7, 8))
+    (effect,) = client.session.complete(client.session._context.last_token, None, 0)
+    assert isinstance(effect, Requeue)
+    assert effect.numbers == [8]
+
+
+def test_a_move_that_comes_late_finds_nobody(client: Client) -> None:
+    key = client.session._channels[1].key
+    assert client.session.consumer_moved(key, "nobody") == []
+    assert client.session.consumer_moved(9, "c") == []
 
 
 def test_late_verdicts_do_not_reach_a_channel_that_was_opened_since(client: Client) -> None:

@@ -1,0 +1,212 @@
+"""Which node serves a queue, as the nodes that ask something of it find out.
+
+A quorum queue's leader is found by asking: whoever answers under the highest term leads. A classic
+queue's server is written in the catalogue: its home, or a mirrored queue's master. That tells more
+than where to send: a machine that has ended takes with it what it knew of this node's channels,
+while one that was only founded as a ring, or dissolved, goes on.
+
+Invariants:
+1. `HomeRoute.look` reports the end of each machine once, and never reports one that goes on.
+2. An answer that `admits` lets through is of the machine that is asked now.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.metadata.ring_steps import designable
+from broker.queues.envelopes import Answer
+
+
+class Server(NamedTuple):
+    """The machine of a classic queue: one from its start to its end.
+
+    Attributes:
+        node: Where it runs.
+        boot: That node's boot id.
+        epoch: Of the ring it is the master of; of the last ring before for a plain queue.
+        is_plain: There is no ring now.
+    """
+
+    node: str
+    boot: str
+    epoch: int
+    is_plain: bool
+
+    def goes_on_as(self, later: Server | None) -> bool:
+        """Tell whether this is the machine that `later` describes.
+
+        The first master of a ring is the plain queue's home, and a ring is dissolved at its
+        master; every other master begins a new epoch (`broker.metadata.rings`).
+        """
+        if later is None or (later.node, later.boot) != (self.node, self.boot):
+            return False
+        return later.epoch <= self.epoch + self.is_plain
+
+
+class HomeRoute:
+    """The way to a classic queue, plain or mirrored.
+
+    Args:
+        record: The queue.
+        catalogue: Says who is alive.
+
+    Attributes:
+        record: As given; replaced when it changes, before `look`.
+        server: The machine that is asked; None while there is none.
+    """
+
+    def __init__(self, record: Queue, catalogue: Catalogue) -> None:
+        self.record = record
+        self._catalogue = catalogue
+        self.server = self._find()
+        self._epoch_min = self._first_epoch()
+
+    @property
+    def target(self) -> str | None:
+        """The node to send offers to; None while there is nobody."""
+        return None if self.server is None else self.server.node
+
+    @property
+    def is_mirrored(self) -> bool:
+        """True for a queue whose next master will know of what was published."""
+        return self.record.ring is not None
+
+    def look(self) -> bool:
+        """Compare who serves with who was asked.
+
+        Returns:
+            True where the machine that was asked has ended.
+        """
+        asked, self.server = self.server, self._find()
+        if asked is not None and asked.goes_on_as(self.server):
+            assert self.server is not None, "it goes on"
+            if self.server.is_plain:
+                self._epoch_min = 0
+            return False
+        self._epoch_min = self._first_epoch()
+        return asked is not None
+
+    def admits(self, node: str, epoch: int) -> bool:
+        """Tell whether an answer is of the machine that is asked now.
+
+        Args:
+            node: Who answered.
+            epoch: The answer's: 0 of a plain queue. A home may have founded a ring already.
+        """
+        server = self.server
+        return (
+            server is not None
+            and node == server.node
+            and self._epoch_min <= epoch <= server.epoch + server.is_plain
+        )
+
+    def is_down(self) -> bool:
+        """Tell whether nobody serves the queue and nobody is about to (P12)."""
+        if self.server is not None:
+            return False
+        ring = self.record.ring
+        if ring is None:
+            return True
+        return ring.is_down and designable(self._catalogue, self.record) is None
+
+    def _find(self) -> Server | None:
+        record, ring = self.record, self.record.ring
+        if ring is None:
+            home = self._catalogue.node(record.home)
+            if home is None or home.boot is None:
+                return None
+            return Server(record.home, home.boot, record.past_epoch, True)
+        master = ring.master
+        if master is None:
+            return None
+        node = self._catalogue.node(master.node)
+        if node is None or node.boot != master.boot:
+            return None  # ended: the record that says so is about to come
+        return Server(master.node, master.boot, ring.epoch, False)
+
+    def _first_epoch(self) -> int:
+        """The lowest epoch that the machine's answers may carry: 0 where it was a plain queue's."""
+        server = self.server
+        if server is None or server.is_plain or server.epoch == self.record.past_epoch + 1:
+            return 0
+        return server.epoch
+
+
+class LeaderRoute:
+    """The way to a quorum queue.
+
+    Args:
+        record: The queue.
+        catalogue: Says who is alive.
+
+    Attributes:
+        record: As given; replaced when its members or the leader hint change.
+        term: The newest leader's term heard of.
+    """
+
+    def __init__(self, record: Queue, catalogue: Catalogue) -> None:
+        self.record = record
+        self.term = 0
+        self._catalogue = catalogue
+        self._leader: str | None = None
+
+    @property
+    def target(self) -> str | None:
+        """Who leads, as well as known; None when nobody can."""
+        if self._leader is not None:
+            return self._leader
+        if self._is_alive(self.record.home):
+            return self.record.home
+        for member in self.record.members:
+            if self._is_alive(member):
+                return member
+        return None
+
+    def look(self) -> None:
+        """Nodes or members changed: a leader that died leads no more."""
+        if self._leader is not None and not self._is_alive(self._leader):
+            self._leader = None
+
+    def forget(self) -> None:
+        """The leader has been silent for long."""
+        self._leader = None
+
+    def hear(self, node: str, answer: Answer) -> bool:
+        """Learn from an answer who leads.
+
+        Returns:
+            True where that is news: everything is to be offered there.
+        """
+        if answer.leader is not None:
+            return self._redirected(node, answer)
+        if answer.epoch > self.term or self._leader is None:
+            self.term = max(self.term, answer.epoch)
+            self._leader = node
+            return True
+        return False
+
+    def _redirected(self, node: str, answer: Answer) -> bool:
+        """The node asked does not lead the queue.
+
+        A follower may not know of the term it redirects to, so its word counts as long as there
+        is nobody better to ask; but two confused ones must not send us to and fro.
+        """
+        was_asked_as_leader = self._leader == node
+        if was_asked_as_leader:
+            self._leader = None
+        if not answer.leader or answer.leader == node:
+            return False
+        is_stale = answer.epoch < self.term
+        if is_stale and (was_asked_as_leader or self._leader is not None):
+            return False
+        if self._leader == answer.leader:
+            return False
+        self._leader = answer.leader
+        return True
+
+    def _is_alive(self, node: str) -> bool:
+        found = self._catalogue.node(node)
+        return found is not None and found.alive
