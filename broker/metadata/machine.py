@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import accounts, commands, exchanges, nodes, queues, ring_steps, snapshot
+from broker.metadata import accounts, commands, exchanges, nodes, queues, snapshot
 from broker.metadata.answers import Answers
 from broker.metadata.catalogue import Catalogue
+from broker.metadata.mirroring import steps
 from broker.metadata.results import Changes, Result
 from broker.metadata.step import Step
 
@@ -50,7 +51,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[Step, Any], Result]] = {
     commands.MoveMembers: queues.move_members,
     commands.SetPolicy: accounts.set_policy,
     commands.ClearPolicy: accounts.clear_policy,
-    commands.ChangeRings: ring_steps.change_rings,
+    commands.ChangeRings: steps.change_rings,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import commands, ring_steps
+from broker.metadata import commands
+from broker.metadata.mirroring import steps
 from broker.metadata.queues import owner_boot
 from broker.metadata.records import Node, Queue
 from broker.metadata.results import Result
@@ -78,7 +79,7 @@ def forget_node(step: Step, command: commands.ForgetNode) -> Result:
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     for queue in catalogue.queues():
         if queue.ring is not None:
-            ring_steps.forget_node(step, queue, node.name)
+            steps.forget_node(step, queue, node.name)
             continue
         if queue.home != node.name and node.name not in queue.members:
             continue
@@ -105,7 +106,7 @@ def _end(step: Step, node: Node) -> Node:
     ended = (*node.ended_boots, boot)[-ENDED_BOOTS_MAX:]
     record = msgspec.structs.replace(node, boot=None, alive=False, ended_boots=ended)
     step.catalogue.put_node(record)
-    ring_steps.end_memberships(step, node.name, boot)
+    steps.end_memberships(step, node.name, boot)
     step.changes.nodes_changed.append(node.name)
     step.changes.boots_ended.append((node.name, boot))
     return record

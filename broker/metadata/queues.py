@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata import arguments, commands, equivalence, ring_steps
+from broker.metadata import arguments, commands, equivalence
+from broker.metadata.mirroring import steps
 from broker.metadata.records import Queue, Vhost
 from broker.metadata.results import Declared, Result
 from broker.metadata.step import Step, delete_queue
@@ -74,7 +75,7 @@ def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
         home=command.home,
         members=command.members or (command.home,),
     )
-    queue = ring_steps.with_first_ring(step.catalogue, queue)
+    queue = steps.with_first_ring(step.catalogue, queue)
     step.catalogue.put_queue(queue)
     step.changes.queues_added.append(queue)
     step.changes.routing_changed = True

@@ -7,7 +7,7 @@ import pytest
 from broker.metadata import commands
 from broker.metadata import ring_commands as steps
 from broker.metadata.machine import MetadataMachine
-from broker.metadata.ring_steps import designable
+from broker.metadata.mirroring.steps import designable
 from broker.metadata.rings import RingMember, decode_member, encode_member
 from tests.unit.metadata.ring_cluster import A, B, C, RingAsker, mirrored, three_nodes
 

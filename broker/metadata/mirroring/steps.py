@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from broker.metadata import commands, ring_commands, rings
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.ha_policy import HaPolicy
+from broker.metadata.mirroring.wanted import wanted_members
 from broker.metadata.records import Queue
 from broker.metadata.results import Result
 from broker.metadata.rings import Ring, RingMember
-from broker.metadata.rings_wanted import wanted_members
 from broker.metadata.step import Step, delete_queue
 
 _NO_POLICY = HaPolicy(mode="all")
