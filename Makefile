@@ -69,16 +69,15 @@ sim-long: $(DEV)
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 	$(BIN)/python -m tests.sim --bugs
 
-## make chaos           one short chaos run: a quorum queue whose leader is killed; SEED=n
+## make chaos           short chaos runs, all types of queues; SEED=n, ONLY=part of a cell's name (chaos.matrix --list)
 chaos: $(DEV)
-	$(BIN)/python -m chaos.run --queue quorum --fault kill-leader --seed $(or $(SEED),1)
+	$(BIN)/python -m chaos.matrix --seed $(or $(SEED),1) $(if $(ONLY),--only '$(ONLY)',--short)
 
-## make chaos-soak      chaos runs over SEEDS seeds, stopping at the first bad verdict
+## make chaos-soak      every fault on every type of queue over SEEDS seeds, to the first bad verdict; ONLY=
 chaos-soak: $(DEV)
-	@for seed in $$(seq 1 $(SEEDS)); do \
-		$(BIN)/python -m chaos.run --queue quorum --fault kill-leader --seed $$seed || exit 1; done
+	$(BIN)/python -m chaos.matrix --seeds $(SEEDS) --stop-early $(if $(ONLY),--only '$(ONLY)')
 
-## make ci-long         what CI adds to `make test`: containers, more seeds, a chaos run
+## make ci-long         what CI adds to `make test`: containers, more seeds, the short chaos runs
 ci-long: $(DEV)
 	$(BIN)/pytest -m docker tests/docker
 	$(if $(wildcard tests/sim/__main__.py),$(MAKE) --no-print-directory sim-long)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -29,10 +29,10 @@ Fault = Literal[
 Promote = Literal["always", "when-synced"]
 Direction = Literal["out", "in"]
 
-QUEUES: tuple[str, ...] = get_args(Queue)
-FAULTS: tuple[str, ...] = get_args(Fault)
-PROMOTES: tuple[str, ...] = get_args(Promote)
-DIRECTIONS: tuple[str, ...] = get_args(Direction)
+QUEUES: tuple[Queue, ...] = get_args(Queue)
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+PROMOTES: tuple[Promote, ...] = get_args(Promote)
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 LINK_FAULTS = (
     "cut-leader-from-one",
@@ -42,7 +42,10 @@ LINK_FAULTS = (
     "stall-links",
 )
 SHUTDOWN_FAULTS = ("stop-leader", "restart", "stop-leader-unsynchronised")
-UNSYNCHRONISED_FAULTS = ("kill-leader-unsynchronised", "stop-leader-unsynchronised")
+UNSYNCHRONISED_FAULTS: tuple[Fault, ...] = (
+    "kill-leader-unsynchronised",
+    "stop-leader-unsynchronised",
+)
 _NOBODY_SERVES = ("none", "kill-all", "stall-links")
 _AWAY_FROM_HOME = ("kill-mirror", "cut-leader-from-one", "delay-links")
 _OTHER_WORDS = (("master", "leader"), ("follower", "mirror"))
@@ -163,7 +166,7 @@ def fault_named(text: str) -> Fault:
         name = name.replace(other, ours)
     if name not in FAULTS:
         raise ValueError(f"no fault {text!r}; there are {', '.join(FAULTS)}")
-    return cast("Fault", name)
+    return name
 
 
 def with_defaults(
@@ -206,6 +209,11 @@ def with_defaults(
         },
         Options,
     )
+
+
+def with_seed(options: Options, seed: int, rate: int) -> Options:
+    """The same run with another seed and another rate."""
+    return msgspec.structs.replace(options, seed=seed, rate=rate)
 
 
 def save(directory: Path, options: Options) -> None:
