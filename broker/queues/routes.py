@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.metadata.catalogue import Catalogue
+from broker.metadata.mirroring.steps import designable
 from broker.metadata.records import Queue
-from broker.metadata.ring_steps import designable
 from broker.queues.envelopes import Answer
 
 
