@@ -10,7 +10,6 @@ rabbit_queue_type.erl is_policy_applicable/2; the types' capabilities/0; behavio
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -59,6 +58,7 @@ _SMALLER_WINS = frozenset(
         "message-ttl",
     )
 )
+_PAIRS_MAX = 1024
 _HA_RANK = {"all": 2, "exactly": 1, "nodes": 0}
 
 
@@ -142,86 +142,61 @@ def _merged_params(value: object, limit: object) -> object:
 class _Rule:
     """A policy with its pattern compiled; ordered by which one is asked first."""
 
-    __slots__ = ("found", "policy")
+    __slots__ = ("_found", "_is_for_exchanges", "_types", "policy")
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.found: Search = searcher(policy.pattern)
+        self._found: Search = searcher(policy.pattern)
+        self._is_for_exchanges = policy.apply_to in {"all", "exchanges"}
+        self._types = frozenset(
+            queue_type
+            for queue_type, unsupported in UNSUPPORTED.items()
+            if policy.apply_to in {"all", "queues", f"{queue_type}_queues"}
+            and unsupported.isdisjoint(policy.definition)
+        )
 
     def __lt__(self, other: _Rule) -> bool:
         one, two = self.policy, other.policy
         return (-one.priority, one.name) < (-two.priority, two.name)
 
     def selects_queue(self, name: str, queue_type: str) -> bool:
-        policy = self.policy
-        if policy.apply_to not in {"all", "queues", f"{queue_type}_queues"}:
-            return False
-        unsupported = UNSUPPORTED.get(queue_type, frozenset())
-        return unsupported.isdisjoint(policy.definition) and self.found(name)
+        return queue_type in self._types and self._found(name)
 
     def selects_exchange(self, name: str) -> bool:
-        return self.policy.apply_to in {"all", "exchanges"} and self.found(name)
+        return self._is_for_exchanges and self._found(name)
 
 
-class _Rules:
-    """The policies of one kind: of users, or of operators."""
-
-    __slots__ = ("_by_name", "_in_order")
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, dict[str, _Rule]] = {}
-        self._in_order: dict[str, list[_Rule]] = {}
-
-    def get(self, vhost: str, name: str) -> _Rule | None:
-        return self._by_name.get(vhost, {}).get(name)
-
-    def vhosts(self) -> Iterable[str]:
-        return self._in_order
-
-    def of(self, vhost: str) -> list[_Rule]:
-        return self._in_order.get(vhost, [])
-
-    def put(self, rule: _Rule) -> None:
-        vhost, name = rule.policy.vhost, rule.policy.name
-        self.remove(vhost, name)
-        self._by_name.setdefault(vhost, {})[name] = rule
-        insort(self._in_order.setdefault(vhost, []), rule)
-
-    def remove(self, vhost: str, name: str) -> None:
-        old = self._by_name.get(vhost, {}).pop(name, None)
-        if old is not None:
-            self._in_order[vhost].remove(old)
-
-    def remove_vhost(self, vhost: str) -> None:
-        self._by_name.pop(vhost, None)
-        self._in_order.pop(vhost, None)
+def _first(rules: Iterable[_Rule], name: str, queue_type: str) -> Policy | None:
+    return next((rule.policy for rule in rules if rule.selects_queue(name, queue_type)), None)
 
 
 class PolicyTable:
     """All policies of a catalogue, and which of them apply to its queues.
 
-    What applies to a queue is kept until a policy that selects it changes: its name and its type
-    never do.
+    What applies to a queue is kept until a policy changes it: its name and its type never do.
     """
 
-    __slots__ = ("_applied", "_rules")
+    __slots__ = ("_applied", "_pairs", "_rules")
 
     def __init__(self) -> None:
-        self._rules = {False: _Rules(), True: _Rules()}
+        # operator or not -> vhost -> name, in the order in which they are asked
+        self._rules: dict[bool, dict[str, dict[str, _Rule]]] = {False: {}, True: {}}
         self._applied: dict[int, Applied] = {}
+        self._pairs: dict[tuple[int, int], Applied] = {}
 
     # Reading
 
     def get(self, vhost: str, name: str, *, operator: bool) -> Policy | None:
         """A policy by name."""
-        rule = self._rules[operator].get(vhost, name)
+        rule = self._of(vhost, operator=operator).get(name)
         return None if rule is None else rule.policy
 
     def all(self, vhost: str | None, *, operator: bool) -> list[Policy]:
         """The policies of one vhost, or all; of each vhost the one with the last say first."""
-        rules = self._rules[operator]
-        vhosts = rules.vhosts() if vhost is None else (vhost,)
-        return [rule.policy for each in vhosts for rule in rules.of(each)]
+        vhosts = self._rules[operator] if vhost is None else (vhost,)
+        return [
+            rule.policy for each in vhosts for rule in self._of(each, operator=operator).values()
+        ]
 
     def applied(self, queue: Queue) -> Applied:
         """What applies to a queue of the catalogue."""
@@ -233,15 +208,13 @@ class PolicyTable:
 
     def for_queue(self, vhost: str, name: str, queue_type: str) -> Applied:
         """What applies, or would apply, to a queue of this name and type."""
-        user = self._first(vhost, name, queue_type, operator=False)
-        operator = self._first(vhost, name, queue_type, operator=True)
-        if user is None and operator is None:
-            return NOTHING
-        return Applied(user, operator, merge(user, operator))
+        user = _first(self._of(vhost, operator=False).values(), name, queue_type)
+        operator = _first(self._of(vhost, operator=True).values(), name, queue_type)
+        return self._pair(user, operator)
 
     def for_exchange(self, vhost: str, name: str) -> Policy | None:
         """The policy that applies to an exchange."""
-        rules = self._rules[False].of(vhost)
+        rules = self._of(vhost, operator=False).values()
         return next((rule.policy for rule in rules if rule.selects_exchange(name)), None)
 
     # Changing
@@ -253,7 +226,7 @@ class PolicyTable:
     def remove_vhost(self, vhost: str) -> None:
         """Remove a vhost's policies; its queues have been removed before."""
         for rules in self._rules.values():
-            rules.remove_vhost(vhost)
+            rules.pop(vhost, None)
 
     def change(
         self,
@@ -270,37 +243,52 @@ class PolicyTable:
             vhost: Its virtual host.
             name: Its name.
             policy: What it is from now on.
-            queues: The queues of the vhost.
+            queues: The queues of the vhost. There may be 100,000 of them: each is matched against
+                the new pattern once at most, and against others only where the old one applied.
             operator: True for an operator policy.
 
         Returns:
             The queues to which another policy, or another definition, applies now.
         """
-        rules = self._rules[operator]
-        old = rules.get(vhost, name)
-        new = None if policy is None else _Rule(policy)
-        involved = [rule for rule in (old, new) if rule is not None]
-        touched = [
-            queue
-            for queue in queues
-            if any(rule.selects_queue(queue.name, queue.type) for rule in involved)
-        ]
-        before = [self.applied(queue) for queue in touched]
-        if new is None:
-            rules.remove(vhost, name)
-        else:
-            rules.put(new)
-        for queue in touched:
-            self.forget_queue(queue.uid)
-        return [
-            queue
-            for queue, was in zip(touched, before, strict=True)
-            if _shown(self.applied(queue)) != _shown(was)
-        ]
+        rules = self._of(vhost, operator=operator)
+        old, new = rules.get(name), None if policy is None else _Rule(policy)
+        rest = [rule for rule in rules.values() if rule is not old]
+        ordered = sorted(rest if new is None else [*rest, new])
+        # where the old one applied, nothing that was asked before it selects the queue
+        heirs = [each for each in ordered if each is new or old is None or not each < old]
+        changed = []
+        for queue in queues:
+            before = self.applied(queue)
+            current = before.operator if operator else before.user
+            if old is not None and current is old.policy:
+                winner = _first(heirs, queue.name, queue.type)
+            elif new is not None and (current is None or new < rules[current.name]):
+                winner = _first((new,), queue.name, queue.type) or current
+            else:
+                continue
+            if winner is current:
+                continue
+            after = self._pair(*((before.user, winner) if operator else (winner, before.operator)))
+            self._applied[queue.uid] = after
+            if _shown(after) != _shown(before):
+                changed.append(queue)
+        self._rules[operator][vhost] = {rule.policy.name: rule for rule in ordered}
+        return changed
 
-    def _first(self, vhost: str, name: str, queue_type: str, *, operator: bool) -> Policy | None:
-        rules = self._rules[operator].of(vhost)
-        return next((rule.policy for rule in rules if rule.selects_queue(name, queue_type)), None)
+    def _of(self, vhost: str, *, operator: bool) -> dict[str, _Rule]:
+        return self._rules[operator].get(vhost, {})
+
+    def _pair(self, user: Policy | None, operator: Policy | None) -> Applied:
+        """Both merged: one object for all queues that have the same two."""
+        if user is None and operator is None:
+            return NOTHING
+        key = (id(user), id(operator))  # the value keeps both alive
+        found = self._pairs.get(key)
+        if found is None:
+            if len(self._pairs) >= _PAIRS_MAX:
+                self._pairs.clear()
+            found = self._pairs[key] = Applied(user, operator, merge(user, operator))
+        return found
 
 
 def _shown(applied: Applied) -> tuple[str | None, str | None, Mapping[str, object]]:

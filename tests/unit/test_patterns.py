@@ -22,12 +22,13 @@ def test_a_bad_expression_or_name_matches_nothing():
     assert not searcher("[a]")("a\udcff")
 
 
-@given(st.text("^$.*\\ab-[", max_size=8), st.text("ab.-^\\\n", max_size=5))
+@given(st.text("^$.*\\ab-[é", max_size=8), st.text("ab.-^\\\né", max_size=5))
 @example("^a\\.b.*", "a.b")
 @example("a\\.*", "a...")
 @example("a\\\\.*", "a\\")
 @example("^.*$", "a\nb")
 @example("^*", "")
+@example("^[é].$", "éü")
 def test_string_operations_say_what_re2_says(pattern: str, name: str):
     try:
         expected = compile_pattern(pattern).search(name) is not None
