@@ -23,11 +23,13 @@ class Heartbeat(msgspec.Struct, array_like=True, gc=False):
         heard_boot: The receiver's boot id, as its sender last heard it.
         silence_ms: How long ago that was.
         applied: Group 0 index its sender has applied; heals a lost APPLIED.
+        up: Nodes that its sender hears and is heard by (P25).
     """
 
     heard_boot: str
     silence_ms: int
     applied: int
+    up: tuple[str, ...] = ()
 
 
 class Applied(msgspec.Struct, array_like=True, gc=False):

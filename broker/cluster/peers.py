@@ -35,6 +35,7 @@ class Peers:
         self._detectors: dict[str, FailureDetector] = {}
         self._listeners: list[Callable[[Event], None]] = []
         self._applied_listeners: list[Callable[[str, str, int], None]] = []
+        self._hear: dict[str, frozenset[str]] = {}  # whom each node says it is linked with
         links.on(kinds.HEARTBEAT, self._heard)
         links.on_connection_refused(self._refused)
         links.on_event(self._link_event)
@@ -82,6 +83,20 @@ class Peers:
         """Nodes that live, without this one."""
         return [n for n, d in self._detectors.items() if d.verdict is Verdict.UP]
 
+    def is_gone(self, node: str) -> bool:
+        """Is a node's process proven dead?"""
+        return self.verdict(node) is Verdict.GONE
+
+    def is_linked(self, node: str, other: str) -> bool:
+        """Do two nodes hear each other, both ways, as far as is known here (P25)?"""
+        here = self._links.node
+        if node == other:
+            return True
+        if here in {node, other}:
+            return self.verdict(other if node == here else node) is Verdict.UP
+        both_up = self.verdict(node) is Verdict.UP and self.verdict(other) is Verdict.UP
+        return both_up and other in self._hear.get(node, ()) and node in self._hear.get(other, ())
+
     async def run(self) -> None:
         """Send and judge until cancelled."""
         last_ms = self._clock.monotonic_ms()
@@ -108,7 +123,7 @@ class Peers:
 
     def _send(self, detector: FailureDetector, now_ms: int) -> None:
         silence_ms = min(detector.silence_ms(now_ms), NEVER_MS)
-        beat = kinds.Heartbeat(detector.boot, silence_ms, self._applied_index())
+        beat = kinds.Heartbeat(detector.boot, silence_ms, self._applied_index(), tuple(self.up()))
         self._links.send(detector.node, CONTROL, kinds.HEARTBEAT, kinds.encode(beat))
 
     def _heard(self, node: str, boot: str, payload: bytes) -> None:
@@ -122,6 +137,7 @@ class Peers:
         self._tell(detector.heard(boot, beat.silence_ms if hears_us else NEVER_MS, now_ms))
         if not was_heard:
             self._send(detector, now_ms)  # so that it learns at once that it is heard
+        self._hear[node] = frozenset(beat.up)
         for listener in self._applied_listeners:
             listener(node, boot, beat.applied)
 

@@ -6,13 +6,16 @@ RabbitMQ: a persistent message may be consumed before it is on disk, and one tha
 it was written is never written.
 
 Channels of this node call the handle directly; those of other nodes come as offers (`receive`)
-and get answers. Both meet in the same machine.
+and get answers. Both meet in the same machine. The master of a mirrored queue is such a queue with
+a `Replication` beside its disk: there a publish is confirmed, whatever it is, when its ledger has
+come round the ring and is on disk here, and this node holds the lease (P19, P4).
 
 Invariants:
 1. The ledger of a batch is handed to the journal before any answer of that batch leaves.
 2. After a restart every persistent message that was confirmed and not settled is back, in order,
    marked as delivered before (P16).
 3. While a conditional delete is being proposed nothing is accepted (P5): it waits in `_held`.
+4. While a queue is blocked (`block`) nothing at all happens in it; calls wait in their order.
 """
 
 from __future__ import annotations
@@ -22,15 +25,24 @@ from functools import partial
 from typing import Final
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.fifo import ledger
 from broker.fifo.commands import Offer
 from broker.fifo.config import classic_config
-from broker.fifo.effects import Effects
+from broker.fifo.effects import Effects, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.metadata.records import Queue
-from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, Journal, PublisherPort
+from broker.ports import (
+    Clock,
+    ConsumerPort,
+    ConsumerSpec,
+    Done,
+    Journal,
+    PublisherPort,
+    QueueHandle,
+)
+from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import Answer, answers_by_node
+from broker.queues.replication import LocalConsumer, Replication, Standstill
 from broker.storage.message_store import MessageStore
 
 Post = Callable[[str, Answer], None]
@@ -70,7 +82,7 @@ def settle_lost(queue: Queue) -> Refusal:
 
 
 class ClassicQueue:
-    """`QueueHandle` of a classic queue that lives on this node.
+    """`QueueHandle` of a classic queue that this node serves.
 
     Args:
         record: The queue.
@@ -78,10 +90,16 @@ class ClassicQueue:
         clock: For the time stamps of commands.
         journal: Tells when records are durable.
         store: Where persistent messages of a durable queue go, and come from at a restart.
-        post: Answers to other nodes.
+        post: Answers to nodes, this one included.
         is_clogged: Tells whether more deliveries to a node shall wait here (P14).
         defer: `loop.call_soon`.
         unused: Called with this queue when auto-delete is due.
+        machine: What a promoted mirror has; None: what the disk holds.
+
+    Attributes:
+        record: As given; replaced when it changes.
+        is_direct: Channels of this node call the handle itself. False at a mirrored queue's
+            master, which they reach by offers as all others do.
     """
 
     def __init__(
@@ -96,53 +114,70 @@ class ClassicQueue:
         is_clogged: Callable[[str], bool],
         defer: Defer,
         unused: Callable[[ClassicQueue], None],
+        machine: QueueMachine | None = None,
     ) -> None:
         self.record = record
+        self.is_direct = record.ring is None
+        self.disk = DiskCopy(store, record.uid, durable=record.durable)
         self._node = node
         self._clock = clock
         self._journal = journal
-        self._store = store
         self._post = post
         self._is_clogged = is_clogged
         self._clogged: set[str] = set()
         self._defer = defer
         self._unused = unused
-        self._ports: dict[tuple[str, str], ConsumerPort] = {}
+        self._ports: dict[tuple[str, str], LocalConsumer] = {}
         self._held: list[Callable[[], None]] | None = None
         self._had_consumer = False
         self._is_serving_on = False
         self._is_deleted = False
-        self._machine = QueueMachine(
-            classic_config(record.name, record.vhost, durable=record.durable)
-        )
-        if record.durable:
-            self._machine.restore_messages(store.recover(record.uid), store.next_number(record.uid))
+        self._copies: Replication | None = None
+        self._still: Standstill | None = None
+        if machine is None:
+            config = classic_config(record.name, record.vhost, durable=record.durable)
+            machine = QueueMachine(config)
+            if record.durable:
+                machine.restore_messages(self.disk.recover(), self.disk.next_number)
+        self.machine = machine
 
     # What channels of this node ask (`broker.ports.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
-        """True while the disk is behind or publishes are held back: do not read publishers."""
-        is_behind = self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
-        return is_behind or self._held is not None
+        """True while the disk or the ring is behind or calls wait: do not read publishers."""
+        if self._held is not None or (self._still is not None and self._still.reasons):
+            return True
+        if self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES:
+            return True
+        return self._copies is not None and self._copies.is_congested
 
     @property
     def slowdown_us(self) -> int:
         """See `lag_slowdown_us`."""
-        stat = self._machine.stat()
+        stat = self.machine.stat()
         return lag_slowdown_us(stat.ready) if stat.consumers else 0
 
     def when_drained(self, resume: Callable[[], None]) -> None:
-        """Call back when the journal has caught up with what is pending now."""
+        """Call back when what is pending now is safe."""
+        if self._stands(partial(resume)):
+            return
         if self._held is not None:
             self._held.append(resume)
+        elif self._copies is not None:
+            self._copies.when_safe(resume, resume)
         else:
             self._journal.when_synced(resume)
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
     ) -> None:
-        """Enqueue; confirm now what is transient, and the rest once it is durable."""
+        """Enqueue; confirm now what is transient, and the rest once it is durable.
+
+        A mirrored queue confirms everything once it is safe at its mirrors too.
+        """
+        if self._stands(partial(self.publish, messages, seqnos, publisher)):
+            return
         if self._held is not None:
             self._held.append(partial(self.publish, messages, seqnos, publisher))
             return
@@ -150,9 +185,13 @@ class ClassicQueue:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
             return
-        self._machine.enqueue(messages, 0)
+        self.machine.enqueue(messages, 0)
         self._serve()
         if seqnos is None:
+            return
+        if self._copies is not None:
+            rejected = partial(publisher.rejected, seqnos)
+            self._copies.when_safe(partial(publisher.confirmed, seqnos), rejected)
             return
         if not self.record.durable:
             publisher.confirmed(seqnos)
@@ -170,7 +209,7 @@ class ClassicQueue:
         """Attach a consumer of this node."""
         if self._wait_or_gone(partial(self.consume, spec, port, done), done):
             return
-        refusal = self._machine.checkout(
+        refusal = self.machine.checkout(
             spec.holder,
             spec.tag,
             no_ack=spec.no_ack,
@@ -181,7 +220,7 @@ class ClassicQueue:
         )
         if refusal is None:
             self._had_consumer = True
-            self._ports[spec.holder, spec.tag] = port
+            self._ports[spec.holder, spec.tag] = LocalConsumer(spec, port)
         done(refusal)
         self._serve()
 
@@ -189,7 +228,7 @@ class ClassicQueue:
         """Detach a consumer of this node."""
         if self._wait_or_gone(partial(self.cancel, holder, tag, done), done):
             return
-        self._machine.cancel(holder, tag)
+        self.machine.cancel(holder, tag)
         self._ports.pop((holder, tag), None)
         self._serve()
         done(None)
@@ -197,21 +236,27 @@ class ClassicQueue:
 
     def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
-        is_held = self._machine.settle(holder, tag, numbers)
+        if self._stands(partial(self.settle, holder, tag, numbers, done)):
+            return
+        is_held = self.machine.settle(holder, tag, numbers)
         self._serve()
         if done is not None:
             self._settled(done, is_held=is_held)
 
     def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back at their places."""
-        is_held = self._machine.requeue(holder, tag, numbers)
+        if self._stands(partial(self.requeue, holder, tag, numbers, done)):
+            return
+        is_held = self.machine.requeue(holder, tag, numbers)
         self._serve()
         if done is not None:
             self._settled(done, is_held=is_held)
 
     def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject messages without requeue."""
-        is_held = self._machine.discard(holder, tag, numbers)
+        if self._stands(partial(self.discard, holder, tag, numbers, done)):
+            return
+        is_held = self.machine.discard(holder, tag, numbers)
         self._serve()
         if done is not None:
             self._settled(done, is_held=is_held)
@@ -220,6 +265,9 @@ class ClassicQueue:
         """Tell the outcome of a settle once it is as safe as a confirm would be (P18)."""
         if not is_held:
             done(settle_lost(self.record))
+        elif self._copies is not None:
+            lost = partial(done, settle_lost(self.record))
+            self._copies.when_safe(partial(done, None), lost)
         elif self.record.durable:
             self._journal.when_synced(partial(done, None))
         else:
@@ -227,7 +275,9 @@ class ClassicQueue:
 
     def release(self, holder: str) -> None:
         """End a channel of this node."""
-        self._machine.release(holder)
+        if self._stands(partial(self.release, holder)):
+            return
+        self.machine.release(holder)
         for key in [key for key in self._ports if key[0] == holder]:
             del self._ports[key]
         if self._held is not None:  # a consume of this channel may be held back
@@ -237,7 +287,9 @@ class ClassicQueue:
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:
         """Pause or resume a consumer."""
-        self._machine.set_active(holder, tag, active=active)
+        if self._stands(partial(self.set_active, holder, tag, active=active)):
+            return
+        self.machine.set_active(holder, tag, active=active)
         if self._held is not None:
             self._held.append(partial(self.set_active, holder, tag, active=active))
         if active:
@@ -245,7 +297,9 @@ class ClassicQueue:
 
     def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
         """Change a consumer's credit limit."""
-        self._machine.set_prefetch(holder, tag, prefetch)
+        if self._stands(partial(self.set_prefetch, holder, tag, prefetch)):
+            return
+        self.machine.set_prefetch(holder, tag, prefetch)
         if self._held is not None:
             self._held.append(partial(self.set_prefetch, holder, tag, prefetch))
         self._serve()
@@ -254,7 +308,7 @@ class ClassicQueue:
         """Take one message."""
         if self._wait_or_gone(partial(self.get, holder, no_ack=no_ack, done=done), done):
             return
-        result = self._machine.get(holder, no_ack=no_ack)
+        result = self.machine.get(holder, no_ack=no_ack)
         self._serve()
         done(result)
 
@@ -262,29 +316,39 @@ class ClassicQueue:
         """Remove all ready messages."""
         if self._wait_or_gone(partial(self.purge, done), done):
             return
-        count = self._machine.purge()
+        count = self.machine.purge()
         self._serve()
         done(count)
 
     def stat(self, done: Done) -> None:
         """Count what is here."""
-        done(self._gone() if self._is_deleted else self._machine.stat())
+        state = "running" if self._copies is None else self._copies.state
+        done(self._gone() if self._is_deleted else self.machine.stat(state))
 
     # What other nodes and group 0 ask.
 
     def receive(self, offer: Offer) -> None:
-        """Apply another node's offer; answers go to the nodes they concern."""
+        """Apply a node's offer; answers go to the nodes they concern."""
+        if self._still is not None and self._still.stops_offer(offer):
+            return
         if self._held is not None:
             self._held.append(partial(self.receive, offer))
             return
         if self._is_deleted:
             return
-        self._machine.apply_offer(offer, 0)
-        last = self._machine.position
-        has_ledger = bool(self._machine.effects.ledger)
+        machine, copies = self.machine, self._copies
+        machine.apply_offer(offer, 0)
+        last = machine.position
+        verdicts: list[Verdict] = []
+        if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
+            verdicts, machine.effects.verdicts = machine.effects.verdicts, verdicts
+        has_ledger = bool(machine.effects.ledger)
         self._serve()
-        self._had_consumer = self._had_consumer or self._machine.stat().consumers > 0
-        if has_ledger:
+        self._had_consumer = self._had_consumer or machine.stat().consumers > 0
+        if copies is not None:
+            if has_ledger or verdicts:
+                copies.when_safe(partial(self._safe, last, verdicts), _nothing)
+        elif has_ledger:
             self._journal.when_synced(partial(self._durable, last))
         self._check_unused()
 
@@ -294,9 +358,11 @@ class ClassicQueue:
         Args:
             is_over: Tells whether (node, boot) has ended according to group 0.
         """
-        over = [each for each in self._machine.boots() if is_over(*each)]
+        if self._stands(partial(self.end_boots, is_over)):
+            return
+        over = [each for each in self.machine.boots() if is_over(*each)]
         for node, boot in over:
-            self._machine.end_boot(node, boot)
+            self.machine.end_boot(node, boot)
         if over:
             self._serve()
             self._check_unused()
@@ -307,15 +373,17 @@ class ClassicQueue:
 
     def link_up(self, node: str) -> None:
         """What was sent to a node may be lost with its link: send what it holds again (P17)."""
+        if self._stands(partial(self.link_up, node)):
+            return
         if node != self._node and not self._is_deleted:
-            self._machine.redeliver_checked_out(node)
+            self.machine.redeliver_checked_out(node)
             self._serve()
 
     def drained(self, node: str) -> None:
         """The link to a node has room again: serve its consumers."""
         if node in self._clogged:
             self._clogged.discard(node)
-            self._machine.set_reachable(node, reachable=True)
+            self.machine.set_reachable(node, reachable=True)
             self._serve()
 
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int:
@@ -330,7 +398,7 @@ class ClassicQueue:
         """
         if self._is_deleted or self._held is not None:
             return self._gone()
-        stat = self._machine.stat()
+        stat = self.machine.stat()
         where = quoted("queue", self.record.name, self.record.vhost)
         if if_unused and stat.consumers:
             return Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} in use")
@@ -348,75 +416,147 @@ class ClassicQueue:
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
         self._is_deleted = True
+        self._copies = None
+        if self._still is not None:
+            still, self._still = self._still, None
+            still.reasons.clear()
+            still.run()
         self.resume()
-        self._store.delete_queue(self.record.uid)
+        self.disk.erase()
         ports, self._ports = self._ports, {}
-        for (_, tag), port in ports.items():
-            port.consumer_lost(tag)
+        for (_, tag), consumer in ports.items():
+            consumer.port.consumer_lost(tag)
         away = Effects()
-        away.lost_consumers = [key for key in self._machine.consumer_keys() if key not in ports]
-        for node, answer in answers_by_node(self.record.uid, NO_EPOCH, away).items():
+        away.lost_consumers = [key for key in self.machine.consumer_keys() if key not in ports]
+        for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
             self._post(node, answer)
+
+    # What a mirrored queue's master asks (`mirrored.master.Master`).
+
+    def replicate(self, copies: Replication) -> None:
+        """From now on the ledger goes to mirrors too."""
+        self._copies = copies
+        self._still = Standstill(copies.may_serve, self.receive)
+        self.machine.set_ledger("all")
+
+    def replicate_no_more(self) -> None:
+        """The policy is gone: a plain classic queue again."""
+        self._copies = None
+        self.machine.set_ledger("persistent" if self.record.durable else "none")
+        still, self._still = self._still, None
+        if still is not None:
+            still.reasons.clear()
+            still.run()
+        self._serve()
+
+    def block(self, why: str) -> None:
+        """Nothing happens here until `unblock` of the same reason; calls wait in their order."""
+        if self._still is not None:
+            self._still.reasons.add(why)
+
+    def unblock(self, why: str) -> None:
+        """End a reason to stand still; with the last one all that waited goes on."""
+        still = self._still
+        if still is None or not still.reasons:
+            return
+        still.reasons.discard(why)
+        still.run()
+        self.serve()
+
+    def serve(self) -> None:
+        """Serve consumers and tell what is due: verdicts became so."""
+        if self._still is None or not self._still.reasons:
+            self._serve()
+
+    def leave(self, onward: QueueHandle) -> None:
+        """This node is the master no more: nothing is decided or told here from now on.
+
+        Args:
+            onward: The way to the queue from now on: gets the consumers of this node that called
+                directly, and all that waited.
+        """
+        self._copies = None
+        still = self._still
+        assert still is not None, "only a mirrored queue can be served elsewhere"
+        consumers, self._ports = list(self._ports.values()), {}
+        for consumer in consumers:
+            onward.consume(consumer.spec, consumer.port, partial(_attached_again, consumer))
+        held, self._held = self._held or (), None
+        still.pass_on(onward)
+        for call in held:
+            call()
 
     # Parts.
 
+    @property
+    def _epoch(self) -> int:
+        return NO_EPOCH if self._copies is None else self._copies.epoch
+
     def _serve(self) -> None:
         """Serve consumers once and run what the machine wants done."""
-        machine = self._machine
+        copies = self._copies
+        if self._still is not None and not self._still.is_free():
+            return  # what is due stays in the machine's effects
+        machine = self.machine
         if machine.pump() and not self._is_serving_on:
             self._is_serving_on = True
             self._defer(self._serve_on)
         effects = machine.take_effects()
         if effects.ledger:
-            self._record(effects.ledger)
-            effects.ledger.clear()
+            is_written = self.disk.write(effects.ledger)
+            if copies is not None:
+                copies.record(effects.ledger, is_written=is_written)
+            effects.ledger = []
         deliveries = effects.deliveries
         if deliveries:
             ports = self._ports
             for key in list(deliveries):
-                port = ports.get(key)
-                if port is not None:
-                    port.deliver(key[1], deliveries.pop(key))
+                local = ports.get(key)
+                if local is not None:
+                    local.port.deliver(key[1], deliveries.pop(key))
         if effects:
             self._answer(effects)
 
     def _serve_on(self) -> None:
         self._is_serving_on = False
-        self._serve()
+        self.serve()
 
     def _answer(self, effects: Effects) -> None:
-        for node, answer in answers_by_node(self.record.uid, NO_EPOCH, effects).items():
-            if node != self._node:
-                self._post(node, answer)
-                if answer.deliveries and self._is_clogged(node):
-                    self._clogged.add(node)
-                    self._machine.set_reachable(node, reachable=False)
+        for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
+            self._post(node, answer)
+            if answer.deliveries and self._is_clogged(node):
+                self._clogged.add(node)
+                self.machine.set_reachable(node, reachable=False)
 
-    def _record(self, records: list[ledger.LedgerRecord]) -> None:
-        uid, store = self.record.uid, self._store
-        for record in records:
-            if type(record) is ledger.Enqueued:
-                store.put_many(uid, zip(record.numbers, record.messages, strict=True))
-            elif type(record) is ledger.Settled or type(record) is ledger.Removed:
-                store.settle(uid, record.numbers)
+    def _safe(self, position: int, verdicts: list[Verdict]) -> None:
+        """What an offer brought is safe; `serve` follows."""
+        self.machine.mark_durable(position)
+        self.machine.effects.verdicts += verdicts
 
     def _durable(self, position: int) -> None:
         if not self._is_deleted:
-            self._machine.mark_durable(position)
-            self._serve()
+            self.machine.mark_durable(position)
+            self.serve()
+
+    def _stands(self, call: partial[None]) -> bool:
+        """Keep a call back while the queue stands still; never for a plain one."""
+        return self._still is not None and self._still.stops(call)
 
     def _check_unused(self) -> None:
         if (
             self.record.auto_delete
             and self._had_consumer
             and self._held is None
+            and (self._still is None or self._still.is_free())
             and not self._is_deleted
-            and not self._machine.stat().consumers
+            and not self.machine.stat().consumers
         ):
             self._unused(self)
 
-    def _wait_or_gone(self, again: Callable[[], None], done: Done) -> bool:
+    def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
         """Hold a call back while a delete is proposed, or refuse it after the end."""
+        if self._stands(again):
+            return True
         if self._held is not None:
             self._held.append(again)
             return True
@@ -428,3 +568,13 @@ class ClassicQueue:
     def _gone(self) -> Refusal:
         where = quoted("queue", self.record.name, self.record.vhost)
         return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
+
+
+def _nothing() -> None:
+    """A session's offer that was not answered is offered again: nobody is to be told."""
+
+
+def _attached_again(consumer: LocalConsumer, refusal: object) -> None:
+    """A consumer followed its queue to another node, or could not."""
+    if refusal is not None:
+        consumer.port.consumer_lost(consumer.spec.tag)

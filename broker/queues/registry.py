@@ -1,11 +1,12 @@
-"""Every queue as this node sees it: those that live here, and the way to all others.
+"""Every queue as this node sees it: those that are served here, and the way to all others.
 
 What runs here follows from the catalogue alone: after each applied change of group 0 the registry
 compares the two and closes the difference (protocol.md P6). So a queue is started the same way
 after a declare, after a restart and after a snapshot.
 
 Invariants:
-1. A classic queue runs at its home only, a quorum replica at each member only.
+1. A classic queue runs at its home only, a quorum replica at each member only. A mirrored queue's
+   machine runs at its master only (`mirrored`), and channels of every node reach it by offers.
 2. A local queue is found by `uid`, never by name: a namesake is another queue.
 3. Offers and answers for queues unknown here are dropped; the sender offers again.
 """
@@ -18,13 +19,16 @@ from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer, owner_of
+from broker.fifo.machine import QueueMachine
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import DeleteQueue
+from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
 from broker.queues.classic import ClassicQueue, Defer
 from broker.queues.envelopes import Answer
+from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
+from broker.queues.mirrored.rings import RingInfo, Rings
 from broker.queues.quorum import Later, QuorumQueue, RaftGroup
 from broker.queues.remote import RemoteQueue, unavailable
 from broker.storage.message_store import MessageStore
@@ -35,6 +39,10 @@ STRANGE_MS: Final = 60_000
 """A boot that group 0 does not name for so long has ended."""
 
 STRANGE_BOOTS_MAX: Final = 1_024
+
+
+def _always() -> bool:
+    return True
 
 
 class Mail(Protocol):
@@ -50,6 +58,10 @@ class Mail(Protocol):
 
     def is_clogged(self, node: str) -> bool:
         """True while more for a node shall wait at its origin (P14)."""
+        ...
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        """Carry bytes of mirrored queues' rings; dropped when the node is not reachable."""
         ...
 
     def ask_delete(
@@ -90,6 +102,12 @@ class QueueRegistry:
         defer: `loop.call_soon`.
         later: `loop.call_later`; see `QuorumQueue`.
         propose: Proposes a metadata command in the background, then calls back with its result.
+        has_lease: Whether this node may speak for clients now (P4).
+        is_leading: Whether this node leads group 0.
+        neighbours: Links between nodes.
+
+    Attributes:
+        rings: This node's part in mirrored queues.
     """
 
     def __init__(
@@ -105,7 +123,10 @@ class QueueRegistry:
         mail: Mail,
         defer: Defer,
         later: Later | None = None,
-        propose: Callable[[DeleteQueue, Done], None],
+        propose: Callable[[DeleteQueue | ChangeRings, Done], None],
+        has_lease: Callable[[], bool] = _always,
+        is_leading: Callable[[], bool] = _always,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self._node = node
         self._boot = boot
@@ -124,21 +145,42 @@ class QueueRegistry:
         self._undecided: dict[int, ClassicQueue] = {}  # deletes that timed out (P5)
         self._strange: dict[tuple[str, str], int] = {}  # boots group 0 does not name, since when
         self.led_lately: dict[int, str] = {}
+        self.rings = Rings(
+            Surroundings(
+                node=node,
+                boot=boot,
+                catalogue=catalogue,
+                clock=clock,
+                journal=journal,
+                store=store,
+                defer=defer,
+                later=later or (lambda _seconds, call: defer(call)),
+                propose=propose,
+                send=mail.send_ring,
+                has_lease=has_lease,
+                is_leading=is_leading,
+                neighbours=neighbours or AllLinked(),
+                stage=self,
+            )
+        )
 
     # For channels (`Queues`).
 
     def open(self, queue: Queue) -> QueueHandle:
         """The handle of a queue, made at first use."""
-        uid = queue.uid
-        local = self._classic.get(uid)
-        if local is not None:
+        handle = self.find(queue.uid)
+        if handle is not None:
+            return handle
+        current = self._catalogue.queue_by_uid(queue.uid)
+        if current is None:  # a record from before its delete
+            return self._open_remote(queue, is_gone=True)
+        if current.type == "classic" and current.ring is None and current.home == self._node:
+            local = self._classic.get(queue.uid) or self._start_classic(current)
+            local.is_direct = True
             return local
-        remote = self._remote.get(uid)
-        if remote is not None:
-            return remote
-        is_gone = self._catalogue.queue_by_uid(uid) is None  # a record from before its delete
-        if queue.type == "classic" and queue.home == self._node and not is_gone:
-            return self._start_classic(queue)
+        return self._open_remote(current, is_gone=False)
+
+    def _open_remote(self, queue: Queue, *, is_gone: bool) -> RemoteQueue:
         remote = RemoteQueue(
             queue,
             node=self._node,
@@ -154,27 +196,32 @@ class QueueRegistry:
         if is_gone:
             remote.deleted()
         else:
-            self._remote[uid] = remote
+            self._remote[queue.uid] = remote
         return remote
 
     def find(self, uid: int) -> QueueHandle | None:
         """The handle of a queue, if it was ever opened here."""
-        return self._classic.get(uid) or self._remote.get(uid)
+        local = self._classic.get(uid)
+        return local if local is not None and local.is_direct else self._remote.get(uid)
 
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a queue through the node that serves it (P5)."""
+        queue = self._catalogue.queue_by_uid(queue.uid) or queue
         if queue.type == "quorum":
             self._delete_quorum(queue, done)
+        elif not self._is_served(queue):
+            done(unavailable(queue))
         elif queue.home == self._node:
             self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
-        elif not self._is_alive(queue.home):
-            done(unavailable(queue))
         else:
             self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
 
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Check, stop accepting, propose; go on if that fails (P5)."""
         local = self._classic.get(queue.uid)
+        if local is None and self._catalogue.queue_by_uid(queue.uid) is not None:
+            done(unavailable(queue))  # a mirrored queue that has moved on
+            return
         if local is None:
             done(0)  # gone already, which is what was asked for
             return
@@ -185,7 +232,47 @@ class QueueRegistry:
 
         self._propose_delete(local, lambda result: done(_or(count, result)))
 
+    # For mirrored queues (`mirrored.ports.Stage`).
+
+    def serve(self, queue: Queue, machine: QueueMachine | None) -> ClassicQueue:
+        """Begin to serve a mirrored queue here, or find that it is served already."""
+        local = self._classic.get(queue.uid)
+        if local is None:
+            return self._start_classic(queue, machine)
+        local.record = queue
+        return local
+
+    def unserve(self, queue: Queue) -> None:
+        """Another node serves a mirrored queue now, or nobody does."""
+        local = self._classic.pop(queue.uid, None)
+        if local is not None and self._catalogue.queue_by_uid(queue.uid) is not None:
+            local.leave(self._remote.get(queue.uid) or self._open_remote(queue, is_gone=False))
+
+    def served(self, uid: int) -> ClassicQueue | None:
+        """A classic queue that is served here."""
+        return self._classic.get(uid)
+
+    def is_over(self, node: str, boot: str) -> bool:
+        """Whether group 0 has ended a boot (`_is_over`)."""
+        return self._is_over(node, boot)
+
+    def ring_info(self, queue: Queue) -> RingInfo | None:
+        """What listings show of a mirrored queue, None for any other."""
+        return self.rings.info(queue)
+
+    def lease_back(self) -> None:
+        """The lease may be back: queues that waited for it go on."""
+        self.rings.lease_back()
+
     # For other nodes.
+
+    def receive_ring(self, node: str, payload: bytes) -> None:
+        """Bring a node's ring bytes to the ring they are for."""
+        self.rings.receive(node, payload)
+
+    def ring_link_up(self, node: str) -> None:
+        """A new data stream to or from a node."""
+        self.rings.link_up(node)
 
     def receive_offer(self, uid: int, offer: Offer) -> None:
         """Bring an offer to the queue it is for, unless its boot has ended (P1)."""
@@ -234,8 +321,11 @@ class QueueRegistry:
             self._moved(queue)
         if changes.boots_ended:
             self._end_boots()
+            self.rings.boots_ended()
         if changes.nodes_changed:
             self.retarget()
+        if changes.nodes_changed or changes.parameters_changed:
+            self.rings.touch_all()
 
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
@@ -249,12 +339,18 @@ class QueueRegistry:
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
-        for uid in {*self._quorum, *self._remote}:
-            known = [each.record for each in (self._quorum.get(uid), self._remote.get(uid)) if each]
+        for uid in {*self._quorum, *self._remote, *self._classic}:
+            known = [
+                each.record
+                for each in (self._quorum.get(uid), self._remote.get(uid), self._classic.get(uid))
+                if each
+            ]
             if any(record != wanted[uid] for record in known):
                 self._moved(wanted[uid])
         self._end_boots()
+        self.rings.boots_ended()
         self.retarget()
+        self.rings.touch_all()
 
     def retarget(self) -> None:
         """Nodes came or went: let every handle look again where its queue is served."""
@@ -283,6 +379,7 @@ class QueueRegistry:
         for queue in undecided.values():
             self._propose_delete(queue, _ignore)
         self._end_boots()
+        self.rings.tick()
         for remote in list(self._remote.values()):
             remote.tick()
         for classic in list(self._classic.values()):
@@ -308,6 +405,7 @@ class QueueRegistry:
 
     def stop(self) -> None:
         """Let go of everything without deleting anything."""
+        self.rings.stop()
         self._classic.clear()
         self._quorum.clear()
         self._remote.clear()
@@ -315,13 +413,16 @@ class QueueRegistry:
     # Parts.
 
     def _start(self, queue: Queue) -> None:
-        if queue.type == "classic":
+        if queue.ring is not None:
+            self.rings.changed(queue)
+        elif queue.type == "classic":
             if queue.home == self._node and queue.uid not in self._classic:
                 self._start_classic(queue)
+                self.rings.touch(queue.uid)
         elif self._node in queue.members and queue.uid not in self._quorum:
             self._start_quorum(queue)
 
-    def _start_classic(self, queue: Queue) -> ClassicQueue:
+    def _start_classic(self, queue: Queue, machine: QueueMachine | None = None) -> ClassicQueue:
         started = ClassicQueue(
             queue,
             node=self._node,
@@ -332,6 +433,7 @@ class QueueRegistry:
             is_clogged=self._mail.is_clogged,
             defer=self._defer,
             unused=self._delete_unused,
+            machine=machine,
         )
         self._classic[queue.uid] = started
         return started
@@ -350,6 +452,7 @@ class QueueRegistry:
 
     def _stop(self, uid: int) -> None:
         self._undecided.pop(uid, None)
+        self.rings.removed(uid)
         classic = self._classic.pop(uid, None)
         if classic is not None:
             classic.deleted()
@@ -360,7 +463,14 @@ class QueueRegistry:
             remote.deleted()
 
     def _moved(self, queue: Queue) -> None:
-        """Members or the leader hint changed."""
+        """Members, the ring, its policy or the leader hint changed."""
+        if queue.type == "classic":
+            local = self._classic.get(queue.uid)
+            if local is not None:
+                local.record = queue
+            if queue.ring is None:
+                self._start(queue)
+            self.rings.changed(queue)
         replica = self._quorum.get(queue.uid)
         if replica is not None:
             replica.record = queue
@@ -384,6 +494,11 @@ class QueueRegistry:
             classic.end_boots(self._is_over)
         for quorum in self._quorum.values():
             quorum.end_boots(self._is_over)
+
+    def _is_served(self, queue: Queue) -> bool:
+        """Whether a classic queue has a home that answers."""
+        is_led = queue.ring is None or queue.ring.is_serving
+        return is_led and self._is_alive(queue.home)
 
     def _is_alive(self, node: str) -> bool:
         record = self._catalogue.node(node)

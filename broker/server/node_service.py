@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 OFFER: Final = 16
 ANSWER: Final = 17
 DIRECT_REPLY: Final = 18
+RING: Final = 19
 """Kinds of payload (`broker.cluster.kinds`: 16 and above are ours)."""
 
 STAT_METHOD: Final = "queue.stat"
@@ -77,6 +78,14 @@ class LocalQueues(Protocol):
 
     def receive_answer(self, node: str, answer: Answer) -> None:
         """Bring an answer to the channels that wait for it."""
+        ...
+
+    def receive_ring(self, node: str, payload: bytes) -> None:
+        """Bring a node's bytes to the ring of the mirrored queue they are for."""
+        ...
+
+    def ring_link_up(self, node: str) -> None:
+        """A new data stream to or from a node: what was on the way on the old one may be lost."""
         ...
 
     def link_up(self, node: str) -> None:
@@ -132,6 +141,7 @@ class NodeService:
         links.on(OFFER, self._received_offer)
         links.on(ANSWER, self._received_answer)
         links.on(DIRECT_REPLY, self._received_reply)
+        links.on(RING, self._received_ring)
         links.on_event(self._link_event)
         links.on_drained(self._drained)
         links.serve(STAT_METHOD, self._serve_stat)
@@ -167,6 +177,10 @@ class NodeService:
                 links.send(node, DATA, ANSWER, encode_answer(part))
             else:
                 waiting.append(part)
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        """Carry bytes of mirrored queues' rings; their limits sit at the masters (P14)."""
+        self._links.send(node, DATA, RING, payload)
 
     def is_clogged(self, node: str) -> bool:
         """True while more for a node shall wait at its origin."""
@@ -221,7 +235,11 @@ class NodeService:
     # Answering others
 
     def _link_event(self, event: LinkEvent) -> None:
-        if not event.outgoing or event.stream != DATA:
+        if event.stream != DATA:
+            return
+        if event.is_up and self._queues is not None:
+            self._queues.ring_link_up(event.node)
+        if not event.outgoing:
             return
         self._answers.pop(event.node, None)  # lost with the link, like what was on its way
         if event.is_up and self._queues is not None:
@@ -252,6 +270,10 @@ class NodeService:
             self._queues.receive_answer(node, decode_answer(payload))
         except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
             _log.exception("queue.answer_failed", extra={"node": node})
+
+    def _received_ring(self, node: str, _boot: str, payload: bytes) -> None:
+        if self._queues is not None:
+            self._queues.receive_ring(node, payload)
 
     def _received_reply(self, _node: str, _boot: str, payload: bytes) -> None:
         reply = _decode_reply(payload)

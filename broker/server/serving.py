@@ -19,7 +19,7 @@ from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import CloseConnection, DeleteQueue, NoteLeader
+from broker.metadata.commands import ChangeRings, CloseConnection, DeleteQueue, NoteLeader
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.registry import QueueRegistry
@@ -96,7 +96,10 @@ class Serving:
             mail=service,
             defer=loop.call_soon,
             later=loop.call_later,
-            propose=self._propose_delete,
+            propose=self._propose,
+            has_lease=self.is_valid,
+            is_leading=lambda: cluster.metadata.is_leading,
+            neighbours=cluster.peers,
         )
         self.context = ServerContext(
             settings=settings,
@@ -235,7 +238,7 @@ class Serving:
         candidates = [member for member in members if member in running] or [here]
         return placement.leader(strategy, here, candidates, led), members
 
-    def _propose_delete(self, command: DeleteQueue, done: Done) -> None:
+    def _propose(self, command: DeleteQueue | ChangeRings, done: Done) -> None:
         async def ask() -> None:
             done(await self._cluster.propose(command))
 
@@ -276,6 +279,7 @@ class Serving:
             if not self.listener.is_open and not self._is_closing:
                 _log.info("lease.back")
                 await self.listener.open()
+            self.queues.lease_back()
             self.listener.resume()
         elif (
             self.listener.is_open

@@ -1,7 +1,8 @@
 """Queue registries of several nodes around one group 0, with mail and disks that tests hold up.
 
 Everything is synchronous: `World.settle()` runs what was put off, carries mail and ends syncs until
-nothing is left to do. A link is cut by naming (from, to) in `cut`; a disk is held by `is_synced`.
+nothing is left to do. A link is cut by naming (from, to) in `cut`; disks are held by
+`is_synced`, or one by naming its node in `unsynced`.
 """
 
 from __future__ import annotations
@@ -141,6 +142,9 @@ class Node:
     def send_answer(self, node: str, answer: Answer) -> None:
         self.world.send(self.name, node, lambda to: to.registry.receive_answer(self.name, answer))
 
+    def send_ring(self, node: str, payload: bytes) -> None:
+        self.world.send(self.name, node, lambda to: to.registry.receive_ring(self.name, payload))
+
     def is_clogged(self, node: str) -> bool:
         return node in self.clogged
 
@@ -169,6 +173,7 @@ class World:
         self.term = 0
         self.is_dropping = False
         self.is_synced = True
+        self.unsynced: set[str] = set()
         self.agrees = True
         self.in_doubt: list[commands.AnyCommand] = []
         self._index = 0
@@ -249,7 +254,8 @@ class World:
                 while node.deferred:
                     busy = True
                     node.deferred.popleft()()
-                if self.is_synced and (node.journal._pending or node.journal._waiting):
+                is_held = not self.is_synced or node.name in self.unsynced
+                if not is_held and (node.journal._pending or node.journal._waiting):
                     busy = True
                     node.journal.sync()
             while self.mail:

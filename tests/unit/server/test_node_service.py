@@ -50,6 +50,9 @@ class FakeQueues:
     def drained(self, node: str) -> None:
         self.calls.append(("drained", node))
 
+    def ring_link_up(self, node: str) -> None:
+        """Told of streams both ways; tested with the rings."""
+
     def link_up(self, node: str) -> None:
         self.calls.append(("link_up", node))
 

@@ -1,0 +1,154 @@
+"""A mirror: replays its master's ledger, writes it to this disk, says when that is synced.
+
+A founder begins empty and complete. Everybody else ignores what comes before its handshake (P20);
+with that it erases what an earlier life left on the disk, since only then has it joined a live
+master (P23), and notes its own identity beside what it writes from there on. A new master may send
+the handshake again: then it begins again.
+
+Invariants:
+1. A delivery is forwarded (`synced`) after what it changed here is on disk.
+2. Deliveries are forwarded in the order they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from broker.fifo.handshake import decode_handshake
+from broker.fifo.ledger import decode_records
+from broker.fifo.replica import Replica
+from broker.metadata.rings import RingMember, encode_member
+from broker.ports import Journal
+from broker.queues.disk_copy import DiskCopy
+from broker.queues.mirrored.payloads import HANDSHAKE, LEDGER, SYNC, Joiner, decode_addressed
+from broker.storage.message_store import MessageStore
+
+
+class Delivered(Protocol):
+    """One broadcast as GM hands it over (`gm.core.effects.Delivery`)."""
+
+    @property
+    def publisher(self) -> object:
+        """Who broadcast it."""
+        ...
+
+    @property
+    def payload(self) -> bytes:
+        """What was broadcast."""
+        ...
+
+    @property
+    def ticket(self) -> int:
+        """What to say when it is durable here."""
+        ...
+
+
+class Mirror:
+    """See the module.
+
+    Args:
+        uid: The queue's incarnation.
+        me: This node's member.
+        founder: The queue began with this member: there is nothing to wait for.
+        durable: Persistent messages go to disk.
+        store: This node's messages.
+        journal: Tells when they are durable.
+        synced: Told the ticket up to which everything is durable here.
+
+    Attributes:
+        replica: What the queue is, as known here.
+        is_in_place: The handshake has come.
+        took_sync: Called with (body, ticket) of a `SYNC` payload for this member; see `sync`.
+    """
+
+    def __init__(
+        self,
+        uid: int,
+        me: RingMember,
+        *,
+        founder: bool,
+        durable: bool,
+        store: MessageStore,
+        journal: Journal,
+        synced: Callable[[int], None],
+    ) -> None:
+        self.replica = Replica()
+        self.is_in_place = founder
+        self.took_sync: Callable[[bytes], None] | None = None
+        self.disk = DiskCopy(store, uid, durable=durable)
+        self._uid = uid
+        self._me = me
+        self._durable = durable
+        self._store = store
+        self._journal = journal
+        self._synced = synced
+        self._joiners: dict[object, Joiner] = {}
+        self._unsynced = 0
+        if founder:
+            self._begin_disk()
+
+    def deliver(self, deliveries: Iterable[Delivered]) -> None:
+        """Replay what came, then have it forwarded once it is durable.
+
+        Raises:
+            msgspec.DecodeError: A payload can't be read: this mirror must not go on.
+        """
+        is_written = False
+        ticket = 0
+        for each in deliveries:
+            ticket = each.ticket
+            joiner = self._joiners.get(each.publisher)
+            if joiner is None:
+                joiner = self._joiners[each.publisher] = Joiner()
+            payload = joiner.take(each.payload)
+            if payload is not None:
+                is_written |= self._take(payload)
+        if is_written or self._unsynced:
+            self._unsynced += 1
+            self._journal.when_synced(partial(self._is_synced, ticket))
+        elif ticket:
+            self._synced(ticket)
+
+    def wrote(self, then: Callable[[], None]) -> None:
+        """Call back when everything written here until now is durable."""
+        self._journal.when_synced(then)
+
+    def empty(self) -> None:
+        """Drop every message, here and on disk (P26)."""
+        numbers = self.replica.numbers()
+        self.replica.empty()
+        self.disk.settle(numbers)
+
+    def _take(self, payload: bytes) -> bool:
+        kind = payload[:1]
+        if kind == LEDGER:
+            if not self.is_in_place:
+                return False
+            records = decode_records(payload[1:])
+            self.replica.apply(records)
+            return self.disk.write(records)
+        if kind == HANDSHAKE:
+            addressed = decode_addressed(payload)
+            if addressed.member != self._me:
+                return False
+            self.replica.adopt(decode_handshake(addressed.body))
+            self.is_in_place = True
+            return self._begin_disk()
+        if kind == SYNC and self.is_in_place and self.took_sync is not None:
+            addressed = decode_addressed(payload)
+            if addressed.member == self._me:
+                self.took_sync(addressed.body)
+                return True
+        return False
+
+    def _begin_disk(self) -> bool:
+        self.disk.erase()
+        if self._durable:
+            self._store.note_copy(self._uid, encode_member(self._me))
+        return True
+
+    def _is_synced(self, ticket: int) -> None:
+        self._unsynced -= 1
+        self._synced(ticket)

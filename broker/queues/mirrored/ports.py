@@ -1,0 +1,112 @@
+"""What mirrored queues need of their node. No code, only promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.fifo.machine import QueueMachine
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import ChangeRings
+from broker.metadata.records import Queue
+from broker.ports import Clock, Done, Journal
+from broker.queues.classic import ClassicQueue, Defer
+from broker.storage.message_store import MessageStore
+
+
+class Neighbours(Protocol):
+    """What this node knows of the others' links (`broker.cluster.peers`)."""
+
+    def is_linked(self, node: str, other: str) -> bool:
+        """Whether two nodes hear each other, both ways, as far as known here (P25)."""
+        ...
+
+    def silence_ms(self, node: str) -> int:
+        """How long a node has not been heard."""
+        ...
+
+    def is_gone(self, node: str) -> bool:
+        """Whether a node's process is proven dead: connections to it are refused."""
+        ...
+
+
+class AllLinked:
+    """`Neighbours` where nothing is ever cut: one node alone, and tests."""
+
+    def is_linked(self, node: str, other: str) -> bool:
+        """Always."""
+        del node, other
+        return True
+
+    def silence_ms(self, node: str) -> int:
+        """Never silent."""
+        del node
+        return 0
+
+    def is_gone(self, node: str) -> bool:
+        """Never."""
+        del node
+        return False
+
+
+class Stage(Protocol):
+    """Where masters serve: the node's registry."""
+
+    def serve(self, queue: Queue, machine: QueueMachine | None) -> ClassicQueue:
+        """Begin to serve a queue here, or find that it is served already.
+
+        Args:
+            queue: Its record.
+            machine: What a promoted mirror has; None: what the disk holds.
+        """
+        ...
+
+    def unserve(self, queue: Queue) -> None:
+        """Another node serves the queue, or nobody does."""
+        ...
+
+    def served(self, uid: int) -> ClassicQueue | None:
+        """A classic queue that is served here."""
+        ...
+
+    def is_over(self, node: str, boot: str) -> bool:
+        """Whether group 0 has ended a boot."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class Surroundings:
+    """A node, as its mirrored queues see it.
+
+    Attributes:
+        node: Its name.
+        boot: Its boot id.
+        catalogue: Group 0, as applied here.
+        clock: Time.
+        journal: Tells when something is durable.
+        store: Messages.
+        defer: `loop.call_soon`.
+        later: `loop.call_later`.
+        propose: Proposes to group 0 in the background, then calls back with the result.
+        send: Carries GM's bytes to a node, or drops them.
+        has_lease: Whether anything may be told to clients now (P4).
+        is_leading: Whether this node leads group 0: then it designates (P23).
+        neighbours: Links between nodes.
+        stage: Where masters serve.
+    """
+
+    node: str
+    boot: str
+    catalogue: Catalogue
+    clock: Clock
+    journal: Journal
+    store: MessageStore
+    defer: Defer
+    later: Callable[[float, Callable[[], None]], object]
+    propose: Callable[[ChangeRings, Done], None]
+    send: Callable[[str, bytes], None]
+    has_lease: Callable[[], bool]
+    is_leading: Callable[[], bool]
+    neighbours: Neighbours
+    stage: Stage

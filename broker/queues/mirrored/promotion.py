@@ -1,0 +1,102 @@
+"""Which steps are due where a queue has no master, or its master leaves in good order. Pure.
+
+P22: the successor serves nothing before the dead master's slot is erased, which is when all it had
+in flight has come round; then it syncs what it holds, and proposes `promoted`.
+P23: without a synchronised mirror the policy decides. `always`: the leader of group 0 designates
+the oldest joined one once the master's node has been refused for 3 s or silent for 60 s. Otherwise
+the queue is down until the last master's node returns, with a copy that the record names.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.metadata.ha_policy import HaPolicy
+from broker.metadata.ring_commands import (
+    RingDesignate,
+    RingHandOver,
+    RingPromoted,
+    RingRecover,
+    RingStep,
+    RingStopped,
+)
+from broker.metadata.rings import Ring, RingMember
+
+REFUSED_MS: Final = 3_000
+SILENT_MS: Final = 60_000
+"""How long a master's node is waited for before an unsynchronised mirror may succeed (P23)."""
+
+
+def may_be_promoted(ring: Ring, me: RingMember) -> bool:
+    """Whether this member is to succeed, and the dead have nothing in flight any more (P22)."""
+    return ring.successor == me and all(is_alive for _, is_alive in ring.slots)
+
+
+def promoted(uid: int, me: RingMember) -> RingStep:
+    """The second commit (P22); propose it once everything here is on disk."""
+    return RingPromoted(uid, me)
+
+
+def designation(
+    uid: int, ring: Ring, policy: HaPolicy, *, refused_ms: int, silent_ms: int
+) -> RingStep | None:
+    """What the leader of group 0 proposes for a ring that nobody succeeds in (P23).
+
+    Args:
+        uid: The queue's incarnation.
+        ring: Its ring.
+        policy: What applies to it.
+        refused_ms: How long connections to the last master's node have been refused.
+        silent_ms: How long that node has not been heard.
+    """
+    if not ring.is_down or ring.stopped or policy.promote_on_failure != "always":
+        return None
+    if refused_ms < REFUSED_MS and silent_ms < SILENT_MS:
+        return None
+    for member in ring.alive():
+        if member in ring.joined:
+            return RingDesignate(uid, member)
+    return None
+
+
+def recovery(
+    uid: int, ring: Ring, node: str, boot: str, copy: RingMember | None
+) -> RingStep | None:
+    """What the last master's node proposes when nobody serves: to serve what its disk holds.
+
+    Args:
+        uid: The queue's incarnation.
+        ring: Its ring.
+        node: This node.
+        boot: Its boot id.
+        copy: The identity noted beside this disk's copy, None without one.
+    """
+    if not ring.is_down or ring.last is None or ring.last.node != node:
+        return None
+    if copy is None or copy not in ring.copies:
+        return None
+    return RingRecover(uid, node, boot, copy)
+
+
+def farewell(uid: int, ring: Ring, policy: HaPolicy | None) -> RingStep | None:
+    """What a master proposes when its node stops in good order (behaviour.md 1.14).
+
+    It hands over to the oldest synchronised mirror; with `ha-promote-on-shutdown: always` to the
+    oldest one at all; otherwise the queue waits for this node.
+    """
+    me = ring.master
+    if me is None:
+        return None
+    for mirror in ring.mirrors():
+        if mirror in ring.synced:
+            return RingHandOver(uid, me, ring.epoch, mirror)
+    # ha-promote-on-failure: when-synced overrides ha-promote-on-shutdown.
+    always = (
+        policy is not None
+        and policy.promote_on_shutdown == "always"
+        and policy.promote_on_failure == "always"
+    )
+    for mirror in ring.mirrors():
+        if always and mirror in ring.joined:
+            return RingHandOver(uid, me, ring.epoch, mirror)
+    return RingStopped(uid, me, ring.epoch)

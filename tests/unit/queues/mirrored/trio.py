@@ -1,0 +1,98 @@
+"""Three nodes under a policy `ha-mode: all`, in the rig: everything runs until nothing is left."""
+
+from __future__ import annotations
+
+from broker.metadata import commands
+from broker.metadata.records import Queue
+from broker.metadata.rings import Ring
+from broker.queues.mirrored.seat import Seat
+from tests.unit.queues.rig import A, B, C, Channel, World, message
+
+
+class Trio(World):
+    """A queue "q", mastered by A, mirrored by B and C."""
+
+    def __init__(self, *, is_declared: bool = True, durable: bool = True, **policy: object) -> None:
+        super().__init__(A, B, C)
+        self.policy(**policy)
+        if is_declared:
+            self.uid = self.declare("q", durable=durable).uid
+            self.settle()
+
+    def policy(self, **more: object) -> None:
+        definition: dict[str, object] = {"ha-mode": "all"}
+        definition |= {key.replace("_", "-"): value for key, value in more.items()}
+        self.apply(commands.SetPolicy("/", "p", ".*", definition))
+        self.settle()
+
+    @property
+    def queue(self) -> Queue:
+        found = self.catalogue.queue_by_uid(self.uid)
+        assert found is not None, "the queue is gone"
+        return found
+
+    @property
+    def ring(self) -> Ring:
+        ring = self.queue.ring
+        assert ring is not None, "the queue has no ring"
+        return ring
+
+    @property
+    def master(self) -> str | None:
+        return None if self.ring.master is None else self.ring.master.node
+
+    def seat(self, node: str) -> Seat:
+        seat = self.nodes[node].registry.rings.seat(self.uid)
+        assert seat is not None, f"{node} has no seat"
+        return seat
+
+    def depth(self, node: str) -> int:
+        """Messages at a member."""
+        seat = self.seat(node)
+        if seat.mirror is not None:
+            return seat.mirror.replica.depth
+        assert seat.master is not None
+        stat = seat.master.queue.machine.stat()
+        return stat.ready + stat.unacked
+
+    def digests(self) -> set[str]:
+        """What all members hold; one digest when they hold the same."""
+        found = set()
+        for member in self.ring.alive():
+            seat = self.seat(member.node)
+            replica = seat.mirror.replica if seat.mirror is not None else None
+            machine = seat.master.queue.machine if seat.master is not None else None
+            held = replica or machine
+            assert held is not None
+            found.add(held.digest())
+        return found
+
+    def publish(self, node: str, *seqnos: int, persistent: bool = True) -> Channel:
+        """Publish from a node; nothing is settled yet."""
+        channel = Channel()
+        messages = [message(b"%d" % seqno, persistent=persistent) for seqno in seqnos]
+        self.nodes[node].registry.open(self.queue).publish(messages, list(seqnos), channel)
+        return channel
+
+    def confirmed(self, node: str, *seqnos: int) -> Channel:
+        """Publish from a node and see it confirmed."""
+        channel = self.publish(node, *seqnos)
+        self.settle()
+        assert channel.verdicts == [(seqno, True) for seqno in seqnos]
+        return channel
+
+    def consume(self, node: str, *, prefetch: int = 0, no_ack: bool = False) -> Channel:
+        """Attach a consumer "t" at a node."""
+        channel, answers = Channel(), []
+        spec = self.nodes[node].spec(prefetch=prefetch, no_ack=no_ack)
+        self.nodes[node].registry.open(self.queue).consume(spec, channel, answers.append)
+        self.settle()
+        assert answers == [None]
+        return channel
+
+    def bodies(self, channel: Channel) -> list[bytes]:
+        """What was delivered, in order."""
+        return [
+            bytes(each.message.content[-1 - each.message.body_size : -1])
+            for each in channel.delivered
+        ]
