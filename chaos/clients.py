@@ -29,6 +29,7 @@ CONFIRM_TIMEOUT_S = 10.0
 _HEARTBEAT_S = 10
 _CHECK_S = 0.25
 _RETRY_S = 0.2
+_BEHIND_MAX_S = 0.5
 _IN_FLIGHT_MAX = 1_000
 _PREFETCH = 50
 _VHOST = "/"
@@ -196,6 +197,7 @@ class Publisher(Client):
         self._queue = queue
         self._plan = plan
         self._tag = 0
+        self._due = 0.0
         self._waiting: dict[int, float] = {}  # delivery tag -> when sent; in order of tags
 
     def _attach(self, channel: Channel) -> None:
@@ -209,7 +211,10 @@ class Publisher(Client):
         step = next(self._plan)
         if len(self._waiting) < _IN_FLIGHT_MAX:
             self._publish(step.pad_bytes)
-        self._later(step.pause_s, self._next)
+        # Pauses follow the plan, not each other: the rate holds however long a publish takes.
+        now = time.monotonic()
+        self._due = max(self._due, now - _BEHIND_MAX_S) + step.pause_s
+        self._later(max(0.0, self._due - now), self._next)
 
     def _publish(self, pad_bytes: int) -> None:
         assert self._channel is not None

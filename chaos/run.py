@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pika.exceptions
@@ -20,10 +21,12 @@ import pika.exceptions
 from chaos import clients, generators, history, judge, mirroring, report
 from chaos import options as run_options
 from chaos.checkers import verdict as judging
-from chaos.cluster import ClusterFailed, LocalCluster, wait_until
+from chaos.cluster import Cluster, ClusterFailed, wait_until
+from chaos.containers import ComposeCluster
 from chaos.faults import schedule
 from chaos.faults.nemesis import Nemesis
 from chaos.history import Recorder, Recording
+from chaos.local import LocalCluster
 from chaos.options import Fault, Options
 from chaos.proxies import Proxies
 
@@ -55,25 +58,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory.mkdir(parents=True)
     run_options.save(directory, options)
     print(f"{run_id}: {run_options.command(options)}", flush=True)
-    home = Path(parsed.cluster or tempfile.mkdtemp(prefix="chaos-"))
-    cluster = LocalCluster(home)
-    is_own = parsed.cluster is None
-    proxies = Proxies(options.seed) if is_own and options.needs_links else None
     try:
-        if is_own:
-            between = None if proxies is None else proxies.start
-            cluster.start(options.seed, port=parsed.port, stand_between=between)
-        else:
-            cluster.attach()
-        recording = Recording(run_id, directory)
-        _Run(options, cluster, proxies, recording).perform()
-        return _judge(directory, options, recording, cluster)
+        with _cluster(parsed, options) as (cluster, proxies):
+            recording = Recording(run_id, directory)
+            _Run(options, cluster, proxies, recording).perform()
+            return _judge(directory, options, recording, cluster)
     except ClusterFailed as error:
         print(f"cannot judge: {error}", file=sys.stderr)
         return judging.EXIT_CODES["unknown"]
+
+
+@contextmanager
+def _cluster(
+    parsed: argparse.Namespace, options: Options
+) -> Iterator[tuple[Cluster, Proxies | None]]:
+    """The nodes of the run: somebody's that run, or its own in a directory that goes with it."""
+    if parsed.compose or parsed.cluster:
+        cluster: Cluster = LocalCluster(Path(parsed.cluster or ""))
+        if parsed.compose:
+            cluster = ComposeCluster(parsed.compose)
+        cluster.attach()
+        yield cluster, None
+        return
+    home = Path(tempfile.mkdtemp(prefix="chaos-"))
+    own, proxies = LocalCluster(home), Proxies(options.seed) if options.needs_links else None
+    try:
+        between = None if proxies is None else proxies.start
+        own.start(options.seed, port=parsed.port, stand_between=between)
+        yield own, proxies
     finally:
-        if is_own:
-            _remove(cluster, home)
+        _remove(own, home)
         if proxies is not None:
             proxies.stop()
 
@@ -106,7 +120,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--promote-on-shutdown", choices=run_options.PROMOTES, default="when-synced")
     add("--dir", default="store", help="where runs are kept")
     add("--port", type=int, help="first of six ports in a row; free ones unless said")
-    add("--cluster", metavar="DIR", help="a running cluster instead of an own one")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--cluster", metavar="DIR", help="a running cluster instead of an own one")
+    place.add_argument(
+        "--compose", metavar="PROJECT", help="containers that run, instead; guest/guest"
+    )
     return parser
 
 
@@ -147,12 +165,13 @@ class _Run:
     def __init__(
         self,
         options: Options,
-        cluster: LocalCluster,
+        cluster: Cluster,
         proxies: Proxies | None,
         recording: Recording,
     ) -> None:
         self._options = options
         self._cluster = cluster
+        self._proxies = proxies
         self._recording = recording
         self._recorder = recording.recorder("nemesis")
         self._publishers: list[clients.Publisher] = []
@@ -251,6 +270,8 @@ class _Run:
     def _heal(self) -> None:
         """Heal everything; publishers go on, so that service after the heal is seen."""
         try:
+            if self._proxies is not None:
+                self._proxies.heal()
             self._cluster.heal(_HEAL_TIMEOUT_S)
             wait_until(
                 lambda: self._cluster.leader(self._queue) is not None,
@@ -351,7 +372,7 @@ class _Run:
         return sizes[-1]
 
 
-def _judge(directory: Path, options: Options, recording: Recording, cluster: LocalCluster) -> int:
+def _judge(directory: Path, options: Options, recording: Recording, cluster: Cluster) -> int:
     events = recording.merge()
     found = judging.judge(events, options)
     judge.write(directory, options, found, events, cluster.logs())

@@ -10,8 +10,8 @@ class Effect(NamedTuple):
 
     Attributes:
         node: The node, or "from>to" for a link.
-        what: "gone", "paused", "held" or "delayed".
-        size: How much: 1 for a process, bytes for a link; 0 is no effect.
+        what: "gone", "paused", "cut", "held" or "delayed".
+        size: How much: 1 for a process or a container, bytes for a link; 0 is no effect.
     """
 
     node: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from chaos.cluster import LocalCluster
+from chaos.cluster import Cluster
 from chaos.faults import Effect
 
 
@@ -17,7 +17,7 @@ class Kill:
         targets: Which; they must run.
     """
 
-    def __init__(self, cluster: LocalCluster, targets: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster, targets: Sequence[str]) -> None:
         self._cluster = cluster
         self._targets = tuple(targets)
         self._views = cluster.status()

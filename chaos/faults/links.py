@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from chaos.cluster import LocalCluster, wait_until
+from chaos.cluster import Cluster, wait_until
 from chaos.faults import Effect
 from chaos.proxies import Link, Proxies
 
@@ -30,7 +30,7 @@ class Cut:
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: Cluster,
         proxies: Proxies,
         links: Sequence[Link],
         *,

@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from chaos.cluster import ClusterFailed, LocalCluster, QueueView, wait_until
+from chaos.cluster import Cluster, ClusterFailed, QueueView, wait_until
+from chaos.containers import ComposeCluster
 from chaos.faults import Effect, Fault, links
+from chaos.faults.disconnect import Disconnect
 from chaos.faults.kill import Kill, Stop
 from chaos.faults.pause import Pause
 from chaos.faults.schedule import Planned
@@ -37,7 +39,7 @@ class Nemesis:
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: Cluster,
         proxies: Proxies | None,
         options: Options,
         queue: str,
@@ -132,8 +134,13 @@ class Nemesis:
         return self._made_of_links(fault, leader, other)
 
     def _made_of_links(self, fault: Planned, leader: str, other: str) -> Fault:
+        if isinstance(self._cluster, ComposeCluster) and fault.kind == "cut-leader-from-all":
+            return Disconnect(self._cluster, leader)
         if self._proxies is None:
-            raise ClusterFailed(f"{fault.kind} needs proxies, and the nodes of --cluster have none")
+            raise ClusterFailed(
+                f"{fault.kind} needs proxies between the nodes, and only a cluster that the run"
+                " starts itself has them: leave out --cluster and --compose"
+            )
         names, both = self._cluster.names, (self._cluster, self._proxies)
         is_reset = fault.draw < _HALF
         match fault.kind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from chaos.cluster import LocalCluster, wait_until
+from chaos.cluster import Cluster, wait_until
 from chaos.faults import Effect
 
 _READY_TIMEOUT_S = 30.0
@@ -19,7 +19,7 @@ class Pause:
         targets: Which; they must run.
     """
 
-    def __init__(self, cluster: LocalCluster, targets: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster, targets: Sequence[str]) -> None:
         self._cluster = cluster
         self._targets = tuple(targets)
         self._views = cluster.status()
