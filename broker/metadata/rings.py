@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from broker.metadata.ha_policy import HaPolicy
 
 
-class RingMember(msgspec.Struct, array_like=True, frozen=True):
+class RingMember(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One membership of one node: an identity that is never used again (P1).
 
     Attributes:
@@ -35,7 +35,7 @@ class RingMember(msgspec.Struct, array_like=True, frozen=True):
     version: int
 
 
-class Ring(msgspec.Struct, array_like=True, frozen=True):
+class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The ring of one queue incarnation.
 
     Attributes:
@@ -84,7 +84,7 @@ class Ring(msgspec.Struct, array_like=True, frozen=True):
 
     def alive(self) -> tuple[RingMember, ...]:
         """The alive members, oldest first."""
-        return tuple(member for member, is_alive in self.slots if is_alive)
+        return tuple([member for member, is_alive in self.slots if is_alive])
 
     def member_on(self, node: str) -> RingMember | None:
         """A node's alive member."""
@@ -95,7 +95,7 @@ class Ring(msgspec.Struct, array_like=True, frozen=True):
 
     def mirrors(self) -> tuple[RingMember, ...]:
         """The alive members that do not serve, oldest first."""
-        return tuple(member for member in self.alive() if member != self.master)
+        return tuple([member for member in self.alive() if member != self.master])
 
 
 _member_decoder = msgspec.msgpack.Decoder(RingMember)
