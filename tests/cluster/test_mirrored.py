@@ -1,0 +1,80 @@
+"""Mirrored queues on real nodes: what was confirmed survives the death of a master."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pika
+import pytest
+
+from tests.cluster.load import Consumer, Publisher, drain
+from tests.cluster.test_failover import KILL_LIMIT_S, judge
+from tests.nodes import Node, Trio, wait_until
+
+ALL = {"ha-mode": "all", "ha-sync-mode": "automatic"}
+
+
+def mirror(node: Node, pattern: str = "^mirrored", definition: dict[str, object] = ALL) -> None:
+    body = {"pattern": pattern, "definition": definition, "apply-to": "queues"}
+    node.api("PUT", "/policies/%2F/mirrored", body)
+
+
+def declare(node: Node) -> str:
+    queue = f"mirrored.{uuid.uuid4().hex[:8]}"
+    with node.connect() as connection:
+        connection.channel().queue_declare(queue, durable=True)
+    return queue
+
+
+def fill(node: Node, queue: str, numbers: range) -> None:
+    """Publish persistent messages; return when all are confirmed."""
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in numbers:
+            properties = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish("", queue, b"%d" % number, properties, mandatory=True)
+
+
+@pytest.mark.slow
+def test_a_master_killed_is_succeeded_by_a_mirror(own_trio: Trio) -> None:
+    trio = own_trio
+    master, other = trio.nodes[0], trio.nodes[2]
+    mirror(master)
+    queue = declare(master)
+    fill(other, queue, range(1, 101))
+    start = time.monotonic()
+    master.kill()
+    fill(other, queue, range(101, 201))
+    assert time.monotonic() - start < KILL_LIMIT_S
+    assert sorted(drain(other, queue)) == list(range(1, 201))
+
+
+@pytest.mark.slow
+def test_masters_killed_three_times(own_trio: Trio) -> None:
+    trio = own_trio
+    mirror(trio.nodes[0])
+    queue = declare(trio.nodes[0])
+    publisher, consumer = Publisher(trio.nodes, queue), Consumer(trio.nodes[::-1], queue)
+    publisher.start()
+    consumer.start()
+    faults = []
+    for _ in range(3):
+        master = trio.leader(queue)
+        assert master is not None
+        before = len(publisher.confirmed)
+        wait_until(lambda: len(publisher.confirmed) > before + 200, "load flows")  # noqa: B023
+        faults.append(time.monotonic())
+        master.kill()
+        killed = len(publisher.confirmed)
+        wait_until(lambda: len(publisher.confirmed) > killed + 100, "confirms again", KILL_LIMIT_S)  # noqa: B023
+        master.start()
+    publisher.end()
+    wait_until(
+        lambda: set(publisher.confirmed) <= {n for n, _, _ in consumer.received}, "all arrive"
+    )
+    consumer.end()
+    for fault in faults:
+        assert publisher.longest_gap_after(fault) < KILL_LIMIT_S
+    judge(publisher, consumer, drain(trio.nodes[0], queue), faults)
