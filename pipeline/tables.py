@@ -105,7 +105,16 @@ def deliveries(events: DataFrame) -> DataFrame:
     order = Window.partitionBy(*COPY).orderBy("ts_us", "recorder", "event_no")
     return (
         events.where("op in ('deliver', 'get') and type = 'ok'")
-        .select(*COPY, "recorder", "event_no", "ts_us", "consumer_tag", "redelivered", "body_crc")
+        .select(
+            *COPY,
+            "recorder",
+            "event_no",
+            "ts_us",
+            "connection",
+            "consumer_tag",
+            "redelivered",
+            "body_crc",
+        )
         .withColumn("place", F.row_number().over(order))
     )
 

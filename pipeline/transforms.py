@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
 
-from pipeline.tables import COPY, Tables
+from pipeline.tables import COPY, SETTLE_GRACE_US, Tables
 
 LEADER_GRACE_US = 10_000_000
 HEALED_LIMIT_US = 10_000_000
@@ -30,6 +30,7 @@ SERVING_LIMITS_US = {
 }
 CHANGES_MAX = 3
 STARVED_AFTER_US = 3_000_000
+LATE_US = 1_000_000
 _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 
@@ -98,6 +99,40 @@ def flag(tables: Tables) -> DataFrame:
     """Delivered more than once without the redelivered flag."""
     fresh = tables.deliveries.where("not redelivered").groupBy(*COPY).count()
     return _findings(fresh.where("count > 1"), "flag", F.col("msg_id"))
+
+
+def held_twice(tables: Tables) -> DataFrame:
+    """Delivered while another consumer holds it, with no fault near."""
+    by_copy = Window.partitionBy(*COPY).orderBy("ts_us", "recorder", "event_no")
+    pairs = (
+        tables.deliveries.withColumn("again_us", F.lead("ts_us").over(by_copy))
+        .where("again_us is not null")
+        .select(*COPY, "consumer_tag", "connection", "place", "again_us", "ts_us")
+    )
+    settled = (
+        tables.events.where("op in ('ack', 'requeue')")
+        .select(*COPY, "consumer_tag", F.col("ts_us").alias("settled_us"))
+        .join(pairs.select(*COPY, "consumer_tag", "place", "ts_us"), [*COPY, "consumer_tag"])
+        .where("settled_us >= ts_us")
+        .groupBy(*COPY, "place")
+        .agg(F.min("settled_us").alias("settled_us"))
+    )
+    ends = (
+        tables.events.where("op = 'close'")
+        .groupBy("connection")
+        .agg(F.max("ts_us").alias("ended_us"))
+    )
+    until = F.coalesce("settled_us", "ended_us")
+    near = (F.col("start_us") - SETTLE_GRACE_US <= F.col("again_us")) & (
+        F.col("again_us") <= F.col("end_us") + SETTLE_GRACE_US
+    )
+    twice = (
+        pairs.join(settled, [*COPY, "place"], "left")
+        .join(ends, "connection", "left")
+        .where(until.isNull() | (until > F.col("again_us") + LATE_US))
+        .join(F.broadcast(tables.windows), near, "left_anti")
+    )
+    return _findings(twice, "held-twice", F.col("msg_id"))
 
 
 def order(tables: Tables) -> DataFrame:

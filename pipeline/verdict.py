@@ -22,6 +22,7 @@ BROKEN_PROMISES = (
     "unroutable",
     "order",
     "flag",
+    "held-twice",
     "confirm-twice",
     "confirm-unasked",
     "unanswered",

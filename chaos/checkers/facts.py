@@ -61,7 +61,9 @@ class Facts:
         refused: op_ids that were returned, or failed before they were sent.
         deliveries: Copy -> its deliveries by time, gets included.
         acks: Copy -> its acks.
+        releases: Copy -> its acks and requeues.
         lost_connections: Connection -> when it ended unexpectedly.
+        ended_connections: Connection -> when it ended, for whatever reason.
         windows: The faults by time.
         load_end_us: When publishers were told to stop, or the end of the history.
         joined_us: When the last mirror joined that became master without all messages, where
@@ -77,7 +79,9 @@ class Facts:
     refused: set[str] = field(default_factory=set)
     deliveries: dict[Copy, list[Event]] = field(default_factory=lambda: defaultdict(list))
     acks: dict[Copy, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    releases: dict[Copy, list[Event]] = field(default_factory=lambda: defaultdict(list))
     lost_connections: dict[str, int] = field(default_factory=dict)
+    ended_connections: dict[str, int] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
     load_end_us: int = 0
     joined_us: int = 0
@@ -96,6 +100,13 @@ class Facts:
             return True
         return any(
             window.start_us <= ack.ts_us + SETTLE_GRACE_US and ack.ts_us <= window.end_us
+            for window in self.windows
+        )
+
+    def is_disturbed(self, at_us: int) -> bool:
+        """Whether a fault was on or near: what a client saw may be late by the settling time."""
+        return any(
+            window.start_us - SETTLE_GRACE_US <= at_us <= window.end_us + SETTLE_GRACE_US
             for window in self.windows
         )
 
@@ -136,10 +147,14 @@ def _sort_in(facts: Facts, event: Event) -> None:
             facts.answers[event.op_id].append(event)
         case (("deliver" | "get"), "ok"):
             facts.deliveries[copy].append(event)
-        case "ack", _:
-            facts.acks[copy].append(event)
-        case "close", "info":
-            facts.lost_connections[event.connection] = event.ts_us
+        case (("ack" | "requeue"), _):
+            facts.releases[copy].append(event)
+            if event.op == "ack":
+                facts.acks[copy].append(event)
+        case "close", _:
+            facts.ended_connections[event.connection] = event.ts_us
+            if event.type == "info":
+                facts.lost_connections[event.connection] = event.ts_us
 
 
 def _joined_us(events: Sequence[Event]) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from chaos.checkers.facts import Facts, Finding
+from chaos.checkers.facts import Copy, Facts, Finding
 from chaos.history import Event
+
+_LATE_US = 1_000_000
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
@@ -101,3 +104,36 @@ def flag(facts: Facts) -> Iterator[Finding]:
         if len(fresh) > 1:
             where = ", ".join(f"{event.consumer_tag} on {event.node}" for event in fresh)
             yield Finding("flag", copy.msg_id, copy.queue, f"not redelivered for {where}")
+
+
+def held_twice(facts: Facts) -> Iterator[Finding]:
+    """Delivered while another consumer holds it, with no fault near.
+
+    Held until it is acked or given back, or the holder's connection ends. A holder may learn a
+    second late that its connection ended.
+
+    Source:
+        reliability.md U6; protocol.md P24: beside a fault an old master may still deliver.
+    """
+    for copy, deliveries in sorted(facts.deliveries.items()):
+        for first, second in pairwise(deliveries):
+            until_us = _released_us(facts, copy, first)
+            is_held = until_us is None or until_us > second.ts_us + _LATE_US
+            if is_held and not facts.is_disturbed(second.ts_us):
+                yield Finding(
+                    "held-twice",
+                    copy.msg_id,
+                    copy.queue,
+                    f"held by {first.consumer_tag}, delivered to {second.consumer_tag}",
+                )
+                break
+
+
+def _released_us(facts: Facts, copy: Copy, delivery: Event) -> int | None:
+    """When a delivery was acked, given back, or lost with its connection; None if never."""
+    moments = [
+        event.ts_us for event in facts.releases.get(copy, ())
+        if event.consumer_tag == delivery.consumer_tag and event.ts_us >= delivery.ts_us
+    ]  # fmt: skip
+    ended_us = facts.ended_connections.get(delivery.connection)
+    return min(moments, default=ended_us)

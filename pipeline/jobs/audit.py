@@ -73,6 +73,7 @@ def _questions(found: tables.Tables, options: dict[str, Any]) -> list[DataFrame]
         transforms.unroutable(found),
         transforms.duplicated(found),
         transforms.flag(found),
+        transforms.held_twice(found),
         transforms.order(found),
         transforms.confirm_once(found),
         transforms.unanswered(found),

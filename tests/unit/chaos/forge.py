@@ -201,6 +201,20 @@ def flag_missing(events: list[Event]) -> list[Event]:
     return changed(events, find(events, "deliver", "p1.1|8", "c2"), redelivered=False)
 
 
+def held_twice(events: list[Event], seq: int = 5) -> list[Event]:
+    """Not acked by the one who has it, and delivered to another who acks it."""
+    ack = find(events, "ack", f"p1.1|{seq}")
+    old = find(events, "deliver", f"p1.1|{seq}")
+    again = msgspec.structs.replace(
+        old, recorder="c2", consumer_tag="c2.1", connection="c2.1", ts_us=old.ts_us + 90_000,
+        redelivered=True,
+    )  # fmt: skip
+    moved = msgspec.structs.replace(
+        ack, recorder="c2", consumer_tag="c2.1", connection="c2.1", ts_us=old.ts_us + 91_000
+    )
+    return renumbered([*(event for event in events if event is not ack), again, moved])
+
+
 def double_confirm(events: list[Event], seq: int = 5) -> list[Event]:
     confirm = find(events, "confirm", f"p1.1|{seq}")
     return renumbered([*events, msgspec.structs.replace(confirm, ts_us=confirm.ts_us + 1)])
@@ -337,6 +351,7 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "body corrupt": (corrupt, ("corrupt", "p1.1|5")),
     "reorder": (reorder, ("order", "p1.1|5")),
     "dup after ack": (dup_after_ack, ("duplicated", "p1.1|5")),
+    "held twice": (held_twice, ("held-twice", "p1.1|5")),
     "flag missing": (flag_missing, ("flag", "p1.1|8")),
     "double confirm": (double_confirm, ("confirm-twice", "p1.1|5")),
     "confirm of nothing": (unasked_confirm, ("confirm-unasked", "p1.1/999")),
@@ -365,6 +380,7 @@ def spoiled(events: list[Event]) -> list[Event]:
     for spoil, seq in (
         (drop_delivered, 5), (corrupt, 7), (dup_after_ack, 9), (double_confirm, 11),
         (unasked_confirm, 13), (returned, 15), (aborted, 17), (unanswered, 19), (reorder, 21),
+        (held_twice, 23),
     ):  # fmt: skip
         events = spoil(events, seq)
     return unhealthy(left_over(flag_missing(phantom(events))))

@@ -75,6 +75,15 @@ def test_unavailable_queue_is_timed_from_its_heal():
     assert found.recoveries[0].silence_ms == 10
 
 
+def test_a_holder_whose_connection_ended_holds_no_more():
+    events = forge.held_twice(forge.clean())
+    held = forge.find(events, "deliver", "p1.1|5", "c1")
+    close = msgspec.structs.replace(held, op="close", type="info", msg_id="", queue="")
+    for late_us, is_valid in ((900_000, True), (1_100_000, False)):
+        ended = msgspec.structs.replace(close, ts_us=held.ts_us + 90_000 + late_us)
+        assert verdict.judge(forge.renumbered([*events, ended]), forge.OPTIONS).valid is is_valid
+
+
 JOINED_US = forge.FAULT_US - 4_000_000
 UNSYNCHRONISED = msgspec.structs.replace(forge.OPTIONS, queue="mirrored", ha_sync_mode="manual")
 

@@ -25,6 +25,7 @@ pytestmark = [
 
 ABOUT_MESSAGES = {
     "lost", "phantom", "corrupt", "aborted", "unroutable", "duplicated", "flag", "order",
+    "held-twice",
     "confirm-twice", "confirm-unasked", "unanswered", "depth", "unhealthy",
 }  # fmt: skip
 ABOUT_RUNS = [
