@@ -311,7 +311,7 @@ class Catalogue:
         """How a queue is to be mirrored; None for exclusive and quorum queues always."""
         if queue.type != "classic" or queue.exclusive_owner is not None:
             return None
-        return HaPolicy.of(self.effective_policy(queue))
+        return self._policies.applied(queue).ha
 
     # Routing
 

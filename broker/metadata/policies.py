@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.records import Queue
 from broker.patterns import Search, searcher
 
@@ -89,14 +90,16 @@ class Applied(NamedTuple):
         user: The policy, None without one.
         operator: The operator policy, None without one.
         effective: Both merged; empty without any.
+        ha: How that asks for mirrors, None if it does not.
     """
 
     user: Policy | None
     operator: Policy | None
     effective: Mapping[str, object]
+    ha: HaPolicy | None
 
 
-NOTHING = Applied(None, None, {})
+NOTHING = Applied(None, None, {}, None)
 
 
 def merge(user: Policy | None, operator: Policy | None) -> dict[str, object]:
@@ -287,15 +290,17 @@ class PolicyTable:
         if found is None:
             if len(self._pairs) >= _PAIRS_MAX:
                 self._pairs.clear()
-            found = self._pairs[key] = Applied(user, operator, merge(user, operator))
+            effective = merge(user, operator)
+            found = Applied(user, operator, effective, HaPolicy.of(effective))
+            self._pairs[key] = found
         return found
 
 
 def _shown(applied: Applied) -> tuple[str | None, str | None, Mapping[str, object]]:
     """What of it others can notice: a changed priority alone is nothing to them."""
-    user, operator, effective = applied
+    user, operator = applied.user, applied.operator
     return (
         None if user is None else user.name,
         None if operator is None else operator.name,
-        effective,
+        applied.effective,
     )
