@@ -51,11 +51,11 @@ class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
         copies: Identities under which the disk of `last.node` may hold the queue (P23).
         stopped: The last master left in good order with nobody to hand over to: no mirror may take
             its place, it returns from disk.
-        recoverable: Nodes with a mirror, or that had one when they stopped, oldest first
+        recoverable: Nodes with a mirror, or that had one when their boot ended, oldest first
             (`recoverable_slaves`).
         lossy: How often a member took over that was not synchronised, or an operator gave up the
             copies that counted.
-        left: Last membership of those `recoverable` nodes that have stopped.
+        left: Last membership of those `recoverable` nodes that have no mirror now.
     """
 
     version: int
@@ -293,7 +293,7 @@ def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
     Args:
         before: The ring before the change.
         after: The ring after it.
-        running: Nodes that live.
+        running: Nodes that live: a copy there, of one that is no mirror any more, is given up.
     """
     mirrors = [member.node for member in after.mirrors()]
     kept = [node for node in after.recoverable if node in mirrors or node not in running]

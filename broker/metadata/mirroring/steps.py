@@ -6,7 +6,7 @@ be reached, and what becomes of a queue that nobody can serve any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec.structs import replace
@@ -59,9 +59,10 @@ def with_first_ring(catalogue: Catalogue, queue: Queue) -> Queue:
 class _Batch:
     """The rings that one command changes, each reported once, however often it changed."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, running: Collection[str] = ()) -> None:
+        """`running`: nodes that live, where a serving master has seen who is there."""
         self._step = step
-        self._running = {node.name for node in step.catalogue.nodes() if node.alive}
+        self._running = running
         self._changed: dict[int, None] = {}
 
     def keep(self, before: Queue, after: Queue) -> None:
@@ -82,7 +83,7 @@ class _Batch:
 
 def change_rings(step: Step, command: commands.ChangeRings) -> Result:
     """Take the steps one after another; each finds what the ones before it have left."""
-    batch = _Batch(step)
+    batch = _Batch(step, {node.name for node in step.catalogue.nodes() if node.alive})
     outcomes = []
     for each in command.steps:
         queue = step.catalogue.queue_by_uid(each.uid)
@@ -95,7 +96,11 @@ def change_rings(step: Step, command: commands.ChangeRings) -> Result:
 
 
 def end_memberships(step: Step, node: str, boot: str) -> None:
-    """A boot has ended, and `node` is not alive in the catalogue any more (P1, P2)."""
+    """A boot has ended, and `node` is not alive in the catalogue any more (P1, P2).
+
+    Nobody's copy is written off here: where several nodes have died the master may be among them,
+    and a mirror that has restarted meanwhile still has on disk what it had.
+    """
     batch = _Batch(step)
     for queue in step.catalogue.queues_on(node):
         if queue.ring is None:
@@ -111,7 +116,8 @@ def forget_node(step: Step, queue: Queue, node: str) -> None:
     """A stopped node is removed for good; `queue` has a ring.
 
     A queue that was waiting for it goes to the mirror that may be designated; else it waits for the
-    oldest stopped node that had a mirror, as in RabbitMQ; else it goes to the oldest living mirror.
+    oldest stopped node that had a mirror, as in RabbitMQ; else for one that has restarted and has
+    not joined since, so that its copy is there yet; else it goes to the oldest living mirror.
     Without any of these it is deleted (behaviour.md 1.14).
     """
     assert queue.ring is not None, "asked for mirrored queues only"
@@ -131,8 +137,8 @@ def forget_node(step: Step, queue: Queue, node: str) -> None:
 def _other_source(catalogue: Catalogue, queue: Queue, ring: Ring) -> Queue | None:
     """The queue as it goes on without the node it was waiting for, None if it can't."""
     heir = designable(catalogue, queue)
-    stopped = (each for each in ring.left if not _is_running(catalogue, each.node))
-    source = next(stopped, None) if heir is None else None
+    copies = sorted(ring.left, key=lambda each: _is_running(catalogue, each.node))
+    source = copies[0] if heir is None and copies else None
     if source is not None:
         waiting = rings.wait_for(ring, source)
         return replace(queue, ring=waiting, home=source.node, members=(source.node,))

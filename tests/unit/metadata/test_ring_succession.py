@@ -330,10 +330,26 @@ def test_recoverable_nodes_come_and_go_as_in_rabbitmq():
     assert asker.ring().recoverable == (B, C)
     asker.start(B)
     asker.kill(A)
-    assert asker.ring().recoverable == (C,), "B runs, without a mirror"
+    assert asker.ring().recoverable == (B, C)
     asker.promote()
+    assert asker.ring().recoverable == (), "B runs, without a mirror; C is the master"
     asker.join(B)
     assert asker.ring().recoverable == (B,)
+
+
+def test_a_mirror_s_copy_counts_when_all_but_its_node_are_given_up():
+    """As after force_boot: B starts anew before group 0 hears of any death."""
+    for order in ((A, C), (C, A)):
+        asker = mirrored()
+        uid, copy = asker.record().uid, asker.on(B)
+        boot = asker.start(B)
+        for node in order:
+            asker.kill(node)
+        for node in order:
+            assert asker.ask(commands.ForgetNode(node)) is True
+        assert asker.record().home == B
+        assert asker.ring().lossy > 0
+        assert asker.do(steps.RingRecover(uid, B, boot, copy))
 
 
 def test_an_identity_travels():
