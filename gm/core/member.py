@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gm.core.effects import Counters, Delivery, Effects, Send, no_effects
 from gm.core.held import Held
@@ -60,6 +60,9 @@ class Member:
         self._aliases: tuple[MemberId, ...] = ()
         self._is_alone = True
         self._is_awaiting = not founder  # a catch-up: nothing else of the left neighbour counts
+        # Of a catch-up that is not all here; None where none has begun.
+        self._parts: dict[MemberId, PublisherState] | None = None
+        self._adopted = 0  # ticket of what a joiner took over; before that is synced it is mute
         self._step_in = 0
         self._step_out = 0
         self._own = Ledger()
@@ -150,7 +153,7 @@ class Member:
 
     def take_effects(self) -> Effects:
         """What is to be done since the last call."""
-        if self.is_live and not self._is_alone and not self.is_stopped:
+        if self._is_source and not self._is_alone and not self.is_stopped:
             if self._is_catchup_due:
                 self._send_catchup()
             if self._outbox:
@@ -158,6 +161,15 @@ class Member:
                     self._send_right(Activity(self._next_step(), items))
         effects, self._effects = self._effects, no_effects()
         return effects
+
+    @property
+    def _is_source(self) -> bool:
+        """Whether it may send to the right: a joiner first makes durable what it took over.
+
+        What it took over may be acknowledged without it, since it is older than its joining. Were
+        only a part of that forwarded, a joiner on its right would miss what all others forgot.
+        """
+        return self.is_live and self._adopted <= self._synced
 
     def erasures_due(self) -> tuple[MemberId, ...]:
         """All dead members this one may have erased; what a host repeats from time to time."""
@@ -185,6 +197,7 @@ class Member:
     def _ask_left(self) -> None:
         """Take nothing from the left neighbour before a catch-up (P21)."""
         self._is_awaiting = True
+        self._parts = None
         self.counters.needs_sent += 1
         self._effects.sends.append(Send(self._left, self.view.version, Need()))
 
@@ -376,21 +389,38 @@ class Member:
                 self._unsynced.append((self._ticket, publisher, first, pubs))
 
     def _take_catchup(self, catchup: Catchup) -> None:
-        self.counters.catchups_taken += 1
+        if catchup.is_first:
+            parts: dict[MemberId, PublisherState] = {}
+        elif self._parts is None:
+            self.counters.before_catchup += 1
+            return
+        elif catchup.step != self._step_in + 1:
+            self._gap()
+            return
+        else:
+            parts = self._parts
         self._step_in = catchup.step
-        self._is_awaiting = False
+        parts = _joined(parts, catchup.states)
+        self._is_awaiting = not catchup.is_last
+        self._parts = None if catchup.is_last else parts
+        if catchup.is_last:
+            self._catch_up(parts)
+
+    def _catch_up(self, states: Mapping[MemberId, PublisherState]) -> None:
+        self.counters.catchups_taken += 1
         is_joining, self.is_live = not self.is_live, True
-        if is_joining:
-            self.counters.adopted += 1
-            self._is_catchup_due = True
         known = self.view.known()
         ticket = self._ticket + 1
-        for publisher, state in catchup.states.items():
+        for publisher, state in states.items():
             if publisher == self.me:
                 self._came_round(state.done)
             elif publisher in known:
                 self._compare(publisher, state, ticket, is_joining=is_joining)
         self._seal(ticket)
+        if is_joining:
+            self.counters.adopted += 1
+            self._adopted = self._ticket
+            self._is_catchup_due = True
 
     def _compare(
         self, publisher: MemberId, state: PublisherState, ticket: int, *, is_joining: bool
@@ -468,24 +498,18 @@ class Member:
         self._is_catchup_due = False
         self.counters.catchups_sent += 1
         self._outbox.clear()
-        room = self._limits.message_bytes_max
-        states: dict[MemberId, PublisherState] = {}
-        for publisher in sorted(self._ledgers, key=lambda member: not self._is_dead(member)):
-            ledger = self._ledgers[publisher]
-            if publisher == self._right:
-                states[publisher] = PublisherState(ledger.forwarded, ())
-                continue
-            pubs = ledger.sent()
-            count = 0
-            for payload in pubs:
-                room -= len(payload)
-                if room < 0:
-                    break
-                count += 1
-            states[publisher] = PublisherState(ledger.done, pubs[:count])
-            if count < len(pubs):
-                self._outbox.pubs(publisher, ledger.done + count + 1, pubs[count:])
-        self._send_right(Catchup(self._next_step(), states))
+        states = {
+            publisher: PublisherState(ledger.forwarded, ())
+            if publisher == self._right
+            else PublisherState(ledger.done, ledger.sent())
+            for publisher, ledger in self._ledgers.items()
+        }
+        parts = list(_parted(states, self._limits.message_bytes_max))
+        for index, part in enumerate(parts):
+            catchup = Catchup(
+                self._next_step(), part, is_first=index == 0, is_last=index == len(parts) - 1
+            )
+            self._send_right(catchup)
 
     def _next_step(self) -> int:
         self._step_out += 1
@@ -493,3 +517,36 @@ class Member:
 
     def _send_right(self, message: Message) -> None:
         self._effects.sends.append(Send(self._right, self.view.version, message))
+
+
+def _joined(
+    before: Mapping[MemberId, PublisherState], states: Mapping[MemberId, PublisherState]
+) -> dict[MemberId, PublisherState]:
+    """Two parts of a catch-up as one."""
+    joined = dict(before)
+    for publisher, state in states.items():
+        known = joined.get(publisher)
+        if known is not None:
+            state = PublisherState(known.done, [*known.pubs, *state.pubs])  # noqa: PLW2901 - joined
+        joined[publisher] = state
+    return joined
+
+
+def _parted(
+    states: Mapping[MemberId, PublisherState], bytes_max: int
+) -> Iterator[dict[MemberId, PublisherState]]:
+    """Cut a catch-up into parts; a single payload always fits."""
+    part: dict[MemberId, PublisherState] = {}
+    room = bytes_max
+    for publisher, state in states.items():
+        start = 0
+        for index, payload in enumerate(state.pubs):
+            room -= len(payload)
+            if room < 0 and (part or index > start):
+                if index > start:
+                    done = state.done + start
+                    part[publisher] = PublisherState(done, state.pubs[start:index])
+                yield part
+                part, start, room = {}, index, bytes_max - len(payload)
+        part[publisher] = PublisherState(state.done + start, state.pubs[start:])
+    yield part

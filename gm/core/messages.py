@@ -62,7 +62,8 @@ class PublisherState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a member holds of one publisher.
 
     Attributes:
-        done: Everything up to this number has gone round and is forgotten.
+        done: Everything up to this number has gone round and is forgotten; in a later part of a
+            catch-up, it was in an earlier part.
         pubs: Payloads done+1, done+2 and so on, as far as it has forwarded them. To the publisher
             itself there are none, and `done` says how far they have come round.
     """
@@ -74,13 +75,19 @@ class PublisherState(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Catchup(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """All that the left neighbour has forwarded; begins every stream to the right (P21).
 
+    It counts as a whole: a joiner that had half of it would wait for what all others forgot.
+
     Attributes:
-        step: As in `Activity`; the next activity has the next one.
+        step: As in `Activity`; the next part or activity has the next one.
         states: By publisher; who is missing has sent nothing.
+        is_first: The first part of one that is too long for one message, or the only one.
+        is_last: The last part.
     """
 
     step: Number
     states: dict[MemberId, PublisherState]
+    is_first: bool = True
+    is_last: bool = True
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True, tag=3):
