@@ -6,8 +6,15 @@ import os
 import shutil
 import socket
 import subprocess
+import time
+import urllib.error
+import urllib.request
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 OFFLINE_BASE = "warrenmq/base:bookworm"
@@ -71,7 +78,7 @@ def free_ports(count: int) -> list[int]:
 class Compose:
     """One project of docker-compose.yml, with ports and a name of its own."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, user: str, password: str) -> None:
         self.project = f"wqtest{uuid.uuid4().hex[:8]}"
         self.amqp_ports = free_ports(3)
         self.management_ports = free_ports(3)
@@ -80,8 +87,8 @@ class Compose:
             "WARRENMQ_BASE": base,
             "WARRENMQ_IMAGE": f"{self.project}:test",
             "WARRENMQ_SECRET": uuid.uuid4().hex,
-            "RABBITMQ_DEFAULT_USER": "app",
-            "RABBITMQ_DEFAULT_PASS": "word",
+            "RABBITMQ_DEFAULT_USER": user,
+            "RABBITMQ_DEFAULT_PASS": password,
         }
         for i in range(3):
             self.env[f"WARRENMQ_AMQP_PORT_{i + 1}"] = str(self.amqp_ports[i])
@@ -118,6 +125,41 @@ class Compose:
             "network", "connect", *alias, f"{self.project}_cluster", self.container(service)
         )
 
+    def is_ready(self, node: int) -> bool:
+        url = f"http://127.0.0.1:{self.management_ports[node - 1]}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return answer.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def wait_until(self, holds: Callable[[], bool], seconds: float, claim: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {seconds} s: {claim}\n{self('logs', '--tail', '20')}")
+            time.sleep(0.2)
+
     def down(self) -> None:
         self("down", "-v", "--remove-orphans", "-t", "3")
         run("docker", "image", "rm", "-f", f"{self.project}:test", timeout_s=60)
+
+
+@contextmanager
+def running(user: str, password: str) -> Iterator[Compose]:
+    """Three nodes that serve, gone afterwards; skips where there can't be any."""
+    reason = why_not()
+    if reason:
+        pytest.skip(f"needs a Docker engine: {reason}")
+    base = find_base()
+    if base is None:
+        pytest.skip("no base image: no registry answers, and debootstrap can't make one here")
+    made = Compose(base, user, password)
+    try:
+        made("build", "node1")
+        made("up", "-d")
+        for node in (1, 2, 3):
+            made.wait_until(lambda n=node: made.is_ready(n), 90, f"node{node} is ready")
+        yield made
+    finally:
+        made.down()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +10,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.docker.compose import Compose, find_base, why_not
+from tests.docker.compose import Compose, running
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
 
@@ -22,38 +20,8 @@ LOST = (pika.exceptions.AMQPError, OSError)
 
 @pytest.fixture(scope="module")
 def compose() -> Iterator[Compose]:
-    reason = why_not()
-    if reason:
-        pytest.skip(f"needs a Docker engine: {reason}")
-    base = find_base()
-    if base is None:
-        pytest.skip("no base image: no registry answers, and debootstrap can't make one here")
-    made = Compose(base)
-    try:
-        made("build", "node1")
-        made("up", "-d")
-        for number in (1, 2, 3):
-            wait_until(lambda n=number: is_ready(made, n), 90, f"node{number} is ready", made)
+    with running("app", "word") as made:
         yield made
-    finally:
-        made.down()
-
-
-def wait_until(holds, seconds: float, claim: str, compose: Compose) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds} s: {claim}\n{compose('logs', '--tail', '20')}")
-        time.sleep(0.2)
-
-
-def is_ready(compose: Compose, node: int) -> bool:
-    url = f"http://127.0.0.1:{compose.management_ports[node - 1]}/readyz"
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return answer.status == 200
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 @contextmanager
@@ -129,8 +97,8 @@ def test_the_default_guest_is_not_there_when_another_user_was_asked_for(compose:
 
 def test_health_checks_see_healthy_nodes(compose: Compose):
     for service in ("node1", "node2", "node3"):
-        wait_until(
-            lambda s=service: compose.health(s) == "healthy", 60, f"{service} healthy", compose
+        compose.wait_until(
+            lambda s=service: compose.health(s) == "healthy", 60, f"{service} healthy"
         )
 
 
@@ -140,7 +108,7 @@ def test_goes_on_without_a_killed_container_and_takes_it_back(compose: Compose):
     publish(compose, 2, "orders", bodies("after"))
     assert drain(compose, 3, "orders", 100) == set(bodies("before") + bodies("after"))
     compose.docker("start", compose.container("node1"))
-    wait_until(lambda: is_ready(compose, 1), 60, "node1 is back", compose)
+    compose.wait_until(lambda: compose.is_ready(1), 60, "node1 is back")
     publish(compose, 1, "orders", bodies("again"))
     assert drain(compose, 2, "orders", 50) == set(bodies("again"))
 
@@ -150,9 +118,9 @@ def test_goes_on_without_a_node_that_is_cut_off_and_takes_it_back(compose: Compo
     try:
         publish(compose, 1, "orders", bodies("cut"))
         assert drain(compose, 3, "orders", 50) == set(bodies("cut"))
-        wait_until(lambda: not is_ready(compose, 2), 30, "node2 knows that it is cut off", compose)
+        compose.wait_until(lambda: not compose.is_ready(2), 30, "node2 knows that it is cut off")
     finally:
         compose.connect("node2")
-    wait_until(lambda: is_ready(compose, 2), 60, "node2 is back", compose)
+    compose.wait_until(lambda: compose.is_ready(2), 60, "node2 is back")
     publish(compose, 2, "orders", bodies("healed"))
     assert drain(compose, 1, "orders", 50) == set(bodies("healed"))
