@@ -324,8 +324,9 @@ class QueueRegistry:
             self.rings.boots_ended()
         if changes.nodes_changed:
             self.retarget()
-        if changes.nodes_changed or changes.parameters_changed:
             self.rings.touch_all()
+        for queue in changes.policy_queues:
+            self.rings.touch(queue.uid)
 
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
