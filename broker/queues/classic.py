@@ -51,8 +51,6 @@ Post = Callable[[str, Answer], None]
 Defer = Callable[[Callable[[], None]], object]
 """Run something in the event loop's next turn."""
 
-NO_EPOCH: Final = 0
-
 JOURNAL_BEHIND_BYTES: Final = 16 * 1024 * 1024
 """Unsynced bytes above which publishers wait: about a tenth of a second of this disk."""
 
@@ -490,7 +488,8 @@ class ClassicQueue:
 
     @property
     def _epoch(self) -> int:
-        return NO_EPOCH if self._copies is None else self._copies.epoch
+        """Of this machine's answers: never less than those it gave as a master before."""
+        return self.record.past_epoch if self._copies is None else self._copies.epoch
 
     def _serve(self) -> None:
         """Serve consumers once and run what the machine wants done."""

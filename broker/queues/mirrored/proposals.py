@@ -22,9 +22,6 @@ STEPS_MAX: Final = 1_000
 GATHER_S: Final = 0.01
 """How long steps wait for company: a death concerns many queues, within one turn or two."""
 
-RETRY_S: Final = 0.2
-"""After a proposal without an answer, the next one is tried so soon."""
-
 Outcome = Callable[[bool | None], None]
 """True: done. False: not, or the record says it was. None: unknown, another call follows."""
 
@@ -62,6 +59,11 @@ class Proposals:
         self._wanted.setdefault(step, outcome or _ignore)
         self._schedule(GATHER_S)
 
+    def tick(self) -> None:
+        """Once a second: find out what became of what had no answer."""
+        if self._unknown:
+            self._schedule(GATHER_S)
+
     def end(self) -> None:
         """Propose nothing more."""
         self._is_over = True
@@ -93,8 +95,8 @@ class Proposals:
             assert isinstance(result, tuple | list)
             for outcome, is_done in zip(under_way.values(), result, strict=True):
                 outcome(bool(is_done))
-        if self._wanted or self._unknown:
-            self._schedule(GATHER_S if not self._unknown else RETRY_S)
+        if self._wanted:
+            self._schedule(GATHER_S)
 
 
 def _ignore(outcome: bool | None) -> None:  # noqa: FBT001 - the shape of an Outcome

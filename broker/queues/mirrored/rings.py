@@ -133,6 +133,7 @@ class Rings:
     def tick(self) -> None:
         """Once a second."""
         self._host.tick()
+        self._proposals.tick()
         self._watch_links()
         self.lease_back()
         for uid in self._unsettled:

@@ -95,6 +95,23 @@ class Disk(MemoryJournal):
     pending_bytes = 0
 
 
+class Links:
+    """What a node knows of links: cuts are known at once, deaths where a test says so."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.gone: set[str] = set()
+
+    def is_linked(self, node: str, other: str) -> bool:
+        return not {(node, other), (other, node)} & self._world.cut
+
+    def is_gone(self, node: str) -> bool:
+        return node in self.gone
+
+    def silence_ms(self, node: str) -> int:
+        return 0
+
+
 class Node:
     """One node's registry, and all that it stands on."""
 
@@ -105,6 +122,7 @@ class Node:
         self.disk = disk
         self.journal = Disk(disk=disk)
         self.clogged: set[str] = set()
+        self.neighbours = Links(world)
         self.deferred: deque[Callable[[], None]] = deque()
         self.registry = QueueRegistry(
             node=name,
@@ -117,6 +135,9 @@ class Node:
             mail=self,
             defer=self.deferred.append,
             propose=world.propose,
+            has_lease=lambda: name not in world.leaseless,
+            is_leading=lambda: name == next(iter(world.nodes), ""),
+            neighbours=self.neighbours,
         )
 
     def holder(self, channel: str = "1.1") -> str:
@@ -174,6 +195,7 @@ class World:
         self.is_dropping = False
         self.is_synced = True
         self.unsynced: set[str] = set()
+        self.leaseless: set[str] = set()
         self.agrees = True
         self.in_doubt: list[commands.AnyCommand] = []
         self._index = 0

@@ -6,6 +6,7 @@ from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring
 from broker.queues.mirrored.seat import Seat
+from tests.memory_journal import MemoryDisk
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 
@@ -89,6 +90,17 @@ class Trio(World):
         self.settle()
         assert answers == [None]
         return channel
+
+    def stop(self, name: str) -> MemoryDisk:
+        """Stop a node in good order."""
+        rings = self.nodes[name].registry.rings
+        rings.stand_still()
+        self.settle()
+        assert rings.are_drained()
+        self.apply(commands.ChangeRings(tuple(rings.farewells())))
+        disk = self.kill(name)
+        self.settle()
+        return disk
 
     def bodies(self, channel: Channel) -> list[bytes]:
         """What was delivered, in order."""
