@@ -79,7 +79,6 @@ def forget_node(step: Step, command: commands.ForgetNode) -> Result:
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     for queue in catalogue.queues():
         if queue.ring is not None:
-            steps.forget_node(step, queue, node.name)
             continue
         if queue.home != node.name and node.name not in queue.members:
             continue
@@ -92,6 +91,7 @@ def forget_node(step: Step, command: commands.ForgetNode) -> Result:
         catalogue.put_queue(changed)
         step.changes.queues_changed.append(changed)
     catalogue.remove_node(node.name)
+    steps.forget_node(step, node.name)
     step.changes.nodes_changed.append(node.name)
     return True
 

@@ -47,7 +47,8 @@ class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
         successor: Who shall serve once the dead master's last message has come round (P22).
         synced: Members that hold all that the master holds, the master included.
         joined: Members whose handshake is known to be in place (P20), the master included.
-        last: The latest master, also when it is gone: its node's disk is what counts.
+        last: The latest master, also when it is gone: its node's disk is what counts. None once
+            that node was removed, until the successor serves.
         copies: Identities under which the disk of `last.node` may hold the queue (P23).
         stopped: The last master left in good order with nobody to hand over to: no mirror may take
             its place, it returns from disk.
@@ -307,10 +308,13 @@ def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
 
 def forget(ring: Ring, node: str) -> Ring:
     """A stopped node will never return: nothing can be recovered from it."""
-    if node not in ring.recoverable:
+    was_last = ring.last is not None and ring.last.node == node
+    if node not in ring.recoverable and not was_last:
         return ring
     return replace(
         ring,
+        last=None if was_last else ring.last,
+        copies=() if was_last else ring.copies,
         recoverable=tuple(each for each in ring.recoverable if each != node),
         left=tuple(each for each in ring.left if each.node != node),
     )

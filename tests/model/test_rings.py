@@ -130,7 +130,7 @@ class Steps:
         if kind == "erase":
             return [member for member, is_alive in ring.slots if not is_alive]
         if kind == "promoted":
-            return [] if ring.successor is None else [ring.successor]
+            return [*ring.alive(), *([] if ring.successor is None else [ring.successor] * 2)]
         if kind == "recover":
             return list(ring.copies)
         return list(ring.alive())
@@ -255,7 +255,6 @@ class RingLives(RuleBasedStateMachine):
             assert queue.type == "classic"
             assert queue.members == (queue.home,)
             assert ring.master is None or queue.home == ring.master.node
-            assert ring.master is not None or ring.last is not None
             assert not (ring.is_down and not queue.durable) or candidate(ring) is not None
             assert all(catalogue.is_living(each.node, each.boot) for each in ring.alive())
 
@@ -271,8 +270,9 @@ class RingLives(RuleBasedStateMachine):
         assert ring.slots == () or alive
         assert not ring.stopped or not alive
         assert len(ring.copies) <= 2
-        assert ring.last is not None
-        assert {copy.node for copy in ring.copies} == {ring.last.node}
+        assert ring.last is not None or ring.successor is not None
+        last = set() if ring.last is None else {ring.last.node}
+        assert {copy.node for copy in ring.copies} == last
         mirrors = {member.node for member in ring.mirrors()}
         assert mirrors <= set(ring.recoverable)
         assert [each.node for each in ring.left] == [

@@ -42,8 +42,9 @@ class Losses(NamedTuple):
 
     Attributes:
         deleted: Queues of which nothing is left.
-        shrunk: Quorum queues that keep a replica. What they had confirmed is lost only where the
-            replicas that are left had not got it: they were not among the majority that had.
+        shrunk: Quorum queues that keep a replica, and mirrored ones that lose their master and keep
+            a mirror. What they had confirmed is lost only where the copies that are left had not
+            got it: a replica that was not among the majority, an unsynchronised or old mirror.
     """
 
     deleted: tuple[Queue, ...]
@@ -108,9 +109,14 @@ def is_marked(record: Node | None, mark_then: str) -> bool:
 
 def losses(catalogue: Catalogue, lost: Collection[str]) -> Losses:
     """What is deleted, and what may lack messages, once `lost` are forgotten."""
-    deleted, shrunk = [], []
+    deleted: list[Queue] = []
+    shrunk: list[Queue] = []
     for queue in catalogue.queues():
-        if queue.type == "classic":
+        if queue.ring is not None:
+            if queue.home in lost:
+                copies = {each.node for each in (*queue.ring.alive(), *queue.ring.left)}
+                (shrunk if copies - set(lost) else deleted).append(queue)
+        elif queue.type == "classic":
             if queue.home in lost:
                 deleted.append(queue)
         elif not set(queue.members) - set(lost):

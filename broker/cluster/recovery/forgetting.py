@@ -84,7 +84,7 @@ class LostNodes:
             log.error("queue.lost: %s had its only copies there and is deleted", _shown(queue))
         if went.shrunk:
             log.error(
-                "queue.may_lack_messages: %d quorum queues go on with what this side of the "
+                "queue.may_lack_messages: %d queues go on with what this side of the "
                 "cluster has; confirmed messages are missing if only lost nodes had them: %s%s",
                 len(went.shrunk),
                 ", ".join(_shown(queue) for queue in went.shrunk[:NAMED_MAX]),

@@ -66,14 +66,15 @@ class _Batch:
         self._changed: dict[int, None] = {}
 
     def keep(self, before: Queue, after: Queue) -> None:
-        """Keep a queue's new ring; a transient queue that nobody can serve any more is deleted."""
+        """Keep a queue's new ring, or delete a queue that nobody can serve any more."""
         if before.ring is not None and after.ring is not None:
             after = replace(after, ring=rings.track(before.ring, after.ring, self._running))
-        self._step.catalogue.put_queue(after)
-        if _is_lost(self._step.catalogue, after):
-            delete_queue(self._step, after)
-        else:
-            self._changed[after.uid] = None
+        found = _with_source(self._step.catalogue, after)
+        if found is None or _is_lost(self._step.catalogue, found):
+            delete_queue(self._step, before)
+        elif found != before:
+            self._step.catalogue.put_queue(found)
+            self._changed[found.uid] = None
 
     def report(self) -> None:
         """Tell the shells."""
@@ -112,30 +113,28 @@ def end_memberships(step: Step, node: str, boot: str) -> None:
     batch.report()
 
 
-def forget_node(step: Step, queue: Queue, node: str) -> None:
-    """A stopped node is removed for good; `queue` has a ring.
+def forget_node(step: Step, node: str) -> None:
+    """A stopped node is removed, and not in the catalogue any more: its copies never return."""
+    batch = _Batch(step)
+    for queue in step.catalogue.rings():
+        assert queue.ring is not None, "listed for its ring"
+        ring = rings.forget(queue.ring, node)
+        if ring is not queue.ring:
+            batch.keep(queue, replace(queue, ring=ring))
+    batch.report()
 
-    A queue that was waiting for it goes to the mirror that may be designated; else it waits for the
-    oldest stopped node that had a mirror, as in RabbitMQ; else for one that has restarted and has
-    not joined since, so that its copy is there yet; else it goes to the oldest living mirror.
-    Without any of these it is deleted (behaviour.md 1.14).
+
+def _with_source(catalogue: Catalogue, queue: Queue) -> Queue | None:
+    """A queue that waits for somebody who may come, None where nobody is left.
+
+    One that would wait for a node that was removed goes to the mirror that may be designated; else
+    it waits for the oldest stopped node that had a mirror, as in RabbitMQ; else for one that has
+    restarted and not joined since, so that its copy is there yet; else it goes to the oldest living
+    mirror (behaviour.md 1.14).
     """
-    assert queue.ring is not None, "asked for mirrored queues only"
-    ring = rings.forget(queue.ring, node)
-    after = replace(queue, ring=ring)
-    if ring.is_down and ring.last is not None and ring.last.node == node:
-        found = _other_source(step.catalogue, after, ring)
-        if found is None:
-            delete_queue(step, queue)
-            return
-        after = found
-    if after != queue:
-        step.catalogue.put_queue(after)
-        step.changes.queues_changed.append(after)
-
-
-def _other_source(catalogue: Catalogue, queue: Queue, ring: Ring) -> Queue | None:
-    """The queue as it goes on without the node it was waiting for, None if it can't."""
+    ring = queue.ring
+    if ring is None or not ring.is_down or ring.last is not None:
+        return queue
     heir = designable(catalogue, queue)
     copies = sorted(ring.left, key=lambda each: _is_running(catalogue, each.node))
     source = copies[0] if heir is None and copies else None

@@ -8,7 +8,7 @@ import pytest
 from broker.cluster.recovery import advice, forcing
 from broker.cluster.recovery.forcing import Conclusion, ForcingRefused
 from broker.metadata import commands
-from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO, Asker, founded
+from tests.unit.metadata.cluster import BOOT_ONE, BOOT_TWO, ONE, TWO, Asker, founded
 
 THREE = "rabbit@node3"
 QUORUM = {"x-queue-type": "quorum"}
@@ -35,6 +35,22 @@ def test_one_is_left() -> None:
     went = forcing.losses(catalogue, left.lost)
     assert [queue.name for queue in went.deleted] == ["classic two", "others"]
     assert [queue.name for queue in went.shrunk] == ["all"]
+
+
+def test_a_mirrored_queue_goes_on_where_a_mirror_is_left() -> None:
+    found = founded()
+    found.ask(commands.SetPolicy("/", "p", "^m", {"ha-mode": "all"}))
+    found.queue("m1", home=TWO)
+    found.queue("m2", home=ONE)
+    found.ask(commands.EndBoot(ONE, BOOT_ONE))
+    found.ask(commands.BootNode(ONE, "9" * 16, "127.0.0.1:1"))
+    catalogue = found.machine.catalogue
+    went = forcing.losses(catalogue, {TWO})
+    assert [queue.name for queue in went.shrunk] == ["m1"], (
+        "m2's successor is lost, its copy is not"
+    )
+    assert went.deleted == ()
+    assert [queue.name for queue in forcing.losses(catalogue, {ONE, TWO}).deleted] == ["m1", "m2"]
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,27 @@ def test_a_mirror_s_copy_counts_when_all_but_its_node_are_given_up():
         assert asker.do(steps.RingRecover(uid, B, boot, copy))
 
 
+def test_what_succeeds_a_forgotten_master_may_die_as_well():
+    """A node is forgotten right after its death; its heir is lost too and counts as alive yet."""
+    for heir_is_forgotten in (True, False):
+        asker = mirrored()
+        uid, b, c = asker.record().uid, asker.on(B), asker.on(C)
+        boot = asker.start(B)
+        asker.kill(A)
+        asker.ask(commands.ForgetNode(A))
+        assert asker.ring().successor == c
+        asker.ask(commands.JoinNode(A, "h:9"))  # wiped: nothing of the queue is there
+        asker.machine.take_changes()
+        asker.kill(C)
+        assert asker.machine.take_changes().queues_changed == [asker.record()]
+        if heir_is_forgotten:
+            asker.ask(commands.ForgetNode(C))
+            assert asker.do(steps.RingRecover(uid, B, boot, b))
+        else:
+            boot = asker.start(C)
+            assert asker.do(steps.RingRecover(uid, C, boot, c)), "stopped nodes come first"
+
+
 def test_an_identity_travels():
     member = RingMember(A, "boot", 7)
     assert decode_member(encode_member(member)) == member
