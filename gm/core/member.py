@@ -12,9 +12,11 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from gm.core import parts
 from gm.core.effects import Counters, Delivery, Effects, Send, no_effects
+from gm.core.heir import Heir
 from gm.core.held import Held
 from gm.core.ledger import Ledger
 from gm.core.limits import Limits
@@ -57,7 +59,7 @@ class Member:
         self.in_flight_bytes = 0
         self._limits = limits or Limits()
         self._left = self._right = me
-        self._aliases: tuple[MemberId, ...] = ()
+        self._heir = Heir()
         self._is_alone = True
         self._is_awaiting = not founder  # a catch-up: nothing else of the left neighbour counts
         # Of a catch-up that is not all here; None where none has begun.
@@ -74,8 +76,6 @@ class Member:
         self._is_catchup_due = False
         self._outbox = Outbox(self._limits.message_bytes_max)
         self._held = Held(self._limits.held_bytes_max)
-        self._marks: dict[MemberId, int] = {}
-        self._complete: dict[MemberId, None] = {}
         self._effects = no_effects()
         self._settle_into()
 
@@ -149,7 +149,7 @@ class Member:
         self._synced = max(self._synced, ticket)
         if not self.is_stopped:
             self._forward_synced()
-            self._tend_aliases()
+            self._tend_heritage()
 
     def take_effects(self) -> Effects:
         """What is to be done since the last call."""
@@ -173,7 +173,7 @@ class Member:
 
     def erasures_due(self) -> tuple[MemberId, ...]:
         """All dead members this one may have erased; what a host repeats from time to time."""
-        return tuple(self._complete)
+        return tuple(self._heir.complete)
 
     # -- the place in the ring ----------------------------------------------------------------
 
@@ -211,46 +211,33 @@ class Member:
             self._came_round(self._own.last)
             self._ledgers = {self.me: self._own}
 
-    def _inherit(self, aliases: tuple[MemberId, ...]) -> None:
-        for dead in aliases:
-            if dead not in self._aliases:
-                self.counters.takeovers += 1
-                ledger = self._ledgers.get(dead)
-                if ledger is not None and ledger.pubs:
-                    self.counters.takeovers_in_flight += 1
-        self._aliases = aliases
-        self._marks = {dead: mark for dead, mark in self._marks.items() if dead in aliases}
-        self._complete = {dead: None for dead in self._complete if dead in aliases}
-        self._tend_aliases()
+    def _inherit(self, dead: tuple[MemberId, ...]) -> None:
+        for member in self._heir.inherit(dead):
+            self.counters.takeovers += 1
+            ledger = self._ledgers.get(member)
+            if ledger is not None and ledger.pubs:
+                self.counters.takeovers_in_flight += 1
+        self._tend_heritage()
 
-    def _tend_aliases(self) -> None:
-        """Complete what the dead neighbours had in flight, then have them erased.
-
-        A mark is sent round behind everything this member has of the dead one. When it is back,
-        everything any member had of it has gone before: everybody has it, nobody has more.
-        """
-        if not self.is_live or not self._aliases:
+    def _tend_heritage(self) -> None:
+        """Send a mark behind all that is here of the dead; see heir.py."""
+        if not self._heir.is_waiting or not self.is_live:
             return
-        unmarked: list[MemberId] = []
-        for dead in self._aliases:
-            if dead in self._complete:
-                continue
-            mark = self._marks.get(dead)
-            ledger = self._ledgers.get(dead)
-            if self._is_alone or (mark is not None and mark <= self._own.done):
-                self._completed(dead, ledger)
-            elif mark is None and (ledger is None or ledger.forwarded == ledger.last):
-                unmarked.append(dead)
+        unmarked = [
+            member
+            for member in self._heir.unmarked()
+            if (ledger := self._ledgers.get(member)) is None or ledger.forwarded == ledger.last
+        ]
         if unmarked:
             self.counters.marks += 1
-            number = self._publish(MARK)
-            for dead in unmarked:
-                self._marks[dead] = number
+            self._heir.marked(unmarked, self._publish(MARK))
+        for member in self._heir.came_round(self._own.done):
+            self._completed(member)
 
-    def _completed(self, dead: MemberId, ledger: Ledger | None) -> None:
-        self._complete[dead] = None
+    def _completed(self, dead: MemberId) -> None:
         self.counters.erasures += 1
         self._effects.erase_due.append(dead)
+        ledger = self._ledgers.get(dead)
         if ledger is not None and ledger.last > ledger.done:
             ledger.settle(ledger.last)
             self._ack(dead, ledger.last)
@@ -298,7 +285,7 @@ class Member:
         else:
             self._take_activity(message)
         self._forward_synced()
-        self._tend_aliases()
+        self._tend_heritage()
 
     def _is_from_left(self, sender: MemberId) -> bool:
         return sender == self._left and not self._is_alone
@@ -369,12 +356,9 @@ class Member:
                 deliveries.append(Delivery(publisher, number, payload, ticket))
                 self._ticket = ticket
         self._unsynced.append((ticket, publisher, first, pubs))
-        if publisher in self._aliases:
-            # Known to those upstream of the dead member only until now: on round with it, and
-            # another mark behind.
+        if self._heir.learned(publisher):
+            # Only those behind the dead member knew it till now: on round with it.
             self.counters.late_for_heir += len(pubs)
-            self._marks.pop(publisher, None)
-            self._complete.pop(publisher, None)
 
     def _seal(self, ticket: int) -> None:
         """Close what one message brought: it is forwarded as a whole, marks never before the rest.
@@ -390,7 +374,7 @@ class Member:
 
     def _take_catchup(self, catchup: Catchup) -> None:
         if catchup.is_first:
-            parts: dict[MemberId, PublisherState] = {}
+            before: dict[MemberId, PublisherState] = {}
         elif self._parts is None:
             self.counters.before_catchup += 1
             return
@@ -398,13 +382,13 @@ class Member:
             self._gap()
             return
         else:
-            parts = self._parts
+            before = self._parts
         self._step_in = catchup.step
-        parts = _joined(parts, catchup.states)
+        whole = parts.join(before, catchup.states)
         self._is_awaiting = not catchup.is_last
-        self._parts = None if catchup.is_last else parts
+        self._parts = None if catchup.is_last else whole
         if catchup.is_last:
-            self._catch_up(parts)
+            self._catch_up(whole)
 
     def _catch_up(self, states: Mapping[MemberId, PublisherState]) -> None:
         self.counters.catchups_taken += 1
@@ -504,10 +488,10 @@ class Member:
             else PublisherState(ledger.done, ledger.sent())
             for publisher, ledger in self._ledgers.items()
         }
-        parts = list(_parted(states, self._limits.message_bytes_max))
-        for index, part in enumerate(parts):
+        cuts = list(parts.cut(states, self._limits.message_bytes_max))
+        for index, part in enumerate(cuts):
             catchup = Catchup(
-                self._next_step(), part, is_first=index == 0, is_last=index == len(parts) - 1
+                self._next_step(), part, is_first=index == 0, is_last=index == len(cuts) - 1
             )
             self._send_right(catchup)
 
@@ -517,36 +501,3 @@ class Member:
 
     def _send_right(self, message: Message) -> None:
         self._effects.sends.append(Send(self._right, self.view.version, message))
-
-
-def _joined(
-    before: Mapping[MemberId, PublisherState], states: Mapping[MemberId, PublisherState]
-) -> dict[MemberId, PublisherState]:
-    """Two parts of a catch-up as one."""
-    joined = dict(before)
-    for publisher, state in states.items():
-        known = joined.get(publisher)
-        if known is not None:
-            state = PublisherState(known.done, [*known.pubs, *state.pubs])  # noqa: PLW2901 - joined
-        joined[publisher] = state
-    return joined
-
-
-def _parted(
-    states: Mapping[MemberId, PublisherState], bytes_max: int
-) -> Iterator[dict[MemberId, PublisherState]]:
-    """Cut a catch-up into parts; a single payload always fits."""
-    part: dict[MemberId, PublisherState] = {}
-    room = bytes_max
-    for publisher, state in states.items():
-        start = 0
-        for index, payload in enumerate(state.pubs):
-            room -= len(payload)
-            if room < 0 and (part or index > start):
-                if index > start:
-                    done = state.done + start
-                    part[publisher] = PublisherState(done, state.pubs[start:index])
-                yield part
-                part, start, room = {}, index, bytes_max - len(payload)
-        part[publisher] = PublisherState(state.done + start, state.pubs[start:])
-    yield part
