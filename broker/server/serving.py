@@ -22,6 +22,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, CloseConnection, DeleteQueue, NoteLeader
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
+from broker.queues.mirrored.proposals import STEPS_MAX
 from broker.queues.registry import QueueRegistry
 from broker.server.background import every
 from broker.server.context import ServerContext
@@ -39,6 +40,9 @@ GUARD_S: Final = 0.1
 """How often the lease is looked at while connections wait for it."""
 
 QUEUES_TICK_S: Final = 1.0
+
+LEAVE_RINGS_S: Final = 10.0
+"""How long a stopping node tries to hand its mirrored queues over."""
 
 
 class Serving:
@@ -180,6 +184,7 @@ class Serving:
         self.listener.close_ports()
         await self.listener.close_connections(text)
         await self._groups.hand_over(self._cluster.peers.up())
+        await self._leave_rings()
         self._is_stopped = True
         self._service.detach()
         for task in self._running:
@@ -187,6 +192,26 @@ class Serving:
         for replica in self.queues.local_quorum():
             self._groups.close(replica.record.uid, erase=False)
         self.queues.stop()
+
+    async def _leave_rings(self) -> None:
+        """Give every mirrored queue mastered here to a mirror, as far as policies allow.
+
+        What has happened in them comes round first, so that the successor has it all.
+        """
+        rings = self.queues.rings
+        if self._is_stopped or not self.is_valid() or not rings.masters():
+            return
+        drained = asyncio.Event()
+        rings.stand_still(drained.set)
+        try:
+            async with asyncio.timeout(LEAVE_RINGS_S):
+                await drained.wait()
+                steps = rings.farewells()
+                for start in range(0, len(steps), STEPS_MAX):
+                    part = tuple(steps[start : start + STEPS_MAX])
+                    await self._cluster.propose(ChangeRings(part))
+        except TimeoutError:
+            _log.warning("rings.left_late", extra={"queues": len(rings.masters())})
 
     # For connections
 

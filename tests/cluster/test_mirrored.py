@@ -27,6 +27,12 @@ def declare(node: Node) -> str:
     return queue
 
 
+def synchronised(node: Node, queue: str) -> int:
+    """How many members hold all that the master holds, the master included; 0 without one."""
+    found = node.api("GET", f"/queues/%2F/{queue}")
+    return 1 + len(found["synchronised_slave_nodes"]) if found["state"] == "running" else 0
+
+
 def fill(node: Node, queue: str, numbers: range) -> None:
     """Publish persistent messages; return when all are confirmed."""
     with node.connect() as connection:
@@ -78,3 +84,27 @@ def test_masters_killed_three_times(own_trio: Trio) -> None:
     for fault in faults:
         assert publisher.longest_gap_after(fault) < KILL_LIMIT_S
     judge(publisher, consumer, drain(trio.nodes[0], queue), faults)
+
+
+@pytest.mark.slow
+def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
+    """Every node is stopped and started in turn, then all at once: the queue keeps everything."""
+    trio = own_trio
+    mirror(trio.nodes[0])
+    queue = declare(trio.nodes[0])
+    got: list[int] = []
+    for turn, node in enumerate(trio.nodes):
+        other = trio.nodes[turn - 2]
+        fill(other, queue, range(100 * turn, 100 * turn + 50))
+        assert node.stop() == 0
+        fill(other, queue, range(100 * turn + 50, 100 * turn + 100))
+        node.start()
+        got += drain(other, queue)
+        wait_until(lambda: synchronised(other, queue) == 3, "all are synchronised again")  # noqa: B023
+    fill(trio.nodes[0], queue, range(300, 400))
+    for node in trio.nodes:
+        assert node.stop() == 0
+    trio.start()
+    wait_until(lambda: synchronised(trio.nodes[2], queue) > 0, "somebody serves")
+    got += drain(trio.nodes[2], queue)
+    assert sorted(got) == list(range(400))

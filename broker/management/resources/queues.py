@@ -113,6 +113,12 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
         found["online"] = states.online_members(queue)
     else:
         found["leader"] = queue.home
+    if queue.ring is not None:
+        mirrors = queue.ring.mirrors()
+        synced = queue.ring.synced
+        found["slave_nodes"] = [each.node for each in mirrors]
+        found["synchronised_slave_nodes"] = [each.node for each in mirrors if each in synced]
+        found["recoverable_slaves"] = list(queue.ring.recoverable)
     stat = states.stat(queue.uid)
     if stat is not None:
         found |= _counts(stat)

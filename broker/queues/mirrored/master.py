@@ -32,6 +32,9 @@ from broker.queues.replication import LEASE
 IN_FLIGHT_BYTES_MAX: Final = 16 << 20
 """Broadcasts under way above which publishers wait (P14: limits sit at the origin)."""
 
+HAND_OVER: Final = "hand over"
+"""A reason to stand still: what has happened must come round before the queue moves."""
+
 FLOW: Final = "flow"
 """A reason to stand still: too much is under way in the ring."""
 
@@ -105,6 +108,7 @@ class Master:
         self._is_due = False
         self._is_releasing = False
         self._is_over = False
+        self._is_leaving = False
         self._round = 1  # the one that is being gathered
         self._flying: deque[tuple[int, int]] = deque()  # round, number of its last payload
         self._unsynced: deque[int] = deque()
@@ -228,6 +232,19 @@ class Master:
         else:
             self._marks[number] = came_round
 
+    def stand_still(self) -> None:
+        """The queue is to move: nothing more happens here until `go_on`."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self.queue.block(HAND_OVER)
+            self.flush()
+
+    def go_on(self) -> None:
+        """The queue stays."""
+        if self._is_leaving:
+            self._is_leaving = False
+            self.queue.unblock(HAND_OVER)
+
     def is_drained_out(self) -> bool:
         """Whether everything that happened here has come round and is on this disk."""
         return not (self._gathered or self._flying or self._unsynced or self._marks)
@@ -291,6 +308,8 @@ class Master:
 
     def _release(self) -> None:
         """Tell what has become safe, if anything may be told now."""
+        if self._is_leaving and self.is_drained_out():
+            self._touched()
         owed = self._owed
         if not owed or self._is_releasing or self.is_join_open or self._is_over:
             return

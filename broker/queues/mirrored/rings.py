@@ -7,7 +7,8 @@ second where something is still wanted; a ring that is as it should be costs not
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,9 +25,6 @@ from gm.core.view import MemberId
 from gm.host import Host
 
 _log = logging.getLogger(__name__)
-
-HAND_OVER: Final = "hand over"
-"""A reason to stand still: what has happened must come round before the queue moves."""
 
 
 class RingInfo(NamedTuple):
@@ -61,6 +59,8 @@ class Rings:
         self._unsettled: dict[int, None] = {}
         self._is_due = False
         self._is_over = False
+        self._is_stopping = False
+        self._drained: Callable[[], None] | None = None  # a stopping node waits
         self._back_off: dict[int, tending.BackOff] = {}
         self._refused_since_ms: dict[str, int] = {}
         self._cut_since_ms: dict[str, int] = {}
@@ -170,16 +170,26 @@ class Rings:
         """Seats of the queues this node is the master of."""
         return [seat for seat in self._seats.values() if seat.master is not None]
 
-    def stand_still(self) -> None:
-        """The node stops in good order: nothing more happens in its queues (`farewells`)."""
-        for seat in self.masters():
-            assert seat.master is not None
-            seat.master.queue.block(HAND_OVER)
-            seat.master.flush()
+    def stand_still(self, drained: Callable[[], None]) -> None:
+        """The node stops in good order: nothing more happens in its queues.
 
-    def are_drained(self) -> bool:
-        """Whether all that happened in this node's queues has come round and is on disk."""
-        return all(seat.master is None or seat.master.is_drained_out() for seat in self.masters())
+        Args:
+            drained: Called once all that has happened in them has come round and is on disk: then
+                `farewells` are due.
+        """
+        self._is_stopping = True
+        self._drained = drained
+        for seat in self.masters():
+            assert seat.master is not None, "a master"
+            seat.master.stand_still()
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self._drained is None:
+            return
+        if all(seat.master is None or seat.master.is_drained_out() for seat in self.masters()):
+            drained, self._drained = self._drained, None
+            drained()
 
     def farewells(self) -> list[RingStep]:
         """What a node that stops proposes for the queues it is the master of."""
@@ -244,6 +254,7 @@ class Rings:
                 self._unsettled[uid] = None
             else:
                 self._unsettled.pop(uid, None)
+        self._tell_drained()
 
     def _tend(self, queue: Queue) -> bool:
         """Want the steps that are due; True while something is left to be watched."""
@@ -357,10 +368,10 @@ class Rings:
         """Give the queue to the mirror that the policy wants as master; True while it goes on."""
         step = tending.move(seat.record.uid, seat.ring, wanted)
         if step is None:
-            master.queue.unblock(HAND_OVER)
+            if not self._is_stopping:
+                master.go_on()
             return False
-        master.queue.block(HAND_OVER)
-        master.flush()
+        master.stand_still()
         if master.is_drained_out():
             self._proposals.want(step)
         return True
