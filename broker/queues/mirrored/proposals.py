@@ -44,6 +44,7 @@ class Proposals:
         self._wanted: dict[RingStep, Outcome] = {}
         self._under_way: dict[RingStep, Outcome] = {}
         self._unknown: dict[RingStep, Outcome] = {}
+        self._is_asking = False  # also with no steps at all, to settle what is unknown
         self._is_due = False
         self._is_over = False
 
@@ -70,19 +71,21 @@ class Proposals:
         self._wanted.clear()
 
     def _schedule(self, seconds: float) -> None:
-        if not self._is_due and not self._under_way:
+        if not self._is_due and not self._is_asking:
             self._is_due = True
             self._later(seconds, self._flush)
 
     def _flush(self) -> None:
         self._is_due = False
-        if self._under_way or self._is_over or not (self._wanted or self._unknown):
+        if self._is_asking or self._is_over or not (self._wanted or self._unknown):
             return
+        self._is_asking = True
         steps = list(self._wanted)[:STEPS_MAX]
         self._under_way = {step: self._wanted.pop(step) for step in steps}
         self._propose(ChangeRings(tuple(steps)), self._answered)
 
     def _answered(self, result: object) -> None:
+        self._is_asking = False
         under_way, self._under_way = self._under_way, {}
         if isinstance(result, Refusal):
             self._unknown.update(under_way)

@@ -132,6 +132,8 @@ def leaving(uid: int, ring: Ring, me: RingMember, is_cut: Callable[[str], bool])
     if ring.master is None or me in {ring.master, ring.successor}:
         return None
     alive = ring.alive()
+    if me not in alive:  # this boot has ended, and its shells are about to
+        return None
     for member in alive:
         is_older = alive.index(member) < alive.index(me)
         if member != me and (member == ring.master or is_older) and is_cut(member.node):

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.ring_commands import RingErase, RingFound
+from broker.metadata.rings import RingMember, found
+from broker.ports import Done
+from broker.queues.mirrored import tending
+from broker.queues.mirrored.proposals import Proposals
 from tests.unit.queues.mirrored.trio import Trio
 
 
@@ -23,3 +31,36 @@ def test_a_policy_that_goes_dissolves_the_ring() -> None:
     trio.apply(commands.ClearPolicy("/", "p"))
     trio.tick()
     assert trio.queue.ring is None
+
+
+def test_a_step_wanted_while_an_unknown_outcome_is_asked_for_waits_its_turn() -> None:
+    """The question names no step, and is under way all the same."""
+    asked: list[tuple[commands.ChangeRings, Done]] = []
+    due: list[Callable[[], None]] = []
+    outcomes: list[bool | None] = []
+    proposals = Proposals(
+        lambda command, done: asked.append((command, done)), lambda _seconds, call: due.append(call)
+    )
+    proposals.want(RingFound(1, "a", "1"), outcomes.append)
+    due.pop()()
+    asked.pop()[1](Refusal(ReplyCode.INTERNAL_ERROR, "not in 5 s"))
+    proposals.tick()
+    due.pop()()
+    question = asked.pop()
+    assert question[0].steps == ()
+    proposals.want(RingErase(1, RingMember("b", "2", 1)), outcomes.append)
+    for call in due:
+        call()
+    assert asked == []
+    question[1](())
+    for call in due:
+        call()
+    asked.pop()[1]((True,))
+    assert outcomes == [None, False, True]
+
+
+def test_a_member_whose_boot_has_ended_leaves_nothing() -> None:
+    """Its shells may be asked once more before they are stopped."""
+    ring = found([("a", "1"), ("b", "2")])
+    former = RingMember("b", "1", 1)
+    assert tending.leaving(1, ring, former, lambda _node: True) is None
