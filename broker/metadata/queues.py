@@ -166,15 +166,17 @@ def note_leader(step: Step, command: commands.NoteLeader) -> Result:
     """Write down who leads; queues that are gone, or gave up that member, are passed over."""
     for uid, node in command.leaders:
         queue = step.catalogue.queue_by_uid(uid)
-        if queue is not None and queue.home != node and node in queue.members:
+        if queue is None or queue.ring is not None:
+            continue
+        if queue.home != node and node in queue.members:
             _replace(step, msgspec.structs.replace(queue, home=node))
     return None
 
 
 def move_members(step: Step, command: commands.MoveMembers) -> Result:
-    """Write down a queue's new replicas. True if the queue is there."""
+    """Write down a queue's new replicas. True if the queue is there and is not mirrored."""
     queue = step.catalogue.queue_by_uid(command.uid)
-    if queue is None:
+    if queue is None or queue.ring is not None:
         return False
     home = command.home or queue.home
     moved = msgspec.structs.replace(queue, members=command.members, home=home, moved_at=step.index)

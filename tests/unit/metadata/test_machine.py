@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import Refusal
-from broker.metadata import commands
+from broker.metadata import commands, ring_commands
 from broker.metadata.commands import AnyCommand
 from broker.metadata.machine import _HANDLERS, MetadataMachine
 from broker.metadata.results import Declared, decode_result, encode_result
+from broker.metadata.rings import RingMember
 from tests.unit.metadata.cluster import ONE, TWO, founded
 
 NODES = st.sampled_from([ONE] * 5 + [TWO] * 3 + ["rabbit@node3"])
@@ -110,7 +111,42 @@ REST: st.SearchStrategy[AnyCommand] = st.one_of(
     ),
     st.builds(commands.ClearPolicy, VHOSTS, st.sampled_from(["p1", "p2"]), st.booleans()),
 )
-COMMANDS = st.one_of(BUILDING, BUILDING, REST)
+MEMBERS = st.builds(
+    RingMember,
+    st.sampled_from([ONE, TWO]),
+    st.sampled_from(["1" * 16, "2" * 16]),
+    st.integers(1, 4),
+)
+UIDS, EPOCHS = st.integers(5, 14), st.sampled_from([1, 1, 1, 2, 3])
+RING_STEPS: st.SearchStrategy[ring_commands.RingStep] = st.one_of(
+    st.builds(ring_commands.RingFound, UIDS, NODES, BOOTS),
+    st.builds(ring_commands.RingJoin, UIDS, MEMBERS, EPOCHS, NODES, BOOTS),
+    *(
+        st.builds(kind, UIDS, MEMBERS, EPOCHS, MEMBERS)
+        for kind in (
+            ring_commands.RingJoined,
+            ring_commands.RingSynced,
+            ring_commands.RingDrop,
+            ring_commands.RingHandOver,
+        )
+    ),
+    *(
+        st.builds(kind, UIDS, MEMBERS)
+        for kind in (
+            ring_commands.RingErase,
+            ring_commands.RingDesignate,
+            ring_commands.RingPromoted,
+        )
+    ),
+    *(
+        st.builds(kind, UIDS, MEMBERS, EPOCHS)
+        for kind in (ring_commands.RingStopped, ring_commands.RingDissolve)
+    ),
+    st.builds(ring_commands.RingLeave, UIDS, MEMBERS, MEMBERS),
+    st.builds(ring_commands.RingRecover, UIDS, NODES, BOOTS, MEMBERS),
+)
+RINGS = st.builds(commands.ChangeRings, st.lists(RING_STEPS, min_size=1, max_size=9).map(tuple))
+COMMANDS = st.one_of(BUILDING, BUILDING, REST, RINGS)
 BOOTS_ASKING = st.sampled_from(["1" * 16] * 8 + ["2" * 16] * 3 + ["3" * 16])
 LOGS = st.lists(
     st.tuples(COMMANDS, BOOTS_ASKING, st.sampled_from([0] * 9 + [1, 2, 20])),
@@ -183,6 +219,32 @@ def test_every_result_travels(log):
     for index, data in enumerate(encoded(log), 4):
         result = machine.apply(index, data)
         assert comparable(decode_result(encode_result(result))) == comparable(result)
+
+
+@given(batches=st.lists(RINGS, min_size=1, max_size=12), cut=st.integers(0, 12))
+def test_batches_on_rings_end_alike_on_a_machine_that_went_through_a_snapshot(batches, cut):
+    """Two mirrored queues, one transient; the outcomes are the same, step by step."""
+    log: list[tuple[AnyCommand, str, int]] = [
+        (commands.SetPolicy("/", "p", "q", {"ha-mode": "all"}), "1" * 16, 0),
+        *(
+            (
+                commands.DeclareQueue("/", f"q{home}", home == ONE, False, None, {}, home),
+                "1" * 16,
+                0,
+            )
+            for home in (ONE, TWO)
+        ),
+        *((batch, "1" * 16, 0) for batch in batches),
+    ]
+    whole, first, second = founded().machine, founded().machine, MetadataMachine()
+    entries = list(enumerate(encoded(log), 4))
+    outcomes = [whole.apply(index, data) for index, data in entries]
+    head, tail = entries[: 3 + cut], entries[3 + cut :]
+    assert [first.apply(index, data) for index, data in head][3:] == outcomes[3 : 3 + cut]
+    second.restore(first.catalogue.index, first.snapshot())
+    assert [second.apply(index, data) for index, data in tail] == outcomes[3 + cut :]
+    assert second.snapshot() == whole.snapshot()
+    assert second.catalogue.rings() == whole.catalogue.rings()
 
 
 @given(command=COMMANDS)

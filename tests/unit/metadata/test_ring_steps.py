@@ -278,6 +278,12 @@ def test_a_master_that_stops_with_nobody_to_hand_over_to_is_waited_for():
     assert not asker.ring().stopped
 
 
+def test_replicas_of_a_mirrored_queue_are_moved_by_its_ring_alone():
+    asker = mirrored()
+    assert asker.ask(commands.MoveMembers(asker.record().uid, (B, C), B)) is False
+    assert (asker.record().home, asker.record().members) == (A, (A,))
+
+
 # Batches
 
 
