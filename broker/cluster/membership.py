@@ -39,6 +39,7 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, results
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.results import Changes
+from broker.metadata.rings import is_expendable
 from broker.ports import Clock, Journal
 from raft.errors import LogCorrupt, RaftError
 from raft.host import RaftHost
@@ -307,6 +308,7 @@ class Cluster:
                     await self._hand_over()  # who has no boot can't end others'
                 else:
                     self._end_dead_boots()
+                    self._end_silent_memberships()
                 await self._follow_catalogue()
             await asyncio.sleep(WATCH_S)
 
@@ -445,12 +447,26 @@ class Cluster:
                 continue
             if self.peers.is_dead(record.name, record.boot, self.settings.silent_ms):
                 self._ending.add(record.name)
-                self._tasks.create_task(self._end_boot(record.name, record.boot))
+                end = commands.EndBoot(record.name, record.boot)
+                self._tasks.create_task(self._end(record.name, end))
 
-    async def _end_boot(self, node: str, boot: str) -> None:
+    def _end_silent_memberships(self) -> None:
+        """As the leader: mirrored queues go on without a node that is suspected (P7)."""
+        assert self._tasks is not None, "start comes first"
+        catalogue = self.metadata.catalogue
+        for record in catalogue.nodes():
+            name, boot = record.name, record.boot
+            is_suspected = self.peers.verdict(name) is Verdict.SUSPECTED
+            if not is_suspected or boot is None or name in self._ending:
+                continue
+            if any(each.ring and is_expendable(each.ring, name) for each in catalogue.rings()):
+                self._ending.add(name)
+                self._tasks.create_task(self._end(name, commands.EndMemberships(name, boot)))
+
+    async def _end(self, node: str, command: commands.AnyCommand) -> None:
         try:
-            result = await self.metadata.propose(commands.EndBoot(node, boot))
-            log.info("membership.ended", extra={"node": node, "boot": boot, "is": repr(result)})
+            result = await self.metadata.propose(command)
+            log.info("membership.ended", extra={"node": node, "is": repr((command, result))})
         finally:
             self._ending.discard(node)
 

@@ -330,6 +330,19 @@ class ChangeRings(Command, frozen=True, tag=31):
     steps: tuple[RingStep, ...]
 
 
+class EndMemberships(Command, frozen=True, tag=32):
+    """A node has been silent for a while: the rings go on without it where they can (P7).
+
+    Its boot goes on, and so do its sessions, its exclusive and its transient queues (P27): it joins
+    again when it is heard. A queue that only it could serve waits for it.
+
+    Result: how many rings it has left.
+    """
+
+    node: str
+    boot: str
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -352,6 +365,7 @@ AnyCommand = (
     | CloseConnection
     | BootNode
     | EndBoot
+    | EndMemberships
     | JoinNode
     | ForgetNode
     | NoteLeader

@@ -42,6 +42,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[Step, Any], Result]] = {
     commands.CloseConnection: queues.close_connection,
     commands.BootNode: nodes.boot_node,
     commands.EndBoot: nodes.end_boot,
+    commands.EndMemberships: steps.end_silent,
     commands.JoinNode: nodes.join_node,
     commands.ForgetNode: nodes.forget_node,
     commands.NoteLeader: queues.note_leader,

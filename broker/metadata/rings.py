@@ -241,6 +241,15 @@ def end_boot(ring: Ring, node: str, boot: str, policy: HaPolicy) -> Ring | None:
     return _pick(_end(ring, ended), policy)
 
 
+def is_expendable(ring: Ring, node: str) -> bool:
+    """Whether a silent node may leave: somebody else serves, or will, with all it has (P7)."""
+    member = ring.member_on(node)
+    if member is None or ring.is_down:
+        return False
+    others = [each for each in ring.synced if each != member]
+    return bool(others) if member in {ring.master, ring.successor} else True
+
+
 def candidate(ring: Ring) -> RingMember | None:
     """Who would succeed a master that left no synchronised mirror, could it be: the oldest."""
     if not ring.is_down or ring.stopped:

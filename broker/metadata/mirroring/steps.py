@@ -102,15 +102,31 @@ def end_memberships(step: Step, node: str, boot: str) -> None:
     Nobody's copy is written off here: where several nodes have died the master may be among them,
     and a mirror that has restarted meanwhile still has on disk what it had.
     """
+    _end(step, node, boot, lambda _ring: True)
+
+
+def end_silent(step: Step, command: commands.EndMemberships) -> Result:
+    """A node is silent; its boot lives (P7, P24)."""
+    node, boot = command.node, command.boot
+    if not step.catalogue.is_living(node, boot):
+        return 0
+    return _end(step, node, boot, lambda ring: rings.is_expendable(ring, node))
+
+
+def _end(step: Step, node: str, boot: str, is_meant: Callable[[Ring], bool]) -> int:
+    """End a boot's memberships in those rings that are meant; how many they were."""
     batch = _Batch(step)
+    count = 0
     for queue in step.catalogue.queues_on(node):
-        if queue.ring is None:
+        if queue.ring is None or not is_meant(queue.ring):
             continue
         policy = step.catalogue.ha_policy(queue) or _NO_POLICY
         after = _with(queue, rings.end_boot(queue.ring, node, boot, policy))
         if after is not None:
             batch.keep(queue, after)
+            count += 1
     batch.report()
+    return count
 
 
 def forget_node(step: Step, node: str) -> None:
