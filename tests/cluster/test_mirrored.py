@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 
@@ -9,7 +10,7 @@ import pika
 import pytest
 
 from tests.cluster.load import Consumer, Publisher, drain
-from tests.cluster.test_failover import KILL_LIMIT_S, judge
+from tests.cluster.test_failover import KILL_LIMIT_S, PAUSE_LIMIT_S, judge
 from tests.nodes import Node, Trio, wait_until
 
 ALL = {"ha-mode": "all", "ha-sync-mode": "automatic"}
@@ -108,3 +109,29 @@ def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
     wait_until(lambda: synchronised(trio.nodes[2], queue) > 0, "somebody serves")
     got += drain(trio.nodes[2], queue)
     assert sorted(got) == list(range(400))
+
+
+@pytest.mark.slow
+def test_a_paused_master_is_replaced_and_returns_as_a_mirror(own_trio: Trio) -> None:
+    trio = own_trio
+    mirror(trio.nodes[0])
+    master, others = trio.nodes[0], trio.nodes[1:]
+    queue = declare(master)
+    publisher, consumer = Publisher(others, queue), Consumer(others[::-1], queue)
+    publisher.start()
+    consumer.start()
+    wait_until(lambda: len(publisher.confirmed) > 300, "load flows")
+    fault = time.monotonic()
+    master.send_signal(signal.SIGSTOP)
+    paused = len(publisher.confirmed)
+    wait_until(lambda: len(publisher.confirmed) > paused + 100, "served by another", PAUSE_LIMIT_S)
+    wait_until(lambda: time.monotonic() - fault > 15, "15 s of pause", 20)
+    assert trio.leader(queue, others[0]) in others
+    master.send_signal(signal.SIGCONT)
+    wait_until(lambda: synchronised(others[0], queue) == 3, "it is a mirror again", 30)
+    publisher.end()
+    wait_until(
+        lambda: set(publisher.confirmed) <= {n for n, _, _ in consumer.received}, "all arrive"
+    )
+    consumer.end()
+    judge(publisher, consumer, drain(master, queue), [fault])
