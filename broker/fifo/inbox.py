@@ -1,4 +1,4 @@
-"""A consuming node's filter: deliveries it has seen before, or of an old leader, are dropped.
+"""A consuming node's filter: deliveries it has seen before are dropped.
 
 A new leader sends everything checked out again (protocol.md P17), since it cannot know what its
 predecessor had sent. A delivery is the same one when holder, tag, number and delivery count are:
@@ -27,21 +27,15 @@ class Leaving(NamedTuple):
 
 
 class ConsumerInbox:
-    """The filter of one node for one queue.
+    """The filter of one node for one queue; what an earlier leader sends late is not its business."""
 
-    Attributes:
-        term: The newest leader's term (or a classic queue's epoch) heard of.
-    """
-
-    __slots__ = ("_seen", "term")
+    __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self.term = 0
         self._seen: dict[str, dict[str, dict[int, int]]] = {}  # holder, tag, number -> count
 
     def accept(
         self,
-        term: int,
         holder: str,
         tag: str,
         deliveries: list[Delivery],
@@ -51,15 +45,11 @@ class ConsumerInbox:
         """Return what of some deliveries is new, in order.
 
         Args:
-            term: The term of the leader that sent them.
             holder: Whom they are for.
             tag: Its consumer.
             deliveries: As they came.
             no_ack: They are settled and will never be sent again: nothing to remember.
         """
-        if term < self.term:
-            return []
-        self.term = term
         if no_ack:
             return deliveries
         seen = self._seen.setdefault(holder, {}).setdefault(tag, {})

@@ -293,7 +293,6 @@ class RemoteQueue:
     def receive(self, node: str, answer: Answer) -> None:
         """Take an answer of the queue's machine."""
         route = self._route
-        is_late = False
         if isinstance(route, HomeRoute):
             if not route.admits(node, answer.epoch):
                 return
@@ -302,15 +301,14 @@ class RemoteQueue:
                 self._offer_again()
             if answer.leader is not None:
                 return
-            is_late = answer.epoch < route.term
         self._heard_ms = self._clock.monotonic_ms()
         self._lag = answer.lag
         if self._offers.session in answer.session_lost:
             self._forgotten()
         self._take_answers(answer)
-        if not is_late:
+        if isinstance(route, HomeRoute) or answer.epoch >= route.term:
             for holder, tag, deliveries in answer.deliveries:
-                self._consumers.deliver(answer.epoch, holder, tag, deliveries)
+                self._consumers.deliver(holder, tag, deliveries)
         for holder, tag in answer.lost_consumers:
             self._consumers.lose((holder, tag))
         if self._stats:

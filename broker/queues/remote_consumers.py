@@ -151,11 +151,10 @@ class RemoteConsumers:
         if found is not None:
             found.spec = found.spec._replace(prefetch=prefetch)
 
-    def deliver(self, term: int, holder: str, tag: str, deliveries: list[Delivery]) -> None:
-        """Hand a consumer what is new of some deliveries.
+    def deliver(self, holder: str, tag: str, deliveries: list[Delivery]) -> None:
+        """Hand a consumer what is new of some deliveries; they are not of an earlier leader.
 
         Args:
-            term: Of the leader that sent them; 0 of a classic queue.
             holder: Whom they are for.
             tag: Its consumer.
             deliveries: As they came.
@@ -164,7 +163,7 @@ class RemoteConsumers:
         if found is None:
             return
         no_ack = found.spec.no_ack
-        fresh = self._inbox.accept(term, holder, tag, deliveries, no_ack=no_ack)
+        fresh = self._inbox.accept(holder, tag, deliveries, no_ack=no_ack)
         if not fresh:
             return
         if found.asked.done is not None:

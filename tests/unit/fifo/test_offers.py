@@ -3,7 +3,7 @@ from __future__ import annotations
 from broker.errors import Refusal
 from broker.fifo.commands import Cancel, Checkout, Enqueue, Get, Offer, Settle, Skip
 from broker.fifo.effects import Reply, Verdict
-from broker.fifo.offers import OFFER_BYTES_MAX, Offers, Outcome
+from broker.fifo.offers import OFFER_BYTES_MAX, Offers, Outcome, size_of
 from tests.model.fifo_model import message
 
 SESSION = "a/1/7/0"
@@ -175,3 +175,105 @@ def test_an_enqueue_without_messages_holds_no_number():
     offers = _offers()
     assert offers.add(Enqueue([]), 0)
     assert (len(offers), offers.to_send()) == (0, [])
+
+
+# A master dies
+
+
+def test_the_next_master_is_offered_the_publishes_alone_under_their_numbers():
+    """P10, P11: what an earlier master may have enqueued counts as redelivered from then on."""
+    offers = _offers()
+    offers.add(_publish(2), 0, "offered")
+    offers.add(SETTLE, 0, "settle")
+    offers.add(_publish(1), 0, "offered too")
+    offers.add(Get("h", False), 7, "get")
+    offers.to_send()
+    offers.add(_publish(3), 0, "not offered")
+    assert offers.fail_over() == [(SETTLE, "settle", 0), (Get("h", False), "get", 7)]
+    again, too = (Enqueue(_publish(count).messages, redelivered=True) for count in (2, 1))
+    commands = [again, Skip(1), too, Skip(1), _publish(3)]
+    assert offers.to_send() == [Offer(SESSION, 1, 1, commands)]
+    assert offers.fail_over() == []
+    last = Enqueue(_publish(3).messages, redelivered=True)
+    assert offers.to_send() == [Offer(SESSION, 1, 1, [again, Skip(1), too, Skip(1), last])]
+    assert [each.token for each in offers.answered(_verdict(1, 8))] == [
+        "offered",
+        "offered too",
+        "not offered",
+    ]
+
+
+def test_given_up_numbers_at_either_end_cost_nothing():
+    offers = _offers()
+    offers.add(SETTLE, 0)
+    offers.add(_publish(1), 0)
+    offers.add(SETTLE, 0)
+    offers.fail_over()
+    assert (offers.lowest, len(offers)) == (2, 1)
+    assert offers.held_bytes == size_of(_publish(1))
+    offers.answered(_verdict(2, 2))
+    assert (len(offers), offers.held_bytes) == (0, 0)
+    offers.add(SETTLE, 0)
+    assert offers.to_send()[-1] == Offer(SESSION, 4, 4, [SETTLE])
+
+
+def test_a_forgotten_session_goes_on_in_the_next_with_what_nobody_else_was_offered():
+    """P10: what an earlier master may have is nacked, what was answered in part too."""
+    offers = _offers()
+    offers.add(_publish(2), 0, "old")
+    offers.to_send()
+    offers.fail_over()
+    offers.add(_publish(1), 1, "new")
+    offers.add(SETTLE, 2, "settle")
+    offers.add(_publish(2), 3, "begun")
+    offers.add(_publish(3), 4, "newer")
+    offers.to_send()
+    offers.answered(_verdict(6, 6))
+    outcomes, unasked = offers.renew(SESSION)
+    assert outcomes == [
+        Outcome("old", 0, 2, False, None),
+        Outcome("begun", 0, 1, False, None),
+    ]
+    assert unasked == [(SETTLE, "settle", 2)]
+    assert offers.renew(SESSION) == ([], [])
+    assert offers.to_send() == [Offer("a/1/7/1", 1, 1, [_publish(1), _publish(3)])]
+    ended = offers.answered(Verdict("a/1/7/1", 1, 4, True))
+    assert [each.token for each in ended] == ["new", "newer"]
+    assert offers.held_bytes == 0
+
+
+def test_publishes_can_be_given_up_at_once():
+    """P12: nobody is going to serve the queue."""
+    offers = _offers()
+    offers.add(_publish(2), 0, "publish")
+    offers.add(Get("h", False), 0, "get")
+    assert offers.give_up_publishes() == [Outcome("publish", 0, 2, False, None)]
+    assert (len(offers), offers.lowest) == (1, 3)
+    assert offers.to_send() == [Offer(SESSION, 3, 3, [Get("h", False)])]
+
+
+def test_what_was_asked_again_is_given_up_in_its_own_time():
+    """It is older than commands of lower numbers."""
+    offers = _offers(held_ms_max=100)
+    offers.add(_publish(1), 60, "publish")
+    offers.add(Get("h", False), 0, "get")
+    assert [each.token for each in offers.expire(100)] == ["get"]
+    assert [each.token for each in offers.expire(160)] == ["publish"]
+
+
+def test_a_cancel_that_is_given_up_is_asked_again():
+    """Else its consumer would stay at the queue, and take messages that nobody gets."""
+    offers = _offers(held_ms_max=100)
+    offers.add(Cancel("h", "t"), 0, "cancel")
+    offers.to_send()
+    (outcome,) = offers.expire(100)
+    assert outcome.token == "cancel"
+    assert offers.to_send() == [Offer(SESSION, 2, 2, [Cancel("h", "t")])]
+
+
+def test_publishers_wait_above_the_queues_own_limit():
+    offers = _offers(unanswered_max=4)
+    offers.add(_publish(4), 0)
+    assert not offers.is_congested
+    offers.add(SETTLE, 0)
+    assert offers.is_congested
