@@ -5,7 +5,7 @@ does not answer in time is left out: a listing that misses a sick node's part he
 
 Invariants:
 1. One call a node and request, whatever the number of queues.
-2. Of two nodes that both say they lead a quorum queue, the one with the later term counts.
+2. Of two nodes that both say they serve a queue, the one with the later term counts.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ class Served(msgspec.Struct, array_like=True):
 
     Attributes:
         uid: Its incarnation.
-        term: Raft term of the leader; 0 for a classic queue.
+        term: Raft term of the leader, epoch of a mirrored queue's master; 0 for other queues.
         stat: Its counts.
+        syncing: Messages that a synchronisation of its mirrors has sent so far, None without one.
     """
 
     uid: int
     term: int
     stat: QueueStat
+    syncing: int | None = None
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -228,7 +230,11 @@ class Reports:
             if counted and isinstance(counted[0], QueueStat):
                 group = cluster.host.group(queue.uid) if queue.type == "quorum" else None
                 term = 0 if group is None else group.term
-                report.served.append(Served(queue.uid, term, counted[0]))
+                ring = serving.queues.ring_info(queue)
+                if queue.ring is not None:
+                    term = queue.ring.epoch
+                syncing = None if ring is None else ring.syncing
+                report.served.append(Served(queue.uid, term, counted[0], syncing))
         report.replicas = [
             replica.record.uid
             for replica in serving.queues.local_quorum()

@@ -70,6 +70,8 @@ _QUEUE_COLUMNS = (
     "synchronised_slave_pids",
     "mirror_pids",
     "synchronised_mirror_pids",
+    "recoverable_slaves",
+    "waits_for",
     "state",
     "type",
     "leader",
@@ -210,6 +212,28 @@ def _path(*keys: str) -> Callable[[Record], Any]:
     return read
 
 
+def _pid(queue: Record, node: str) -> str:
+    """A queue's process on a node, in the form that scripts take the node out of.
+
+    Source: `rabbitmqctl list_queues pid`, "<rabbit@node1.1795277251.1046.0>".
+    """
+    return f"<{node}.1.{queue.get('incarnation', 0)}.0>" if node else ""
+
+
+def _pids(key: str) -> Callable[[Record], Any]:
+    def read(queue: Record) -> Any:
+        nodes = queue.get(key)
+        return None if nodes is None else [_pid(queue, node) for node in nodes]
+
+    return read
+
+
+def _queue_state(queue: Record) -> Any:
+    """With the messages sent so far while mirrors are synchronised, as rabbitmqctl has it."""
+    state = queue.get("state")
+    return f"{{syncing,{queue.get('sync_messages', 0)}}}" if state == "syncing" else state
+
+
 def _definition(record: Record) -> str:
     """As JSON, as rabbitmqctl prints it."""
     return json.dumps(record.get("definition"), ensure_ascii=False, separators=(",", ":"))
@@ -217,12 +241,13 @@ def _definition(record: Record) -> str:
 
 _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
     "list_queues": {
-        "pid": lambda q: q.get("leader") or q.get("node"),
+        "pid": lambda q: _pid(q, str(q.get("leader") or q.get("node") or "")),
         "leader": lambda q: q.get("leader") or q.get("node"),
-        "slave_pids": _path("slave_nodes"),
-        "mirror_pids": _path("slave_nodes"),
-        "synchronised_slave_pids": _path("synchronised_slave_nodes"),
-        "synchronised_mirror_pids": _path("synchronised_slave_nodes"),
+        "slave_pids": _pids("slave_nodes"),
+        "mirror_pids": _pids("slave_nodes"),
+        "synchronised_slave_pids": _pids("synchronised_slave_nodes"),
+        "synchronised_mirror_pids": _pids("synchronised_slave_nodes"),
+        "state": _queue_state,
         "owner_pid": _path("owner_pid_details", "name"),
         "exclusive_consumer_tag": _path("single_active_consumer_tag"),
     },

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.errors import quoted
 from broker.management.answers import UNAVAILABLE, bad_request, json, not_found
 from broker.management.call import Call, Route
 from broker.management.reports import NODE, QUEUES, Report
 from broker.management.resources.messages import prove_alive
 from broker.management.resources.queues import QueueStates
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
 
 _PROTOCOLS: Final = {
     "amqp": "amqp",
@@ -116,9 +119,37 @@ async def quorum_critical(call: Call) -> web.Response:
     return _ok()
 
 
-async def mirror_sync_critical(_call: Call) -> web.Response:
-    """GET /api/health/checks/node-is-mirror-sync-critical: there are no mirrors to synchronise."""
+async def mirror_sync_critical(call: Call) -> web.Response:
+    """GET /api/health/checks/node-is-mirror-sync-critical: may this node stop without harm?
+
+    It fails for mirrored queues whose master is here without a synchronised mirror elsewhere.
+    """
+    if len(call.catalogue.nodes()) == 1:
+        return _ok(reason="single node cluster")
+    critical = [
+        {
+            "name": queue.name,
+            "readable_name": quoted("queue", queue.name, queue.vhost),
+            "type": queue.type,
+            "virtual_host": queue.vhost,
+        }
+        for queue in call.catalogue.queues_on(call.control.name)
+        if _is_only_copy_on(queue, call.control.name, call.catalogue)
+    ]
+    if critical:
+        text = "There are classic mirrored queues without online synchronised mirrors"
+        return _failed(text, queues=critical)
     return _ok()
+
+
+def _is_only_copy_on(queue: Queue, node: str, catalogue: Catalogue) -> bool:
+    """True for a queue that shall be mirrored and has all of its messages on one node only."""
+    ring = queue.ring
+    if ring is None:
+        return queue.home == node and catalogue.ha_policy(queue) is not None
+    if ring.master is None or ring.master.node != node:
+        return False
+    return not any(mirror in ring.synced for mirror in ring.mirrors())
 
 
 async def aliveness(call: Call) -> web.Response:

@@ -28,6 +28,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
+from broker.metadata.rings import Ring
 from broker.ports import Done, QueueStat
 
 Item = dict[str, Any]
@@ -78,11 +79,20 @@ class QueueStates:
         online = self.online.get(queue.uid, ())
         return [member for member in queue.members if member in online]
 
+    def syncing(self, uid: int) -> int | None:
+        """Messages that a synchronisation of mirrors has sent so far, None without one."""
+        found = self.served.get(uid)
+        return None if found is None else found[1].syncing
+
     def state(self, queue: Queue) -> str:
-        """One of "running", "minority" and "down"."""
+        """One of "running", "syncing", "promoting", "minority" and "down"."""
+        if self.syncing(queue.uid) is not None:
+            return "syncing"
         stat = self.stat(queue.uid)
         if stat is not None:
             return stat.state
+        if queue.ring is not None and queue.ring.successor is not None:
+            return "promoting"
         if queue.type == "quorum":
             online = len(self.online_members(queue))
             if 0 < online <= len(queue.members) // 2:
@@ -99,6 +109,7 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
         "exclusive": queue.exclusive_owner is not None,
         "exclusive_consumer_tag": None,
         "head_message_timestamp": None,
+        "incarnation": queue.uid,
         "name": plain(queue.name),
         "node": states.node(queue) or queue.home,
         "single_active_consumer_tag": None,
@@ -113,12 +124,7 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
         found["online"] = states.online_members(queue)
     else:
         found["leader"] = queue.home
-    if queue.ring is not None:
-        mirrors = queue.ring.mirrors()
-        synced = queue.ring.synced
-        found["slave_nodes"] = [each.node for each in mirrors]
-        found["synchronised_slave_nodes"] = [each.node for each in mirrors if each in synced]
-        found["recoverable_slaves"] = list(queue.ring.recoverable)
+        found |= _mirrors(queue.ring, states.syncing(queue.uid))
     stat = states.stat(queue.uid)
     if stat is not None:
         found |= _counts(stat)
@@ -131,6 +137,23 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
             "peer_host": owner.peer_host,
             "peer_port": owner.peer_port,
         }
+    return found
+
+
+def _mirrors(ring: Ring | None, syncing: int | None) -> Item:
+    """Where copies of a mirrored queue are, and what is to be waited for while it is down."""
+    if ring is None:
+        return {"recoverable_slaves": None}
+    mirrors = ring.mirrors()
+    found: Item = {
+        "recoverable_slaves": list(ring.recoverable),
+        "slave_nodes": [each.node for each in mirrors],
+        "synchronised_slave_nodes": [each.node for each in mirrors if each in ring.synced],
+    }
+    if syncing is not None:
+        found["sync_messages"] = syncing
+    if ring.is_down and ring.last is not None:
+        found["waits_for"] = ring.last.node
     return found
 
 

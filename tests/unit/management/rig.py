@@ -27,6 +27,10 @@ class Queues:
     def __init__(self, asker) -> None:
         self.asker = asker
         self.stats: dict[int, object] = {}
+        self.syncing: dict[int, int] = {}
+
+    def ring_info(self, queue):
+        return SimpleNamespace(syncing=self.syncing.get(queue.uid))
 
     def served_here(self):
         return [q for q in self.asker.machine.catalogue.queues() if q.uid in self.stats]
