@@ -62,7 +62,7 @@ def decode(data: bytes, *, sender: str, to: str) -> Frame:
     """
     try:
         frame = _decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # msgspec lets the latter through
         raise PayloadDamaged(f"{len(data)} bytes are no ring message: {error}") from error
     if frame.version != VERSION:
         raise PayloadDamaged(f"a ring message of version {frame.version}, expected {VERSION}")
