@@ -26,7 +26,7 @@ from broker.metadata.rings import Ring, RingMember
 from broker.ports import ConsumerSpec, Done
 from broker.queues.envelopes import Answer, answers_by_node
 from broker.queues.remote import RemoteQueue
-from tests.unit.queues.rig import A, B, C, Clock
+from tests.unit.queues.rig import A, B, C, Channel, Clock
 
 FAR = 1 << 40
 
@@ -338,3 +338,27 @@ class RingedWorld:
     @staticmethod
     def _plain(name: str, vhost: str) -> object:
         return classic_config(name, vhost, durable=True)
+
+
+def bodies(channel: Channel) -> list[bytes]:
+    return [bytes(d.message.content[-1 - d.message.body_size : -1]) for d in channel.delivered]
+
+
+def flags(channel: Channel) -> list[tuple[bytes, bool]]:
+    """(body, redelivered) of everything delivered."""
+    redelivered = [d.delivery_count > 0 for d in channel.delivered]
+    return list(zip(bodies(channel), redelivered, strict=True))
+
+
+def consuming(node: Node, tag: str = "t", **how: object) -> tuple[Channel, list[object]]:
+    channel, told = Channel(), list[object]()
+    node.handle.consume(node.spec(tag, **how), channel, told.append)  # type: ignore[arg-type]
+    node.world.settle()
+    return channel, told
+
+
+def fail_over(world: RingedWorld, name: str = A, seen: int = 1 << 40) -> None:
+    world.kill(name, seen=seen)
+    world.settle()
+    world.promote()
+    world.settle()
