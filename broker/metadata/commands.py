@@ -220,6 +220,20 @@ class Unbind(Command, frozen=True, tag=18):
     connection: str = ""
 
 
+class MoveBindings(Command, frozen=True, tag=33):
+    """Bind a queue as another is bound, and that one no more, at once. Result: how many bindings.
+
+    So no publish goes to both or to neither.
+
+    Attributes:
+        source: Incarnation of the queue that loses its bindings.
+        target: Incarnation of the one that gets them, in the same vhost.
+    """
+
+    source: int
+    target: int
+
+
 class CloseConnection(Command, frozen=True, tag=19):
     """A connection has ended: delete its exclusive queues. Result: how many.
 
@@ -362,6 +376,7 @@ AnyCommand = (
     | DeleteQueue
     | Bind
     | Unbind
+    | MoveBindings
     | CloseConnection
     | BootNode
     | EndBoot

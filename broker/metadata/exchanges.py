@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata import commands, equivalence
 from broker.metadata.arguments import type_name
@@ -163,6 +165,23 @@ def unbind_by_identity(step: Step, command: commands.Unbind) -> Result:
         return False
     unbind(step, binding)
     return True
+
+
+def move_bindings(step: Step, command: commands.MoveBindings) -> Result:
+    """Lead everything that goes to one queue to another instead."""
+    source = step.catalogue.queue_by_uid(command.source)
+    target = step.catalogue.queue_by_uid(command.target)
+    if source is None or target is None or source.vhost != target.vhost:
+        return Refusal(ReplyCode.NOT_FOUND, "one of the queues is gone, or in another vhost")
+    if source.exclusive_owner is not None or target.exclusive_owner is not None:
+        return Refusal(ReplyCode.RESOURCE_LOCKED, "the bindings of exclusive queues stay")
+    bindings = step.catalogue.bindings_to(source.vhost, "queue", source.name)
+    for binding in bindings if source.uid != target.uid else ():
+        moved = replace(binding, destination=target.name)
+        if not step.catalogue.has_binding(moved):
+            step.catalogue.put_binding(moved)
+        unbind(step, binding)
+    return len(bindings)
 
 
 def _destination(step: Step, command: commands.Bind | commands.Unbind) -> Queue | Exchange | None:

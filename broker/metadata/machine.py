@@ -39,6 +39,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[Step, Any], Result]] = {
     commands.DeleteQueue: queues.delete_queue_by_uid,
     commands.Bind: exchanges.bind,
     commands.Unbind: exchanges.unbind_by_identity,
+    commands.MoveBindings: exchanges.move_bindings,
     commands.CloseConnection: queues.close_connection,
     commands.BootNode: nodes.boot_node,
     commands.EndBoot: nodes.end_boot,

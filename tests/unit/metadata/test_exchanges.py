@@ -208,3 +208,38 @@ def test_names_that_no_frame_could_carry_are_refused():
     assert refusal(asker.queue("\N{BUTTERFLY}" * 64))[0] == 406
     asker.queue("q")
     assert refusal(asker.bind("amq.direct", "q", "k" * 256))[0] == 406
+
+
+def test_bindings_move_at_once_and_keep_an_auto_delete_source():
+    asker = founded()
+    asker.exchange("gone-when-unbound", "topic", auto_delete=True)
+    asker.queue("old")
+    asker.queue("new")
+    asker.bind("gone-when-unbound", "old", "a.#")
+    asker.bind("amq.direct", "old", "both")
+    asker.bind("amq.direct", "new", "both")
+    catalogue = asker.machine.catalogue
+    old, new = catalogue.queue("/", "old"), catalogue.queue("/", "new")
+    assert asker.ask(commands.MoveBindings(old.uid, new.uid)) == 2
+    assert catalogue.bindings_to("/", "queue", "old") == []
+    for exchange, key in (("gone-when-unbound", "a.b"), ("amq.direct", "both")):
+        route = catalogue.route("/", exchange, key)
+        assert [queue.name for queue in route.queues] == ["new"]
+    assert asker.ask(commands.MoveBindings(old.uid, new.uid)) == 0
+
+
+def test_bindings_that_can_not_move():
+    asker = founded()
+    asker.ask(commands.AddVhost("v"))
+    asker.queue("q")
+    asker.queue("v", vhost="v")
+    asker.queue("mine", exclusive_owner=f"{ONE}/{BOOT_ONE}/1")
+    asker.bind("amq.direct", "q", "k")
+    catalogue = asker.machine.catalogue
+    queue, mine = catalogue.queue("/", "q"), catalogue.queue("/", "mine")
+    elsewhere = catalogue.queue("v", "v")
+    assert refusal(asker.ask(commands.MoveBindings(queue.uid, elsewhere.uid)))[0] == 404
+    assert refusal(asker.ask(commands.MoveBindings(99, queue.uid)))[0] == 404
+    assert refusal(asker.ask(commands.MoveBindings(queue.uid, mine.uid)))[0] == 405
+    asker.ask(commands.MoveBindings(queue.uid, queue.uid))
+    assert len(catalogue.bindings_to("/", "queue", "q")) == 1

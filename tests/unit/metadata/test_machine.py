@@ -68,6 +68,7 @@ BUILDING: st.SearchStrategy[AnyCommand] = st.one_of(
 )
 REST: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(commands.Unbind, **BINDING),
+    st.builds(commands.MoveBindings, st.integers(1, 40), st.integers(1, 40)),
     st.builds(commands.DeleteQueue, st.integers(1, 40)),
     st.builds(commands.DeleteExchange, VHOSTS, EXCHANGES, st.booleans()),
     st.builds(commands.CloseConnection, OWNERS.map(lambda owner: owner or "x/y/1")),
