@@ -4,7 +4,7 @@
 [version, ring, [node, boot, version] of receiver, the same of sender, view version, message]
 ```
 
-Measured against protobuf and a hand-packed header: docs/decisions/0011.
+Measured against protobuf and a hand-packed header: docs/decisions/0013.
 """
 
 from __future__ import annotations
