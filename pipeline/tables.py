@@ -26,7 +26,8 @@ class Tables:
         confirmed: op_id of what was confirmed and not refused.
         deliveries: Deliveries and gets, `place` 1 for the earliest of each copy.
         copies: Each queue and msg_id that was delivered, once.
-        windows: fault, fault_kind, target, start_us, end_us of each fault.
+        windows: fault, fault_kind, target, start_us, end_us of each fault, and changed_us, when
+            another leader than the target was first seen in it, null if none was.
         first_sure_acks: When each copy was first acked beyond doubt, `acked_us`.
         joined: One row, `joined_us`: what was published earlier may be lost, because a mirror
             that joined then became master without it, as it was allowed to; else 0.
@@ -125,7 +126,7 @@ def fault_windows(events: DataFrame) -> DataFrame:
     ends = (
         events.where("op = 'fault_end'").groupBy("op_id").agg(F.max("ts_us").alias("fault_end_us"))
     )
-    return (
+    windows = (
         events.where("op = 'fault_start'")
         .select(
             F.col("op_id").alias("fault"),
@@ -138,18 +139,40 @@ def fault_windows(events: DataFrame) -> DataFrame:
         .withColumn("end_us", F.coalesce("fault_end_us", "last_us"))
         .drop("fault_end_us", "last_us")
     )
+    seen = events.where("op = 'epoch'").select(
+        F.col("node").alias("leader"), F.col("ts_us").alias("seen_us")
+    )
+    is_change = (
+        (F.col("start_us") < F.col("seen_us"))
+        & (F.col("seen_us") <= F.col("end_us"))
+        & (F.col("leader") != F.col("target"))
+    )
+    changes = (
+        windows.join(seen, is_change).groupBy("fault").agg(F.min("seen_us").alias("changed_us"))
+    )
+    return windows.join(changes, "fault", "left")
 
 
 def first_sure_acks(events: DataFrame, windows: DataFrame) -> DataFrame:
-    """The first ack of each copy that no fault and no loss of connection can have swallowed."""
-    acks = events.where("op = 'ack'").select(*COPY, "connection", F.col("ts_us").alias("acked_us"))
+    """The first ack of each copy that no fault and no loss of connection can have swallowed.
+
+    Once another leader was seen, a fault no longer touches acks through the other nodes.
+    """
+    acks = events.where("op = 'ack'").select(
+        *COPY, "connection", "node", F.col("ts_us").alias("acked_us")
+    )
     ends = (
         events.where("op = 'close' and type = 'info'")
         .groupBy("connection")
         .agg(F.max("ts_us").alias("ended_us"))
     )
     after = F.col("acked_us") + SETTLE_GRACE_US
-    in_window = (F.col("start_us") <= after) & (F.col("acked_us") <= F.col("end_us"))
+    is_elsewhere = ~F.array_contains(F.split("target", ","), F.col("node"))
+    until = F.when(
+        F.col("changed_us").isNotNull() & is_elsewhere,
+        F.least(F.col("end_us"), F.col("changed_us") + SETTLE_GRACE_US),
+    ).otherwise(F.col("end_us"))
+    in_window = (F.col("start_us") <= after) & (F.col("acked_us") <= until)
     return (
         acks.join(ends, "connection", "left")
         .where(F.col("ended_us").isNull() | (F.col("ended_us") > after))

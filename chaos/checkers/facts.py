@@ -38,13 +38,23 @@ class Copy(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A fault, from just before it happened until its heal was complete."""
+    """A fault, from just before it happened until its heal was complete.
+
+    Attributes:
+        fault: Its op_id.
+        kind: As in the options.
+        target: Names of nodes, joined by commas.
+        start_us: When it began.
+        end_us: When every node served again.
+        changed_us: When another leader than the target was first seen, 0 if none was.
+    """
 
     fault: str
     kind: str
     target: str
     start_us: int
     end_us: int
+    changed_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +104,21 @@ class Facts:
         )  # fmt: skip
 
     def is_ack_uncertain(self, ack: Event) -> bool:
-        """Whether a fault or the loss of its connection may have swallowed an ack."""
+        """Whether a fault or the loss of its connection may have swallowed an ack.
+
+        A fault may until it is healed; but once another leader was seen, acks through the other
+        nodes are as good as ever.
+        """
         ended_us = self.lost_connections.get(ack.connection)
         if ended_us is not None and ended_us <= ack.ts_us + SETTLE_GRACE_US:
             return True
-        return any(
-            window.start_us <= ack.ts_us + SETTLE_GRACE_US and ack.ts_us <= window.end_us
-            for window in self.windows
-        )
+        for window in self.windows:
+            until_us = window.end_us
+            if window.changed_us and ack.node not in window.target.split(","):
+                until_us = min(until_us, window.changed_us + SETTLE_GRACE_US)
+            if window.start_us <= ack.ts_us + SETTLE_GRACE_US and ack.ts_us <= until_us:
+                return True
+        return False
 
     def is_disturbed(self, at_us: int) -> bool:
         """Whether a fault was on or near: what a client saw may be late by the settling time."""
@@ -178,7 +195,16 @@ def _windows(events: Sequence[Event]) -> tuple[Window, ...]:
     last_us = last_ts_us(events)
     windows = [
         Window(
-            event.op_id, event.code, event.node, event.ts_us, ends.get(event.op_id, last_us)
+            event.op_id, event.code, event.node, event.ts_us,
+            end_us := ends.get(event.op_id, last_us),
+            min(
+                (
+                    seen.ts_us for seen in events
+                    if seen.op == "epoch" and event.ts_us < seen.ts_us <= end_us
+                    and seen.node != event.node
+                ),
+                default=0,
+            ),
         )
         for event in events
         if event.op == "fault_start"

@@ -201,6 +201,17 @@ def flag_missing(events: list[Event]) -> list[Event]:
     return changed(events, find(events, "deliver", "p1.1|8", "c2"), redelivered=False)
 
 
+def dup_after_change(events: list[Event]) -> list[Event]:
+    """Acked to the next leader while the old one is still down, and delivered again."""
+    seq = (FAULT_US + OUTAGE_US + 4_000_000) // STEP_US
+    old = find(events, "deliver", f"p1.1|{seq}")
+    again = msgspec.structs.replace(
+        old, recorder="c2", consumer_tag="c2.1", connection="c2.1", ts_us=old.ts_us + 500_000,
+        redelivered=True,
+    )  # fmt: skip
+    return renumbered([*events, again])
+
+
 def held_twice(events: list[Event], seq: int = 5) -> list[Event]:
     """Not acked by the one who has it, and delivered to another who acks it."""
     ack = find(events, "ack", f"p1.1|{seq}")
@@ -351,6 +362,7 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "body corrupt": (corrupt, ("corrupt", "p1.1|5")),
     "reorder": (reorder, ("order", "p1.1|5")),
     "dup after ack": (dup_after_ack, ("duplicated", "p1.1|5")),
+    "dup after change": (dup_after_change, ("duplicated", "p1.1|68")),
     "held twice": (held_twice, ("held-twice", "p1.1|5")),
     "flag missing": (flag_missing, ("flag", "p1.1|8")),
     "double confirm": (double_confirm, ("confirm-twice", "p1.1|5")),

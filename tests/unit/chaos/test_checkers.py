@@ -48,15 +48,26 @@ def test_unknown_publish_is_neither_lost_nor_required():
     assert verdict.judge(events, forge.OPTIONS).valid is True
 
 
-def test_ack_just_before_a_fault_may_be_lost_and_an_older_one_not():
-    events = forge.clean()
-    at = {e.msg_id: e.ts_us for e in events if e.op == "ack" and e.recorder == "c1"}
+CHANGED_US = forge.FAULT_US + forge.OUTAGE_US - 500_000
+"""When the other leader is seen in a clean history."""
+
+
+@pytest.mark.parametrize(
+    ("node", "until_us"), [("n2", CHANGED_US + 2_000_000), ("n1", forge.HEAL_US)]
+)
+def test_an_ack_is_uncertain_near_the_fault_and_at_its_target_until_the_heal(node, until_us):
+    events = [msgspec.structs.replace(e, node=node) if e.op == "ack" else e for e in forge.clean()]
     uncertain = facts.gather(events, forge.OPTIONS).is_ack_uncertain
-    by_id = {e.msg_id: e for e in events if e.op == "ack" and e.recorder == "c1"}
-    assert all(
-        uncertain(by_id[m]) == (forge.FAULT_US - 2_000_000 <= t <= forge.HEAL_US)
-        for m, t in at.items()
-    )
+    acks = [e for e in events if e.op == "ack" and e.recorder == "c1"]
+    assert [uncertain(e) for e in acks] == [
+        forge.FAULT_US - 2_000_000 <= e.ts_us <= until_us for e in acks
+    ]
+
+
+def test_a_duplicate_of_what_was_acked_to_the_next_leader_is_one():
+    seq = (forge.FAULT_US + forge.OUTAGE_US + 4_000_000) // forge.STEP_US
+    found = verdict.judge(forge.dup_after_change(forge.clean()), forge.OPTIONS)
+    assert [(f.kind, f.subject) for f in found.findings] == [("duplicated", f"p1.1|{seq}")]
 
 
 def test_ack_on_a_connection_that_broke_is_uncertain():

@@ -33,6 +33,10 @@ ABOUT_RUNS = [
 ]
 
 
+# Also with a second look at the windows: which acks are certain depends on them.
+ABOUT_RUNS.append("dup after change")
+
+
 def stored(directory, events):
     history.save(directory / history.FILE, events)
     options.save(directory, forge.OPTIONS)
@@ -69,6 +73,7 @@ def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
         transforms.incomplete(found_tables),
         transforms.undrained(found_tables),
         transforms.lost(found_tables),
+        transforms.duplicated(found_tables),
         transforms.recovery(found_tables, is_available=True),
         transforms.storm(found_tables),
         transforms.starved(found_tables, delivered_after_min=limits["delivered_after_min"]),
