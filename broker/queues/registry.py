@@ -336,7 +336,7 @@ class QueueRegistry:
             if uid not in wanted:
                 self._stop(uid)
         for uid in self._store.queues():
-            if uid not in wanted:
+            if uid not in wanted or self._is_foreign(wanted[uid]):
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
@@ -495,6 +495,10 @@ class QueueRegistry:
             classic.end_boots(self._is_over)
         for quorum in self._quorum.values():
             quorum.end_boots(self._is_over)
+
+    def _is_foreign(self, queue: Queue) -> bool:
+        """Whether what this disk holds of a queue is a mirror's copy that nobody needs any more."""
+        return queue.ring is None and queue.home != self._node
 
     def _is_served(self, queue: Queue) -> bool:
         """Whether a classic queue has a home that answers."""

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from broker.metadata.mirroring.wanted import wanted_members
 from broker.metadata.records import Queue
-from broker.metadata.ring_commands import RingDissolve, RingErase, RingFound, RingJoin, RingStep
+from broker.metadata.ring_commands import (
+    RingDissolve,
+    RingErase,
+    RingFound,
+    RingJoin,
+    RingLeave,
+    RingStep,
+)
 from broker.metadata.rings import Ring, RingMember, decode_member
 from broker.queues.mirrored import promotion, tending
 from broker.queues.mirrored.master import Master
@@ -25,6 +32,13 @@ from gm.core.view import MemberId
 from gm.host import Host
 
 _log = logging.getLogger(__name__)
+
+FAILED: Final = "failed"
+"""A reason to stand still: the ring has stopped here by a bug."""
+
+
+WISH_MS: Final = 10_000
+"""How long a node that was asked to give a queue away tries to."""
 
 
 class RingInfo(NamedTuple):
@@ -62,6 +76,7 @@ class Rings:
         self._is_stopping = False
         self._drained: Callable[[], None] | None = None  # a stopping node waits
         self._back_off: dict[int, tending.BackOff] = {}
+        self._wishes: dict[int, tuple[str, int]] = {}  # node, wished for until; see `hand_to`
         self._refused_since_ms: dict[str, int] = {}
         self._cut_since_ms: dict[str, int] = {}
 
@@ -93,6 +108,7 @@ class Rings:
             seat.close(self._host, is_deleted=True)
         self._back_off.pop(uid, None)
         self._unsettled.pop(uid, None)
+        self._wishes.pop(uid, None)
 
     def boots_ended(self) -> None:
         """Sessions of ended boots end in the mirrors too (P1)."""
@@ -166,6 +182,29 @@ class Rings:
         """This node's seat in a queue's ring."""
         return self._seats.get(uid)
 
+    def hand_to(self, uid: int, node: str) -> bool:
+        """As the master: give a queue to another node once that has a synchronised mirror.
+
+        Under `ha-mode: exactly` a node without one gets it first, beside those that are there. Holds
+        for `WISH_MS`; who still wants it then asks again.
+
+        Args:
+            uid: The queue's incarnation.
+            node: Where it should be served.
+
+        Returns:
+            False where this node is not the master, or the policy would not keep the queue there.
+        """
+        seat = self._seats.get(uid)
+        policy = None if seat is None else self._around.catalogue.ha_policy(seat.record)
+        if seat is None or seat.master is None or policy is None or self._boot_of(node) is None:
+            return False
+        if policy.mode == "nodes" and node not in policy.nodes:
+            return False
+        self._wishes[uid] = (node, self._around.clock.monotonic_ms() + WISH_MS)
+        self.touch(uid)
+        return True
+
     def masters(self) -> list[Seat]:
         """Seats of the queues this node is the master of."""
         return [seat for seat in self._seats.values() if seat.master is not None]
@@ -224,11 +263,16 @@ class Rings:
 
     def _leave(self, seat: Seat, queue: Queue) -> None:
         """This node's membership is over: what it served or held counts no more."""
-        uid = queue.uid
+        uid, ring = queue.uid, queue.ring
         del self._seats[uid]
         master = seat.master
         seat.close(self._host)
         if master is None:
+            is_unwanted = ring is None or (
+                ring.is_serving and self._around.node not in ring.recoverable
+            )
+            if is_unwanted:  # nobody will ever ask for this copy
+                self._around.store.delete_queue(uid)
             return
         if queue.ring is None and queue.home == self._around.node:
             master.queue.record = queue
@@ -237,8 +281,13 @@ class Rings:
             self._around.stage.unserve(queue)
 
     def _stopped(self, seat: Seat, why: str) -> None:
-        """GM closed a ring: because the record says so, which is told too, or by a bug."""
-        _log.info("ring.stopped", extra={"queue": seat.record.name, "why": why})
+        """GM closed a ring: because the record says so, or by a bug. Then this member leaves."""
+        if self._seats.get(seat.record.uid) is not seat:
+            return
+        _log.critical("ring.failed", extra={"queue": seat.record.name, "why": why})
+        seat.is_failed = True
+        if seat.master is not None:
+            seat.master.queue.block(FAILED)
         self.touch(seat.record.uid)
 
     # Steps.
@@ -266,6 +315,8 @@ class Rings:
             return self._recover(queue, ring)
         if seat is None:
             return False
+        if seat.is_failed:
+            return self._give_up(seat)
         if seat.master is not None:
             return self._tend_as_master(seat, seat.master)
         if promotion.may_be_promoted(ring, seat.me):
@@ -274,6 +325,17 @@ class Rings:
         if step is not None:
             self._proposals.want(step)
         return seat.me not in ring.synced or ring.master is None or bool(self._cut_since_ms)
+
+    def _give_up(self, seat: Seat) -> bool:
+        """A seat that a bug has stopped goes: its node joins again, empty."""
+        uid, ring = seat.record.uid, seat.ring
+        if seat.master is not None:
+            step = promotion.farewell(uid, ring, self._around.catalogue.ha_policy(seat.record))
+        else:
+            step = RingLeave(uid, seat.me, ring.master) if ring.master is not None else None
+        if step is not None:
+            self._proposals.want(step)
+        return True
 
     def _found(self, queue: Queue) -> bool:
         """A plain queue at its home, which a policy wants mirrored."""
@@ -325,6 +387,7 @@ class Rings:
             self._proposals.want(RingDissolve(uid, seat.me, ring.epoch))
             return True
         wanted = wanted_members(around.catalogue, seat.record, policy, ring)
+        wanted = tending.with_wish(ring, wanted, self._wish(uid))
         steps = tending.notes(uid, ring, master.is_in_place, master.is_drained)
         steps += tending.drops(uid, ring, wanted)
         for step in steps:
@@ -336,6 +399,15 @@ class Rings:
         is_complete = members == {node for node in wanted if self._boot_of(node) is not None}
         is_whole = all(each in ring.synced for each in ring.alive())
         return not is_complete or not is_whole or is_moving or master.is_join_open
+
+    def _wish(self, uid: int) -> str | None:
+        node, until_ms = self._wishes.get(uid, ("", 0))
+        if not node:
+            return None
+        if self._around.clock.monotonic_ms() > until_ms or self._boot_of(node) is None:
+            del self._wishes[uid]
+            return None
+        return node
 
     def _join(self, seat: Seat, master: Master, wanted: list[str]) -> None:
         uid = seat.record.uid

@@ -59,6 +59,7 @@ class Seat:
         me: As given.
         mirror: While this is one.
         master: While this is the master.
+        is_failed: A bug has stopped it: it must leave, so that nobody waits for it.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Seat:
         self.me = me
         self.mirror: Mirror | None = None
         self.master: Master | None = None
+        self.is_failed = False
         self._around = around
         self._stopped = stopped
         self._touched = touched
@@ -135,7 +137,6 @@ class Seat:
             self.mirror.deliver(batch)
         else:  # of a master before this one: all of it was replayed before the promotion
             self.gm.synced(batch[-1].ticket)
-        self._touched(self.record.uid)
 
     def returned(self, numbers: list[int]) -> None:
         """Own broadcasts have come round."""

@@ -113,6 +113,26 @@ def drops(uid: int, ring: Ring, wanted: list[str]) -> list[RingStep]:
     ]
 
 
+def with_wish(ring: Ring, wanted: list[str], wish: str | None) -> list[str]:
+    """Where members should be while an operator wants another master.
+
+    The wish comes first, so that the queue moves, once its mirror is synchronised; until then it is
+    one member more where the policy alone would have none there.
+
+    Args:
+        ring: The ring, with a master.
+        wanted: Where the policy wants members.
+        wish: Who should be the master; None for no wish.
+    """
+    if wish is None or ring.master is None or wish == ring.master.node:
+        return wanted
+    heir = ring.member_on(wish)
+    others = [node for node in wanted if node != wish]
+    if heir is not None and heir in ring.synced:
+        return [wish, *others]
+    return [*others[:1], wish, *others[1:]]
+
+
 def move(uid: int, ring: Ring, wanted: list[str]) -> RingHandOver | None:
     """The hand-over of a master that the policy wants elsewhere, to a synchronised mirror."""
     if ring.master is None or not wanted or wanted[0] == ring.master.node:

@@ -133,3 +133,31 @@ def test_a_join_whose_outcome_is_unknown_holds_back_every_verdict() -> None:
     trio.agrees = True
     trio.tick(3)
     assert channel.verdicts == [(1, True)]
+
+
+@pytest.mark.parametrize("node", [A, B])
+def test_a_member_that_a_bug_has_stopped_leaves_and_joins_again(
+    node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio = Trio(ha_sync_mode="manual")
+    trio.confirmed(C, 1)
+    broken = trio.seat(node)
+
+    def fail(_batch: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(broken, "deliver", fail)
+    monkeypatch.setattr(broken, "returned", fail)
+    channel = trio.publish(C, 2)
+    trio.tick(3)
+    assert channel.verdicts == [(2, True)]
+    assert trio.ring.member_on(node) != broken.me
+    assert len(trio.ring.alive()) == 3
+
+
+def test_a_mirrors_copy_goes_with_the_policy() -> None:
+    trio = Trio()
+    trio.confirmed(A, 1)
+    trio.apply(commands.ClearPolicy("/", "p"))
+    trio.tick(2)
+    assert [len(trio.nodes[name].disk.families["queue_index"]) for name in (A, B, C)] == [1, 0, 0]
