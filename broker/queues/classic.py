@@ -38,11 +38,10 @@ from broker.ports import (
     Done,
     Journal,
     PublisherPort,
-    QueueHandle,
 )
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import Answer, answers_by_node
-from broker.queues.replication import LocalConsumer, Replication, Standstill
+from broker.queues.replication import LocalConsumer, Onward, Replication, Standstill
 from broker.storage.message_store import MessageStore
 
 Post = Callable[[str, Answer], None]
@@ -288,6 +287,9 @@ class ClassicQueue:
         if self._stands(partial(self.set_active, holder, tag, active=active)):
             return
         self.machine.set_active(holder, tag, active=active)
+        local = self._ports.get((holder, tag))
+        if local is not None:
+            self._ports[holder, tag] = local._replace(is_active=active)
         if self._held is not None:
             self._held.append(partial(self.set_active, holder, tag, active=active))
         if active:
@@ -298,6 +300,9 @@ class ClassicQueue:
         if self._stands(partial(self.set_prefetch, holder, tag, prefetch)):
             return
         self.machine.set_prefetch(holder, tag, prefetch)
+        local = self._ports.get((holder, tag))
+        if local is not None:
+            self._ports[holder, tag] = local._replace(spec=local.spec._replace(prefetch=prefetch))
         if self._held is not None:
             self._held.append(partial(self.set_prefetch, holder, tag, prefetch))
         self._serve()
@@ -466,7 +471,7 @@ class ClassicQueue:
         if self._still is None or not self._still.reasons:
             self._serve()
 
-    def leave(self, onward: QueueHandle) -> None:
+    def leave(self, onward: Onward) -> None:
         """This node is the master no more: nothing is decided or told here from now on.
 
         Args:
@@ -478,7 +483,7 @@ class ClassicQueue:
         assert still is not None, "only a mirrored queue can be served elsewhere"
         consumers, self._ports = list(self._ports.values()), {}
         for consumer in consumers:
-            onward.consume(consumer.spec, consumer.port, partial(_attached_again, consumer))
+            onward.adopt(consumer.spec, consumer.port, is_active=consumer.is_active)
         held, self._held = self._held or (), None
         still.pass_on(onward)
         for call in held:
@@ -571,9 +576,3 @@ class ClassicQueue:
 
 def _nothing() -> None:
     """A session's offer that was not answered is offered again: nobody is to be told."""
-
-
-def _attached_again(consumer: LocalConsumer, refusal: object) -> None:
-    """A consumer followed its queue to another node, or could not."""
-    if refusal is not None:
-        consumer.port.consumer_lost(consumer.spec.tag)

@@ -100,8 +100,8 @@ class RemoteQueue:
         defer: Defer,
         later: Later | None = None,
     ) -> None:
-        route = HomeRoute if record.type == "classic" else LeaderRoute
-        self._route: HomeRoute | LeaderRoute = route(record, catalogue)
+        kind = HomeRoute if record.type == "classic" else LeaderRoute
+        self._route: HomeRoute | LeaderRoute = kind(record, catalogue)
         self._clock = clock
         self._send = send
         self._is_clogged = is_clogged
@@ -110,7 +110,7 @@ class RemoteQueue:
         self._later = later
         most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
         self._offers = Offers(node, boot, record.uid, unanswered_max=most)
-        self._consumers = RemoteConsumers(0 if record.ring is None else record.ring.epoch)
+        self._consumers = RemoteConsumers(self._route.epoch)
         self._is_due = False
         self._is_patient = False
         self._flushes = 0  # a timer begun before one of them must not hurry what came after

@@ -63,10 +63,25 @@ class Replication(Protocol):
 
 
 class LocalConsumer(NamedTuple):
-    """A consumer of this node that calls the queue directly."""
+    """A consumer of this node that calls the queue directly.
+
+    Attributes:
+        spec: As asked, with the prefetch it has now.
+        port: The channel's ear.
+        is_active: False while its socket is full.
+    """
 
     spec: ConsumerSpec
     port: ConsumerPort
+    is_active: bool = True
+
+
+class Onward(QueueHandle, Protocol):
+    """The way to a queue that another node serves from now on (`remote.RemoteQueue`)."""
+
+    def adopt(self, spec: ConsumerSpec, port: ConsumerPort, *, is_active: bool = True) -> None:
+        """Attach a consumer that has called this node's machine, without a word to its client."""
+        ...
 
 
 class Standstill:

@@ -70,6 +70,14 @@ class HomeRoute:
         return None if self.server is None else self.server.node
 
     @property
+    def epoch(self) -> int:
+        """Of the machine that is asked, or will be: every earlier one's was lower, or 0."""
+        if self.server is not None:
+            return self.server.epoch
+        ring = self.record.ring
+        return self.record.past_epoch if ring is None else ring.epoch + 1
+
+    @property
     def is_mirrored(self) -> bool:
         """True for a queue whose next master will know of what was published."""
         return self.record.ring is not None
@@ -164,6 +172,11 @@ class LeaderRoute:
             if self._is_alive(member):
                 return member
         return None
+
+    @property
+    def epoch(self) -> int:
+        """0: the machine of a quorum queue is the same for ever, whoever leads."""
+        return 0
 
     def look(self) -> None:
         """Nodes or members changed: a leader that died leads no more."""

@@ -1,0 +1,71 @@
+"""Channels that call a plain queue itself, and what they hold when its master moves away."""
+
+from __future__ import annotations
+
+from broker.errors import Refusal
+from broker.metadata import commands
+from tests.unit.queues.mirrored.trio import Trio
+from tests.unit.queues.rig import A, B, C, Channel
+
+
+def moved_away(
+    *, cancel_on_failover: bool = False, is_paused: bool = False
+) -> tuple[Trio, Channel, list[object]]:
+    """A plain queue of A with a consumer and a message there; then B is its master."""
+    trio = Trio(is_declared=False)
+    trio.apply(commands.ClearPolicy("/", "p"))
+    trio.uid = trio.declare("q").uid
+    trio.settle()
+    node, consumer, told = trio.nodes[A], Channel(), list[object]()
+    spec = node.spec(prefetch=1)
+    if cancel_on_failover:
+        spec = spec._replace(arguments={"x-cancel-on-ha-failover": True})
+    node.registry.open(trio.queue).consume(spec, consumer, told.append)
+    trio.policy()
+    trio.tick(2)
+    trio.confirmed(A, 1)
+    if is_paused:
+        handle = node.registry.open(trio.queue)
+        handle.set_active(node.holder(), "t", active=False)
+        handle.set_prefetch(node.holder(), "t", 2)
+    trio.policy(ha_mode="nodes", ha_params=[B, C])
+    trio.tick(3)
+    assert trio.master == B
+    return trio, consumer, told
+
+
+def test_what_was_delivered_directly_cannot_be_settled_at_the_next_master() -> None:
+    """P18: it came again, under the same number of the queue."""
+    trio, consumer, told = moved_away()
+    assert (told, consumer.lost, consumer.moved) == ([None], [], ["t"])
+    old, new = consumer.delivered
+    assert (old.delivery_count, new.delivery_count) == (0, 1)
+    assert trio.bodies(consumer) == [b"1", b"1"]
+    node, outcomes = trio.nodes[A], list[object]()
+    handle = node.registry.open(trio.queue)
+    handle.settle(node.holder(), "t", [old.number], outcomes.append)
+    trio.tick()
+    assert [type(each) for each in outcomes] == [Refusal]
+    assert trio.depth(B) == 1
+    handle.settle(node.holder(), "t", [new.number], outcomes.append)
+    trio.tick()
+    assert outcomes[1:] == [None]
+    assert trio.depth(B) == 0
+
+
+def test_a_direct_consumer_that_asked_for_it_ends_when_the_master_moves() -> None:
+    """behaviour.md 1.8."""
+    trio, consumer, told = moved_away(cancel_on_failover=True)
+    assert (told, consumer.lost, consumer.moved) == ([None], ["t"], [])
+    assert trio.bodies(consumer) == [b"1"]
+    assert trio.depth(B) == 1
+
+
+def test_a_direct_consumer_keeps_its_pause_and_its_limit() -> None:
+    trio, consumer, _ = moved_away(is_paused=True)
+    trio.confirmed(C, 2, 3)
+    assert trio.bodies(consumer) == [b"1"]
+    node = trio.nodes[A]
+    node.registry.open(trio.queue).set_active(node.holder(), "t", active=True)
+    trio.tick()
+    assert trio.bodies(consumer) == [b"1", b"1", b"2"]
