@@ -18,7 +18,6 @@ from tests.model.ring_model import RingModel
 
 ASKER = ("rabbit@asker", "asking")
 NODES = ("rabbit@a", "rabbit@b", "rabbit@c", "rabbit@d")
-MIRRORED: dict[str, object] = {"ha-mode": "nodes", "ha-params": list(NODES)}
 BY_MASTER = {
     "joined": steps.RingJoined,
     "synced": steps.RingSynced,
@@ -27,12 +26,17 @@ BY_MASTER = {
     "stopped": steps.RingStopped,
     "dissolve": steps.RingDissolve,
 }
-OFTEN = ("join", "joined", "synced", "promoted", "recover", "erase", "designate")
-KINDS = st.sampled_from([*OFTEN, *OFTEN, *BY_MASTER, "leave", "found"])
+OFTEN = ("join", "joined", "promoted", "recover", "erase", "designate")
+KINDS = st.sampled_from([*OFTEN * 3, *BY_MASTER, "leave", "found"])
 DRAWS = st.tuples(
     KINDS, st.integers(0, 2), st.integers(0, 7), st.sampled_from(NODES), st.integers(0, 7)
 )
 """What is to be done, to which queue, with which member, at which node; 0 is a late step."""
+
+
+def mirrored(founders: int) -> dict[str, object]:
+    """A policy under which so many found a ring; others may join all the same."""
+    return {"ha-mode": "nodes", "ha-params": list(NODES[:founders])}
 
 
 class Pair:
@@ -139,8 +143,8 @@ class Steps:
 class RingLives(RuleBasedStateMachine):
     """Three queues, all policies, nodes that come, go and are forgotten: the invariants hold."""
 
-    @initialize()
-    def start(self):
+    @initialize(founders=st.integers(1, 3))
+    def start(self, founders):
         self.pair = Pair()
         self.steps = Steps(self.pair)
         self.masters: dict[tuple[int, int], RingMember] = {}
@@ -149,7 +153,7 @@ class RingLives(RuleBasedStateMachine):
         self.ended: dict[int, set[RingMember]] = {}
         for node in NODES[:3]:
             self.pair.boot(node)
-        self.pair.ask(commands.SetPolicy("/", "p", "^q", MIRRORED))
+        self.pair.ask(commands.SetPolicy("/", "p", "^q", mirrored(founders)))
         for name, durable, home in (("q1", True, 0), ("q2", False, 1), ("r", True, 2)):
             self.declare(name, durable, NODES[home])
 
@@ -205,6 +209,21 @@ class RingLives(RuleBasedStateMachine):
             if was.master is not None and was.master.node == node and heirs:
                 assert now.successor is not None, "a synchronised mirror succeeds at once (P23)"
                 assert policy.promote == "oldest" or now.successor in heirs
+
+    @rule(node=st.sampled_from(NODES))
+    def silent(self, node):
+        """P7: its memberships end where somebody else has all it has; its boot does not."""
+        record = self.pair.catalogue.node(node)
+        if record is not None and record.boot is not None:
+            before = [queue.ring for queue in self.pair.catalogue.rings()]
+            left = self.pair.ask(commands.EndMemberships(node, record.boot))
+            after = [queue.ring for queue in self.pair.catalogue.rings()]
+            assert left == sum(one != two for one, two in zip(before, after, strict=True))
+            assert not any(
+                two.is_down and not one.is_down
+                for one, two in zip(before, after, strict=True)
+                if one is not None and two is not None
+            )
 
     @rule(node=st.sampled_from(NODES))
     def forget_and_return(self, node):
@@ -314,15 +333,17 @@ def nodes_of(queue: Queue) -> set[str]:
 class RingAgainstModel(RuleBasedStateMachine):
     """One queue, one policy: every step has the outcome that the rules say."""
 
-    @initialize(oldest=st.booleans(), when_synced=st.booleans())
-    def start(self, oldest, when_synced):
+    @initialize(
+        oldest=st.booleans(), when_synced=st.booleans(), founders=st.sampled_from([1, 1, 2, 3])
+    )
+    def start(self, oldest, when_synced, founders):
         self.pair = Pair()
         self.steps = Steps(self.pair)
         self.model = RingModel(oldest=oldest, when_synced=when_synced)
         for node in NODES[:3]:
             self.model.boot(node, self.pair.boot(node))
         definition = {
-            **MIRRORED,
+            **mirrored(founders),
             "warren-promote": "oldest" if oldest else "synchronised",
             "ha-promote-on-failure": "when-synced" if when_synced else "always",
         }
