@@ -14,6 +14,7 @@ AMQP_PORT       ?= 5672
 MANAGEMENT_PORT ?= 15672
 SEED            ?=
 SEEDS           ?= 200
+GM_SEEDS        ?= 1000
 
 PYTHON_TREES := $(wildcard broker raft gm chaos pipeline warrenmq.py)
 
@@ -60,14 +61,17 @@ check: $(DEV)
 test: check
 	$(BIN)/pytest -m "not docker" --ignore tests/tidy
 
-## make sim             the deterministic simulator; SEED=n replays one seed
+## make sim             the deterministic simulators of Raft and of GM; SEED=n replays one seed
 sim: $(DEV)
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.sim.gm $(if $(SEED),--seed $(SEED),--seeds $(GM_SEEDS))
 
-## make sim-long        SEEDS=n seeds of it, and every planted bug must be found
+## make sim-long        SEEDS=n seeds of Raft, GM_SEEDS=n of GM, and every planted bug must be found
 sim-long: $(DEV)
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 	$(BIN)/python -m tests.sim --bugs
+	$(BIN)/python -m tests.sim.gm --seeds $(GM_SEEDS)
+	$(BIN)/python -m tests.sim.gm --bugs
 
 ## make chaos           short chaos runs, all types of queues; SEED=n, ONLY=part of a cell's name (chaos.matrix --list)
 chaos: $(DEV)
