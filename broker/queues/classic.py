@@ -157,7 +157,7 @@ class ClassicQueue:
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
-        if self._stands(partial(resume)):
+        if self._stands(partial(self.when_drained, resume)):
             return
         if self._held is not None:
             self._held.append(resume)

@@ -69,3 +69,25 @@ def test_a_direct_consumer_keeps_its_pause_and_its_limit() -> None:
     node.registry.open(trio.queue).set_active(node.holder(), "t", active=True)
     trio.tick()
     assert trio.bodies(consumer) == [b"1", b"1", b"2"]
+
+
+def test_a_publisher_that_waits_for_room_goes_on_when_its_queue_has_moved() -> None:
+    trio = Trio(is_declared=False)
+    trio.apply(commands.ClearPolicy("/", "p"))
+    trio.uid = trio.declare("q").uid
+    handle = trio.nodes[A].registry.open(trio.queue)
+    trio.policy()
+    trio.tick(2)
+    trio.policy(ha_mode="nodes", ha_params=[B, C])
+    trio.unsynced = {C}
+    trio.publish(A, 1)
+    trio.tick()
+    assert handle.is_congested, "it stands still until all has come round"
+    resumed: list[bool] = []
+    handle.when_drained(lambda: resumed.append(True))
+    trio.settle()
+    assert not resumed
+    trio.unsynced = set()
+    trio.tick(3)
+    assert trio.master == B
+    assert resumed == [True]
