@@ -185,8 +185,8 @@ class Rings:
     def hand_to(self, uid: int, node: str) -> bool:
         """As the master: give a queue to another node once that has a synchronised mirror.
 
-        Under `ha-mode: exactly` a node without one gets it first, beside those that are there. Holds
-        for `WISH_MS`; who still wants it then asks again.
+        Under `ha-mode: exactly` a node without one gets it first, beside those that are there. It
+        holds for `WISH_MS`; who still wants it then asks again.
 
         Args:
             uid: The queue's incarnation.
