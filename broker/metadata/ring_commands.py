@@ -145,6 +145,18 @@ class RingDissolve(_Step, frozen=True, tag=13):
     epoch: int
 
 
+class RingLost(_Step, frozen=True, tag=14):
+    """The last master's node is back and has no copy that counts: nobody need wait for it.
+
+    Another copy or mirror counts from now on, as where an operator removes that node. Without any
+    the queue is a plain one, at this node and with what is there; a new ring may follow.
+    """
+
+    uid: int
+    node: str
+    boot: str
+
+
 RingStep = (
     RingFound
     | RingJoin
@@ -159,4 +171,5 @@ RingStep = (
     | RingHandOver
     | RingStopped
     | RingDissolve
+    | RingLost
 )

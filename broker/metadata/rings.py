@@ -48,7 +48,7 @@ class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
         synced: Members that hold all that the master holds, the master included.
         joined: Members whose handshake is known to be in place (P20), the master included.
         last: The latest master, also when it is gone: its node's disk is what counts. None once
-            that node was removed, until the successor serves.
+            that node was removed or has lost its copy, until the successor serves.
         copies: Identities under which the disk of `last.node` may hold the queue (P23).
         stopped: The last master left in good order with nobody to hand over to: no mirror may take
             its place, it returns from disk.
@@ -313,6 +313,13 @@ def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
     if recoverable == after.recoverable and left == after.left:
         return after
     return replace(after, recoverable=recoverable, left=left)
+
+
+def lose(ring: Ring, node: str) -> Ring | None:
+    """The last master's node has lost its copy: somebody else's is to count."""
+    if not ring.is_down or ring.last is None or ring.last.node != node:
+        return None
+    return replace(ring, last=None, copies=())
 
 
 def forget(ring: Ring, node: str) -> Ring:

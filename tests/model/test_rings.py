@@ -27,11 +27,18 @@ BY_MASTER = {
     "dissolve": steps.RingDissolve,
 }
 OFTEN = ("join", "joined", "promoted", "recover", "erase", "designate")
-KINDS = st.sampled_from([*OFTEN * 3, *BY_MASTER, "leave", "found"])
-DRAWS = st.tuples(
-    KINDS, st.integers(0, 2), st.integers(0, 7), st.sampled_from(NODES), st.integers(0, 7)
-)
-"""What is to be done, to which queue, with which member, at which node; 0 is a late step."""
+KINDS = [*OFTEN * 3, *BY_MASTER, "leave", "found"]
+
+
+def draws(*more: str) -> st.SearchStrategy[tuple[str, int, int, str, int]]:
+    """What is to be done, to which queue, with which member, at which node; 0 is a late step."""
+    kinds = st.sampled_from([*KINDS, *more])
+    numbers = st.integers(0, 7)
+    return st.tuples(kinds, st.integers(0, 2), numbers, st.sampled_from(NODES), numbers)
+
+
+DRAWS = draws()
+DRAWS_ALL = draws("lost", "lost")
 
 
 def mirrored(founders: int) -> dict[str, object]:
@@ -117,10 +124,13 @@ class Steps:
             return BY_MASTER[kind](queue.uid, master, epoch)
         if kind in BY_MASTER:
             return BY_MASTER[kind](queue.uid, master, epoch, member)
-        if kind == "recover":
+        if kind in {"recover", "lost"}:
             at = node if late == 0 or ring.last is None else ring.last.node
             record = self.pair.catalogue.node(at)
-            return steps.RingRecover(queue.uid, at, (record and record.boot) or boot, member)
+            boot = (record and record.boot) or boot
+            if kind == "lost":
+                return steps.RingLost(queue.uid, at, boot)
+            return steps.RingRecover(queue.uid, at, boot, member)
         if kind == "leave":
             return steps.RingLeave(queue.uid, member, seen[-1 - pick % len(seen)])
         simple = {"erase": steps.RingErase, "promoted": steps.RingPromoted}
@@ -163,7 +173,7 @@ class RingLives(RuleBasedStateMachine):
     def queues(self) -> list[Queue]:
         return sorted(self.pair.catalogue.queues(), key=lambda each: each.uid)
 
-    @rule(draws=st.lists(DRAWS, min_size=1, max_size=8))
+    @rule(draws=st.lists(DRAWS_ALL, min_size=1, max_size=8))
     def batch(self, draws):
         queues = self.queues()
         if queues:
@@ -175,7 +185,7 @@ class RingLives(RuleBasedStateMachine):
             assert isinstance(outcomes, tuple)
             assert len(outcomes) == len(made)
 
-    @rule(draw=DRAWS)
+    @rule(draw=DRAWS_ALL)
     def single(self, draw):
         queues = self.queues()
         if not queues:

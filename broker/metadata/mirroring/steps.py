@@ -217,7 +217,21 @@ def _dissolve(catalogue: Catalogue, queue: Queue, each: ring_commands.RingDissol
     ring = _led(queue, each)
     if ring is None or catalogue.ha_policy(queue) is not None:
         return None
+    return _plain(queue, ring)
+
+
+def _plain(queue: Queue, ring: Ring) -> Queue:
+    """A queue without its ring, which a later one must not repeat."""
     return replace(queue, ring=None, past_version=ring.version, past_epoch=ring.epoch)
+
+
+def _lost(catalogue: Catalogue, queue: Queue, each: ring_commands.RingLost) -> Queue | None:
+    if queue.ring is None or not catalogue.is_living(each.node, each.boot):
+        return None
+    after = _with(queue, rings.lose(queue.ring, each.node))
+    if after is None:
+        return None
+    return _with_source(catalogue, after) or _plain(queue, queue.ring)
 
 
 def _join(catalogue: Catalogue, queue: Queue, each: ring_commands.RingJoin) -> Queue | None:
@@ -297,4 +311,5 @@ _STEPS: dict[type[ring_commands.RingStep], Callable[[Catalogue, Queue, Any], Que
     ring_commands.RingHandOver: _hand_over,
     ring_commands.RingStopped: _stopped,
     ring_commands.RingDissolve: _dissolve,
+    ring_commands.RingLost: _lost,
 }

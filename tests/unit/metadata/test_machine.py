@@ -143,6 +143,7 @@ RING_STEPS: st.SearchStrategy[ring_commands.RingStep] = st.one_of(
         st.builds(kind, UIDS, MEMBERS, EPOCHS)
         for kind in (ring_commands.RingStopped, ring_commands.RingDissolve)
     ),
+    st.builds(ring_commands.RingLost, UIDS, NODES, BOOTS),
     st.builds(ring_commands.RingLeave, UIDS, MEMBERS, MEMBERS),
     st.builds(ring_commands.RingRecover, UIDS, NODES, BOOTS, MEMBERS),
 )

@@ -209,6 +209,45 @@ def test_a_recovery_that_died_before_it_rewrote_the_note_on_disk_can_be_repeated
     assert asker.do(steps.RingRecover(uid, A, boot, newest))
 
 
+def test_a_last_master_without_its_copy_gives_way_to_who_has_one():
+    """Its disk was wiped, or it died before the note beside its copy was on disk."""
+    asker = unsynced(ha_promote_on_failure="when-synced")
+    uid = asker.record().uid
+    asker.kill(A)
+    assert not asker.do(steps.RingLost(uid, A, "ended")), "only by a living boot"
+    assert not asker.do(steps.RingLost(uid, B, asker.boot_of(B))), "only by the last master's node"
+    boot = asker.start(A)
+    assert asker.do(steps.RingLost(uid, A, boot))
+    assert not asker.do(steps.RingLost(uid, A, boot))
+    assert asker.ring().successor == asker.on(B)
+    asker = mirrored()
+    uid, b = asker.record().uid, asker.on(B)
+    for node in (B, C, A):
+        assert not asker.do(steps.RingLost(uid, A, asker.boot_of(A))), "it serves"
+        asker.kill(node)
+    assert asker.do(steps.RingLost(uid, A, asker.start(A)))
+    assert asker.record().home == B
+    assert asker.do(steps.RingRecover(uid, B, asker.start(B), b))
+
+
+def test_a_last_master_without_its_copy_serves_what_it_has_where_nobody_has_more():
+    """As a plain queue: a policy had arrived and it died before its ring was noted on disk."""
+    asker = three_nodes()
+    asker.queue("q", home=A)
+    asker.policy(ha_mode="all")
+    uid = asker.record().uid
+    assert asker.do(steps.RingFound(uid, A, asker.boot_of(A)))
+    before = asker.ring()
+    asker.kill(A)
+    boot = asker.start(A)
+    assert asker.do(steps.RingLost(uid, A, boot))
+    queue = asker.record()
+    assert (queue.ring, queue.home, queue.members) == (None, A, (A,))
+    assert asker.do(steps.RingFound(uid, A, boot))
+    assert asker.ring().epoch == before.epoch + 1
+    assert asker.ring().version > before.version
+
+
 def test_a_full_stop_waits_for_the_last_master():
     asker = mirrored()
     uid = asker.record().uid
