@@ -37,6 +37,7 @@ from broker.config import Settings
 from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
+from broker.management.operations.desk import Operations
 from broker.management.reports import Reports
 from broker.metadata.access import hash_password
 from broker.metadata.commands import Bootstrap
@@ -113,6 +114,7 @@ class Node:
         self._member: _Member | None = None
         self._serving: Serving | None = None
         self._management: ManagementServer | None = None
+        self._operations = Operations(self)
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -163,7 +165,7 @@ class Node:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             if self.settings.management_listener is not None:
-                self._management = ManagementServer(self)
+                self._management = ManagementServer(self, self._operations)
                 await self._management.start()
             starting = tasks.create_task(self._start())
             await self._stopping.wait()
@@ -331,6 +333,7 @@ class Node:
                     cluster.links, cluster.metadata.catalogue, lambda work: _spawn(tasks, work)
                 )
                 Reports(self).serve(cluster.links)
+                self._operations.serve(cluster.links)
                 try:
                     await cluster.start(tasks)
                 except OSError as error:

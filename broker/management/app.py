@@ -16,6 +16,7 @@ from broker.management.answers import ApiError, bad_request, json
 from broker.management.auth import Gate
 from broker.management.call import Call, Route
 from broker.management.control import NodeControl
+from broker.management.operations.desk import Operations
 from broker.management.reports import Reports
 from broker.management.request_body import BODY_BYTES_MAX
 from broker.management.resources import ROUTES
@@ -34,10 +35,12 @@ class ManagementServer:
 
     Args:
         control: The node.
+        operations: What it does in the background for operators.
     """
 
-    def __init__(self, control: NodeControl) -> None:
+    def __init__(self, control: NodeControl, operations: Operations) -> None:
         self._control = control
+        self._operations = operations
         self._reports = Reports(control)
         self._gate = Gate(control)
         self._runner: web.AppRunner | None = None
@@ -84,7 +87,9 @@ class ManagementServer:
         async def handle(request: web.Request) -> web.StreamResponse:
             _check_path(request)
             user = self._gate.user(request)
-            call = Call(request, self._control, self._reports, user, self._gate.access)
+            call = Call(
+                request, self._control, self._reports, self._operations, user, self._gate.access
+            )
             call.require(route.tag)
             return await route.run(call)
 

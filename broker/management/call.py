@@ -20,6 +20,7 @@ from broker.management.answers import (
 )
 from broker.management.auth import Tag, has_tag
 from broker.management.control import NodeControl
+from broker.management.operations.desk import Operations
 from broker.management.reports import Reports
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.catalogue import Catalogue
@@ -38,6 +39,7 @@ class Call:
         request: aiohttp's.
         control: The node.
         reports: The way to what other nodes know.
+        operations: What is done in the background.
         user: Who asks.
         find_access: Gives the permissions over a catalogue.
 
@@ -50,12 +52,14 @@ class Call:
         request: web.Request,
         control: NodeControl,
         reports: Reports,
+        operations: Operations,
         user: User,
         find_access: Callable[[Catalogue], Access],
     ) -> None:
         self.request = request
         self.control = control
         self.reports = reports
+        self.operations = operations
         self.user = user
         self.query = request.query
         self._find_access = find_access

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.management.call import Route
 from broker.management.resources import (
+    actions,
     bindings,
     channels,
     cluster,
@@ -34,6 +35,7 @@ ROUTES: tuple[Route, ...] = (
     *exchanges.ROUTES,
     *queues.ROUTES,
     *replicas.ROUTES,
+    *actions.ROUTES,
     *messages.ROUTES,
     *bindings.ROUTES,
     *vhosts.ROUTES,

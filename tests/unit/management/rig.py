@@ -14,6 +14,7 @@ from yarl import URL
 from broker.config import Settings
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
+from broker.management.operations.desk import Operations
 from broker.metadata import commands
 from broker.metadata.access import Access, hash_password
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
@@ -132,7 +133,8 @@ class Rig:
             ("nobody", ()),
         ):
             ask(commands.AddUser(name, hash_password(name, SALT), tags=tags))
-        self.server = TestServer(ManagementServer(self.control).application())
+        server = ManagementServer(self.control, Operations(self.control))
+        self.server = TestServer(server.application())
         self.session: ClientSession | None = None
 
     async def __aenter__(self) -> Rig:

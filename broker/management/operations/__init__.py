@@ -1,0 +1,10 @@
+"""What operators have done in the background: spreading masters, migrating queues.
+
+desk.py         all of it, as the API reaches it
+errands.py      brings a request to the node that has to do the work
+balance.py      P  which queue should be served by which node
+rebalance.py    moves them, one after another
+plan.py         P  what a classic queue would lose in a quorum queue
+mover.py        P  carries messages from one queue to another
+migration.py    the whole of a migration: declare, carry, lead bindings over, delete
+"""

@@ -1,0 +1,35 @@
+"""What operators have done in the background: spreading masters, migrating queues, synchronising.
+
+One for each node, which lives as long as its process.
+"""
+
+from __future__ import annotations
+
+from broker.cluster.links import Links
+from broker.management.control import NodeControl
+from broker.management.operations.errands import Errands
+from broker.management.operations.migration import Migrations
+from broker.management.operations.rebalance import Rebalance
+from broker.management.reports import Reports
+
+
+class Operations:
+    """See the module.
+
+    Args:
+        control: The node.
+
+    Attributes:
+        errands: The way to the nodes that have to do the work.
+        migrations: Of classic queues into quorum queues.
+        rebalance: Of masters and leaders.
+    """
+
+    def __init__(self, control: NodeControl) -> None:
+        self.errands = Errands(control)
+        self.migrations = Migrations(control, self.errands)
+        self.rebalance = Rebalance(control, self.errands, Reports(control))
+
+    def serve(self, links: Links) -> None:
+        """Do for other nodes what they ask, from now on."""
+        self.errands.serve(links)

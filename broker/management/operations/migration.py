@@ -1,0 +1,343 @@
+"""Moves a classic queue's messages into a quorum queue, while clients go on.
+
+Runs at the node that serves the source when it is asked for, over the same handles as clients'
+channels, so a failover on either side is survived as theirs are. In this order: declare the quorum
+queue; carry messages until few are left; lead the bindings over in one step; carry the rest; delete
+the source if that was asked for and nothing is in it. Whatever ends it early (a crash of this node,
+an operator, a refusal) leaves every message in one of the two queues, and it may be begun again:
+what was under way then, `WINDOW` messages at most, may be in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from broker.errors import Refusal
+from broker.management.control import NodeControl
+from broker.management.operations import plan
+from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.operations.mover import Mover
+from broker.metadata.commands import DeclareQueue, MoveBindings
+from broker.metadata.records import Queue
+from broker.metadata.results import Declared
+from broker.ports import Done, QueueStat
+from broker.server.serving import Serving
+
+_log = logging.getLogger(__name__)
+
+BEGIN: Final = "migrate"
+CANCEL: Final = "migrate.cancel"
+STATE: Final = "migrate.state"
+
+WINDOW: Final = 100
+"""Most messages under way at a time."""
+WINDOW_BYTES: Final = 1 << 20
+FEW: Final = WINDOW
+"""Messages left when the bindings are led over: what comes later overtakes these at most."""
+OUTRUN: Final = 10_000
+"""So many messages more than there were at first: publishers are faster, the bindings go over."""
+LOOK_S: Final = 0.25
+HELD_S: Final = 3.0
+"""How long messages that other consumers hold are waited for at the end."""
+ANSWER_S: Final = 65.0
+"""A little more than a queue without a master lets its callers wait."""
+REMEMBERED: Final = 100
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What to migrate where.
+
+    Attributes:
+        target: Name of the quorum queue, in the source's vhost.
+        deletes: Whether the source goes at the end.
+    """
+
+    target: str
+    deletes: bool = False
+
+
+class Progress(msgspec.Struct):
+    """How a migration goes or went.
+
+    Attributes:
+        target: Name of the quorum queue.
+        state: "running", "done" or "failed".
+        moved: Messages that have arrived.
+        left: Messages in the source when it was asked last; None before.
+        bindings: How many have been led over.
+        text: Why it failed, or what is left to do.
+    """
+
+    target: str
+    state: str = "running"
+    moved: int = 0
+    left: int | None = None
+    bindings: int = 0
+    text: str = ""
+
+
+class _Ended(Exception):
+    """The migration can't go on; the text says why and what to do."""
+
+
+class Migrations:
+    """Those of this node, and the way to those of others.
+
+    Args:
+        control: The node.
+        errands: The way to other nodes.
+    """
+
+    def __init__(self, control: NodeControl, errands: Errands) -> None:
+        self._control = control
+        self._errands = errands
+        self._known: dict[tuple[str, str], Progress] = {}
+        errands.on(BEGIN, self._begin)
+        errands.on(CANCEL, self._cancel)
+        errands.on(STATE, self._state)
+
+    async def ask(self, source: Queue, wish: Wish) -> Told:
+        """Have the node that serves the source begin; answered at once."""
+        running = await self.progress(source.vhost, source.name)
+        if running is not None and running.state == "running":
+            return Told(is_done=False, text=f"queue '{source.name}' is being migrated already")
+        word = msgspec.json.encode(wish).decode()
+        return await self._errands.ask(source.home, Errand(BEGIN, source.uid, word))
+
+    async def progress(self, vhost: str, name: str) -> Progress | None:
+        """How a queue's migration goes or went, None where no node knows of one."""
+        errand = Errand(STATE, word=msgspec.json.encode((vhost, name)).decode())
+        told = await self._errands.ask_all(errand)
+        found = [
+            msgspec.json.decode(each.text, type=Progress) for each in told.values() if each.is_done
+        ]
+        found.sort(key=lambda each: each.state == "running")
+        return found[-1] if found else None
+
+    async def cancel(self, vhost: str, name: str) -> None:
+        """End a queue's migration, wherever it runs."""
+        word = msgspec.json.encode((vhost, name)).decode()
+        await self._errands.ask_all(Errand(CANCEL, word=word))
+
+    # What is asked of this node.
+
+    async def _begin(self, errand: Errand) -> Told:
+        serving = self._control.serving
+        wish = msgspec.json.decode(errand.word, type=Wish)
+        source = None if serving is None else serving.catalogue.queue_by_uid(errand.uid)
+        if serving is None or source is None:
+            return Told(is_done=False, text="the queue is gone")
+        fault = plan.refusal(serving.catalogue, source, wish.target)
+        if fault is not None:
+            return Told(is_done=False, text=fault)
+        key = (source.vhost, source.name)
+        known = self._known.pop(key, None)
+        if known is not None and known.state == "running":
+            self._known[key] = known
+            return Told(is_done=False, text=f"queue '{source.name}' is being migrated already")
+        if len(self._known) >= REMEMBERED:
+            del self._known[next(iter(self._known))]
+        progress = self._known[key] = Progress(wish.target)
+        serving.spawn(self._run(serving, source, wish, progress))
+        return Told(is_done=True)
+
+    async def _state(self, errand: Errand) -> Told:
+        progress = self._named(errand)
+        if progress is None:
+            return Told(is_done=False)
+        return Told(is_done=True, text=msgspec.json.encode(progress).decode())
+
+    async def _cancel(self, errand: Errand) -> Told:
+        progress = self._named(errand)
+        if progress is not None and progress.state == "running":
+            progress.state, progress.text = "failed", "cancelled; nothing is lost"
+        return Told(is_done=True)
+
+    def _named(self, errand: Errand) -> Progress | None:
+        return self._known.get(msgspec.json.decode(errand.word, type=tuple[str, str]))
+
+    # The work.
+
+    async def _run(self, serving: Serving, source: Queue, wish: Wish, progress: Progress) -> None:
+        try:
+            await self._migrate(serving, source, wish, progress)
+        except _Ended as why:
+            progress.text = progress.text or str(why)
+        except TimeoutError:
+            progress.text = "a queue did not answer in time; run the command again"
+        finally:
+            progress.state = "failed" if progress.state == "running" else progress.state
+            facts = {"queue": source.name, "target": wish.target, "moved": progress.moved}
+            _log.info("queue.migration_ended", extra={**facts, "state": progress.state})
+
+    async def _migrate(
+        self, serving: Serving, source: Queue, wish: Wish, progress: Progress
+    ) -> None:
+        target = await self._declared(serving, source, wish.target)
+        queues = serving.queues
+        stat = _stat(await _answer(queues.open(source).stat))
+        fault = plan.overflow(
+            serving.catalogue, target, stat, _stat(await _answer(queues.open(target).stat))
+        )
+        if fault is not None:
+            raise _Ended(fault)
+        context = serving.context
+        mover = Mover(
+            queues.open(source),
+            queues.open(target),
+            f"{context.node}/{context.boot}/0/{secrets.randbits(48)}",
+            defer=asyncio.get_running_loop().call_soon,
+        )
+        carrying = _Carrying(self._control, serving, source, mover, progress)
+        try:
+            _check(await _answer(lambda done: mover.begin(window(stat), done)))
+            most = 2 * stat.ready + OUTRUN
+            await carrying.until(lambda now: now.ready <= FEW or mover.moved > most)
+            progress.bindings = await self._bindings_moved(source, target)
+            held = await carrying.until_empty()
+        finally:
+            progress.moved = mover.moved
+            mover.end()
+        progress.state = "done"
+        if held:
+            progress.text = (
+                f"{held} messages are held by consumers of '{source.name}': run the command again"
+                " once these have acknowledged or returned them"
+            )
+        elif wish.deletes:
+            progress.text = await _deleted(serving, source)
+
+    async def _declared(self, serving: Serving, source: Queue, name: str) -> Queue:
+        cluster = self._control.cluster
+        existing = serving.catalogue.queue(source.vhost, name)
+        if existing is not None or cluster is None:
+            assert existing is not None, "a node that serves belongs to a cluster"
+            return existing
+        given = plan.with_arguments(source)
+        home, members = serving.context.place(source.vhost, name, "quorum", given)
+        result = await cluster.propose(
+            DeclareQueue(
+                vhost=source.vhost,
+                name=name,
+                durable=True,
+                auto_delete=False,
+                exclusive_owner=None,
+                arguments=given,
+                home=home,
+                members=members,
+            )
+        )
+        _check(result)
+        assert isinstance(result, Declared), "what a declare that is not refused answers"
+        return result.queue
+
+    async def _bindings_moved(self, source: Queue, target: Queue) -> int:
+        cluster = self._control.cluster
+        if cluster is None:
+            raise _Ended("this node has left its cluster")
+        result = await cluster.propose(MoveBindings(source.uid, target.uid))
+        _check(result)
+        return result if isinstance(result, int) else 0
+
+
+class _Carrying:
+    """Waits for what a mover does, and notices what ends it."""
+
+    def __init__(
+        self,
+        control: NodeControl,
+        serving: Serving,
+        source: Queue,
+        mover: Mover,
+        progress: Progress,
+    ) -> None:
+        self._control = control
+        self._serving = serving
+        self._source = source
+        self._mover = mover
+        self._progress = progress
+
+    async def until(self, is_enough: Callable[[QueueStat], bool]) -> None:
+        """Wait until the source's counts are as wished."""
+        while True:
+            if is_enough(await self._look()):
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def until_empty(self) -> int:
+        """Wait until nothing is left; returns how many messages others hold."""
+        looks = 0
+        while True:
+            stat = await self._look()
+            looks = looks + 1 if self._mover.is_idle and not stat.ready else 0
+            is_held = stat.unacked and looks * LOOK_S < HELD_S
+            if looks and not is_held:
+                return stat.unacked
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> QueueStat:
+        self._check()
+        open_again = self._serving.queues.open(self._source)
+        stat = _stat(await _answer(open_again.stat))
+        self._progress.left = stat.ready + stat.unacked
+        return stat
+
+    def _check(self) -> None:
+        self._progress.moved = self._mover.moved
+        if self._mover.failure:
+            raise _Ended(f"{self._mover.failure}; nothing is lost: run the command again")
+        if self._progress.state != "running":
+            raise _Ended("cancelled")
+        if self._control.serving is not self._serving:
+            raise _Ended("the broker on this node was stopped; run the command again")
+
+
+def window(stat: QueueStat) -> int:
+    """How many messages may be under way: about 1 MiB, by what the queue holds."""
+    if not stat.ready_bytes:
+        return WINDOW
+    return max(1, min(WINDOW, WINDOW_BYTES * stat.ready // stat.ready_bytes))
+
+
+async def _deleted(serving: Serving, source: Queue) -> str:
+    """Delete the source if it is empty and unused; returns what to tell, "" if it is gone."""
+    result = await _answer(
+        lambda done: serving.queues.delete(source, done, if_unused=True, if_empty=True)
+    )
+    if isinstance(result, Refusal):
+        return f"all messages have moved, but '{source.name}' stays: {result.text}"
+    return ""
+
+
+async def _answer(begin: Callable[[Done], Any]) -> object:
+    """Ask a queue something and wait.
+
+    Raises:
+        TimeoutError: No answer.
+    """
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(result: object) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    begin(done)
+    async with asyncio.timeout(ANSWER_S):
+        return await answer
+
+
+def _check(result: object) -> None:
+    if isinstance(result, Refusal):
+        raise _Ended(result.text)
+
+
+def _stat(result: object) -> QueueStat:
+    _check(result)
+    assert isinstance(result, QueueStat), "what a queue says of itself"
+    return result

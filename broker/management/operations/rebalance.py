@@ -1,0 +1,275 @@
+"""Spreads masters and leaders over the nodes, one queue after another.
+
+Runs at the leader of group 0, so there is one at a time. Should that node fail, it ends where it
+is, and each move that has begun ends by itself: a master gives its queue away only once another
+node holds all of it (`broker.queues.mirrored`), a Raft leader only to a voter that has caught up.
+
+Invariants:
+1. A mirrored queue moves to a node that group 0 has noted as synchronised, never to another.
+2. The next queue moves only when the one before it has as many synchronised copies as it had, or
+   `RESTORE_S` are over: one queue at a time is short of a copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from broker.management.control import NodeControl
+from broker.management.operations.balance import Movable, Move, next_move
+from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.reports import QUEUES, Report, Reports
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.metadata.rings import Ring
+from broker.patterns import searcher
+
+_log = logging.getLogger(__name__)
+
+BEGIN: Final = "rebalance"
+STATE: Final = "rebalance.state"
+HAND_TO: Final = "hand_to"
+TRANSFER: Final = "transfer"
+
+IN_PROGRESS: Final = "rebalance_in_progress"
+MOVE_S: Final = 10.0
+FILL_S: Final = 60.0
+"""How long a move may take; the second where the messages have to be sent there first."""
+RESTORE_S: Final = 10.0
+ASK_AGAIN_S: Final = 3.0
+LOOK_S: Final = 0.05
+
+TYPES: Final = ("all", "classic", "quorum")
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which queues are spread.
+
+    Attributes:
+        type: One of TYPES; "classic" means those that are mirrored.
+        vhost_pattern: Regular expression that a vhost's name must contain.
+        queue_pattern: Regular expression that a queue's name must contain.
+    """
+
+    type: str = "all"
+    vhost_pattern: str = ".*"
+    queue_pattern: str = ".*"
+
+
+class Rebalance:
+    """See the module.
+
+    Args:
+        control: The node.
+        errands: The way to other nodes.
+        reports: What they know.
+    """
+
+    def __init__(self, control: NodeControl, errands: Errands, reports: Reports) -> None:
+        self._control = control
+        self._errands = errands
+        self._reports = reports
+        self._is_running = False
+        self._moved = 0
+        self._kept: list[str] = []
+        errands.on(BEGIN, self._begin)
+        errands.on(STATE, self._state)
+        errands.on(HAND_TO, self._hand_to)
+        errands.on(TRANSFER, self._transfer)
+
+    async def ask(self, selection: Selection) -> Told:
+        """Have the leader of group 0 begin; answered at once.
+
+        Returns:
+            Not done, with IN_PROGRESS, while one runs already.
+        """
+        errand = Errand(BEGIN, word=msgspec.json.encode(selection).decode())
+        return await self._errands.ask(self._leader(), errand)
+
+    async def state(self) -> dict[str, Any]:
+        """How the last one goes or went: is it `running`, how many `moved`, which were `kept`."""
+        told = await self._errands.ask(self._leader(), Errand(STATE))
+        if not told.is_done:
+            return {"running": False, "moved": 0, "kept": [told.text]}
+        found: dict[str, Any] = msgspec.json.decode(told.text)
+        return found
+
+    def _leader(self) -> str:
+        cluster = self._control.cluster
+        leader = None if cluster is None else cluster.metadata.leader
+        return leader or self._control.name
+
+    # What is asked of this node.
+
+    async def _begin(self, errand: Errand) -> Told:
+        serving = self._control.serving
+        if self._is_running or serving is None:
+            return Told(is_done=False, text=IN_PROGRESS)
+        selection = msgspec.json.decode(errand.word, type=Selection)
+        self._is_running = True
+        self._moved, self._kept = 0, []
+        serving.spawn(self._run(selection))
+        return Told(is_done=True)
+
+    async def _state(self, _errand: Errand) -> Told:
+        state = {"running": self._is_running, "moved": self._moved, "kept": self._kept}
+        return Told(is_done=True, text=msgspec.json.encode(state).decode())
+
+    async def _hand_to(self, errand: Errand) -> Told:
+        serving = self._control.serving
+        is_done = serving is not None and serving.queues.rings.hand_to(errand.uid, errand.word)
+        return Told(is_done)
+
+    async def _transfer(self, errand: Errand) -> Told:
+        cluster = self._control.cluster
+        group = None if cluster is None else cluster.host.group(errand.uid)
+        if group is None or not group.is_leader or errand.word not in group.voters:
+            return Told(is_done=False, text=f"not led by {self._control.name}, or no member there")
+        outcome = (await asyncio.gather(group.transfer(errand.word), return_exceptions=True))[0]
+        return Told(not isinstance(outcome, BaseException), str(outcome or ""))
+
+    # The work.
+
+    async def _run(self, selection: Selection) -> None:
+        try:
+            await self._spread(selection)
+        finally:
+            self._is_running = False
+            _log.info("queues.rebalanced", extra={"moved": self._moved, "kept": len(self._kept)})
+
+    async def _spread(self, selection: Selection) -> None:
+        cluster = self._control.cluster
+        if cluster is None:
+            return
+        reports = await self._reports.gather(QUEUES)
+        nodes = sorted(reports)
+        queues = movable(cluster.metadata.catalogue, reports, selection)
+        tried: set[int] = set()
+        while (move := next_move(queues, nodes, tried)) is not None:
+            tried.add(move.uid)
+            queue = cluster.metadata.catalogue.queue_by_uid(move.uid)
+            if queue is None:
+                queues = [each for each in queues if each.uid != move.uid]
+                continue
+            is_moved = await self._move(queue, move)
+            _log.info(
+                "queue.moved" if is_moved else "queue.kept",
+                extra={"queue": queue.name, "from": move.source, "to": move.target},
+            )
+            if is_moved:
+                self._moved += 1
+                queues = [
+                    each._replace(node=move.target) if each.uid == move.uid else each
+                    for each in queues
+                ]
+            else:
+                self._kept.append(queue.name)
+
+    async def _move(self, queue: Queue, move: Move) -> bool:
+        if queue.type == "quorum":
+            told = await self._errands.ask(move.source, Errand(TRANSFER, move.uid, move.target))
+            return told.is_done
+        before = self._ring(move.uid)
+        if before is None:
+            return False
+        if not await self._hand_over(move):
+            return False
+        await self._restored(move, before)
+        return True
+
+    async def _hand_over(self, move: Move) -> bool:
+        """Ask the master again and again, for it forgets; say whether the queue has moved."""
+        errand = Errand(HAND_TO, move.uid, move.target)
+
+        def is_there() -> bool:
+            ring = self._ring(move.uid)
+            return ring is None or (ring.master is not None and ring.master.node == move.target)
+
+        left_s = MOVE_S if move.is_ready else FILL_S
+        while left_s > 0:
+            if not (await self._errands.ask(move.source, errand)).is_done and not is_there():
+                return False
+            if await _until(is_there, ASK_AGAIN_S):
+                return self._ring(move.uid) is not None
+            left_s -= ASK_AGAIN_S
+        return False
+
+    async def _restored(self, move: Move, before: Ring) -> None:
+        """Wait until the queue has the copies again that it had, but not for ever."""
+        wanted = len(before.synced)
+
+        def is_restored() -> bool:
+            ring = self._ring(move.uid)
+            return ring is None or len(ring.synced) >= wanted
+
+        await _until(is_restored, RESTORE_S)
+
+    def _ring(self, uid: int) -> Ring | None:
+        cluster = self._control.cluster
+        queue = None if cluster is None else cluster.metadata.catalogue.queue_by_uid(uid)
+        return None if queue is None else queue.ring
+
+
+def movable(
+    catalogue: Catalogue, reports: dict[str, Report], selection: Selection
+) -> list[Movable]:
+    """What may be served elsewhere: mirrored queues and quorum queues that somebody serves.
+
+    Args:
+        catalogue: What exists.
+        reports: What each node serves; nodes that are missing get nothing.
+        selection: Which of it.
+    """
+    served: dict[int, tuple[int, str, int]] = {}
+    online: dict[int, list[str]] = {}
+    for node, report in reports.items():
+        for each in report.served:
+            found = (each.term, node, each.stat.ready + each.stat.unacked)
+            served[each.uid] = max(found, served.get(each.uid, found))
+        for uid in report.replicas:
+            online.setdefault(uid, []).append(node)
+    in_vhost, is_named = searcher(selection.vhost_pattern), searcher(selection.queue_pattern)
+    counts = Counter(node for _term, node, _messages in served.values())
+    order = sorted(reports, key=lambda node: (counts[node], node))
+    queues = []
+    for queue in catalogue.queues():
+        if not in_vhost(queue.vhost) or not is_named(queue.name) or queue.uid not in served:
+            continue
+        _term, node, messages = served[queue.uid]
+        if queue.type == "quorum" and selection.type != "classic":
+            members = tuple(each for each in queue.members if each in online.get(queue.uid, ()))
+            queues.append(Movable(queue.uid, node, messages, members))
+        elif queue.ring is not None and selection.type != "quorum":
+            queues.append(_mirrored(catalogue, queue, queue.ring, messages, order))
+    return queues
+
+
+def _mirrored(
+    catalogue: Catalogue, queue: Queue, ring: Ring, messages: int, nodes: list[str]
+) -> Movable:
+    mirrors = [mirror for mirror in ring.mirrors() if mirror.node in nodes]
+    ready = [mirror.node for mirror in mirrors if mirror in ring.synced]
+    others = [mirror.node for mirror in mirrors if mirror not in ring.synced]
+    policy = catalogue.ha_policy(queue)
+    if policy is not None and policy.mode == "exactly":
+        others += [node for node in nodes if ring.member_on(node) is None]
+    elif policy is not None and policy.mode == "nodes":
+        ready = [node for node in ready if node in policy.nodes]
+        others = [node for node in others if node in policy.nodes]
+    return Movable(queue.uid, queue.home, messages, tuple(ready), tuple(others))
+
+
+async def _until(claim: Callable[[], bool], limit_s: float) -> bool:
+    """Wait for a claim on group 0; False when it is not true in time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    while not claim():
+        if loop.time() > end:
+            return False
+        await asyncio.sleep(LOOK_S)
+    return True

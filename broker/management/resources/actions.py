@@ -1,0 +1,95 @@
+"""What operators have done to queues: `/api/queues/VHOST/NAME/actions`, `/api/rebalance/queues`.
+
+The requests are answered when the work has begun. How far it is stands in the queue's object and
+below `/api/queues/VHOST/NAME/migration` and GET `/api/rebalance/queues`, which are ours alone.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from aiohttp import web
+
+from broker.management import request_body
+from broker.management.answers import bad_request, json, no_content, not_found
+from broker.management.call import Call, Route
+from broker.management.operations.errands import Told
+from broker.management.operations.migration import Wish
+from broker.management.operations.rebalance import TYPES, Selection
+from broker.management.resources.queues import named
+from broker.patterns import pattern_fault
+
+_log = logging.getLogger(__name__)
+
+
+async def act(call: Call) -> web.Response:
+    """POST /api/queues/VHOST/NAME/actions `{"action"}`.
+
+    `{"action":"migrate","target","delete_source"}` moves a classic queue's messages into a quorum
+    queue, "cancel_migrate" ends that.
+    """
+    queue = named(call)
+    body = await call.body()
+    if "action" not in body:
+        raise bad_request("[{key_missing,action}]")
+    action = request_body.text(body, "action")
+    migrations = call.operations.migrations
+    if action == "migrate":
+        wish = Wish(request_body.text(body, "target"), request_body.flag(body, "delete_source"))
+        if not wish.target:
+            raise bad_request("key_missing: target")
+        return _begun(call, action, await migrations.ask(queue, wish))
+    if action == "cancel_migrate":
+        await migrations.cancel(queue.vhost, queue.name)
+        return no_content()
+    raise bad_request(f"unknown action: {action[:80]}")
+
+
+def _begun(call: Call, action: str, told: Told) -> web.Response:
+    if not told.is_done:
+        raise bad_request(told.text)
+    _log.info("queue.action", extra={"user": call.user.name, "action": action})
+    return no_content()
+
+
+async def migration(call: Call) -> web.Response:
+    """GET /api/queues/VHOST/NAME/migration; also of a queue that was deleted at its end."""
+    progress = await call.operations.migrations.progress(call.vhost(), call.name("name"))
+    if progress is None:
+        raise not_found()
+    return json(msgspec.to_builtins(progress))
+
+
+async def rebalance(call: Call) -> web.Response:
+    """POST /api/rebalance/queues `{"type","vhost_pattern","queue_pattern"}`, all optional."""
+    body = await call.body()
+    selection = Selection(
+        request_body.text(body, "type", "all"),
+        request_body.text(body, "vhost_pattern", ".*"),
+        request_body.text(body, "queue_pattern", ".*"),
+    )
+    if selection.type not in TYPES:
+        raise bad_request(
+            f"type {selection.type[:80]} is not supported. Try one of {', '.join(TYPES)}."
+        )
+    for pattern in (selection.vhost_pattern, selection.queue_pattern):
+        fault = pattern_fault(pattern)
+        if fault is not None:
+            raise bad_request(f"not a regular expression: {fault}")
+    return _begun(call, "rebalance", await call.operations.rebalance.ask(selection))
+
+
+async def rebalanced(call: Call) -> web.Response:
+    """GET /api/rebalance/queues: `{"running","moved","kept"}` of the last one."""
+    return json(await call.operations.rebalance.state())
+
+
+_QUEUE = "/api/queues/{vhost}/{name}"
+
+ROUTES = (
+    Route("POST", _QUEUE + "/actions", act, "administrator"),
+    Route("GET", _QUEUE + "/migration", migration, "administrator"),
+    Route("POST", "/api/rebalance/queues", rebalance, "administrator"),
+    Route("GET", "/api/rebalance/queues", rebalanced, "administrator"),
+)
