@@ -15,6 +15,7 @@ from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.ring_commands import (
     RingDesignate,
     RingHandOver,
+    RingLost,
     RingPromoted,
     RingRecover,
     RingStep,
@@ -64,6 +65,9 @@ def recovery(
 ) -> RingStep | None:
     """What the last master's node proposes when nobody serves: to serve what its disk holds.
 
+    Without a copy that counts it says so: the disk was wiped, or the node died before the note
+    beside its copy was on disk. Others are waiting for it.
+
     Args:
         uid: The queue's incarnation.
         ring: Its ring.
@@ -74,7 +78,7 @@ def recovery(
     if not ring.is_down or ring.last is None or ring.last.node != node:
         return None
     if copy is None or copy not in ring.copies:
-        return None
+        return RingLost(uid, node, boot)
     return RingRecover(uid, node, boot, copy)
 
 
