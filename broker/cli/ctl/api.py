@@ -33,12 +33,14 @@ class CtlError(Exception):
     Args:
         exit_code: What the process ends with; sysexits.h, as rabbitmqctl's.
         text: What to say on standard error, without "Error:".
+        is_plain: The text is what a check found, and is printed as an answer.
     """
 
-    def __init__(self, exit_code: int, text: str) -> None:
+    def __init__(self, exit_code: int, text: str, *, is_plain: bool = False) -> None:
         super().__init__(text)
         self.exit_code = exit_code
         self.text = text
+        self.is_plain = is_plain
 
 
 def segment(name: str) -> str:
@@ -103,6 +105,14 @@ class Api:
             CtlError: The node does not answer.
         """
         return self._exchange("GET", path)[0]
+
+    def look(self, path: str) -> tuple[int, Any]:
+        """The HTTP status and the JSON of a GET, whatever the status.
+
+        Raises:
+            CtlError: The node does not answer.
+        """
+        return self._exchange("GET", path)
 
     def _exchange(
         self, method: str, path: str, body: object = None, reason: str = ""

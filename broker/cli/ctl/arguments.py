@@ -29,6 +29,8 @@ _VALUED = {
     "--membership": "membership",
     "--unit": "unit",
     "--printer": "printer",
+    "--vhost-pattern": "vhost_pattern",
+    "--queue-pattern": "queue_pattern",
 }
 _FLAGS = {
     "-q": "quiet",
@@ -49,6 +51,7 @@ _FLAGS = {
     "--disc": "ignored",
     "--ram": "ignored",
     "--pre-hashed-password": "pre_hashed",
+    "--delete-source": "delete_source",
     "--help": "help",
 }
 

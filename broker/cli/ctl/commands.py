@@ -66,7 +66,7 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         api, node = find_node(call, environ)
         _execute(api, node, call)
     except CtlError as error:
-        click.echo(f"Error:\n{error.text}", err=True)
+        click.echo(error.text if error.is_plain else f"Error:\n{error.text}", err=True)
         return error.exit_code
     except BrokenPipeError:
         return 0
@@ -142,6 +142,8 @@ def _check(call: Invocation) -> None:
         change = CHANGES[name]
         if not change.least <= len(call.arguments) <= change.most:
             raise CtlError(EXIT_USAGE, f"usage: warrenmq ctl {name} {change.usage}".rstrip())
+        if change.check is not None:
+            change.check(call)
     elif name in _INSTEAD:
         raise CtlError(EXIT_USAGE, f"{name} is not supported: {_INSTEAD[name]}")
     elif name not in LISTINGS and name not in DESCRIPTIONS:
@@ -170,7 +172,7 @@ def _execute(api: Api, node: str, call: Invocation) -> None:
         change = CHANGES[call.command]
         _print_banner(_filled(change.banner, node, call), is_quiet=is_quiet)
         said = change.run(api, call)
-        if said and not is_quiet:
+        if said and (change.is_answer or not is_quiet):
             click.echo(said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cli.ctl import changes, policies
+from broker.cli.ctl import changes, mirroring, policies
 from broker.cli.ctl.api import Api
 from broker.cli.ctl.arguments import Invocation
 
@@ -20,6 +20,8 @@ class Change(NamedTuple):
         usage: Its arguments, for the usage line.
         banner: Printed first unless -q; "{0}", "{1}" are arguments, "{vhost}" is -p,
             "{priority}" is --priority.
+        check: Refuses arguments before the banner is printed.
+        is_answer: What `run` returns is what the command is for: it is printed with -q too.
     """
 
     run: Callable[[Api, Invocation], str | None]
@@ -27,6 +29,8 @@ class Change(NamedTuple):
     most: int
     usage: str
     banner: str = ""
+    check: Callable[[Invocation], None] | None = None
+    is_answer: bool = False
 
 
 CHANGES: dict[str, Change] = {
@@ -142,6 +146,43 @@ CHANGES: dict[str, Change] = {
         0,
         "",
         "Checking if node {node} is critical for quorum of any quorum queues ...",
+    ),
+    "check_if_node_is_mirror_sync_critical": Change(
+        mirroring.check_critical,
+        0,
+        0,
+        "",
+        "Checking if node {node} is critical for data safety of any classic mirrored queues ...",
+    ),
+    "sync_queue": Change(
+        mirroring.sync_queue,
+        1,
+        1,
+        "[-p VHOST] NAME",
+        "Synchronising queue '{0}' in vhost '{vhost}' ...",
+    ),
+    "cancel_sync_queue": Change(
+        mirroring.cancel_sync_queue,
+        1,
+        1,
+        "[-p VHOST] NAME",
+        "Stopping synchronising queue '{0}' in vhost '{vhost}' ...",
+    ),
+    "rebalance": Change(
+        mirroring.rebalance,
+        1,
+        1,
+        "all|classic|quorum [--vhost-pattern REGEX] [--queue-pattern REGEX]",
+        "Re-balancing leaders of {0} queues...",
+        check=mirroring.check_type,
+        is_answer=True,
+    ),
+    "migrate_queue": Change(
+        mirroring.migrate_queue,
+        2,
+        2,
+        "[-p VHOST] NAME QUORUM_QUEUE [--delete-source]",
+        "Migrating queue '{0}' in vhost '{vhost}' to quorum queue '{1}' ...",
     ),
     "await_startup": Change(changes.await_startup, 0, 0, ""),
     "await_online_nodes": Change(

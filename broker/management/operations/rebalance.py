@@ -77,6 +77,7 @@ class Rebalance:
         self._is_running = False
         self._moved = 0
         self._kept: list[str] = []
+        self._nodes: list[dict[str, Any]] = []
         errands.on(BEGIN, self._begin)
         errands.on(STATE, self._state)
         errands.on(HAND_TO, self._hand_to)
@@ -92,10 +93,15 @@ class Rebalance:
         return await self._errands.ask(self._leader(), errand)
 
     async def state(self) -> dict[str, Any]:
-        """How the last one goes or went: is it `running`, how many `moved`, which were `kept`."""
+        """How the last one goes or went.
+
+        Returns:
+            Is it `running`, how many have `moved`, which were `kept`, and for each of `nodes` how
+            many of the selected queues it serves in the end.
+        """
         told = await self._errands.ask(self._leader(), Errand(STATE))
         if not told.is_done:
-            return {"running": False, "moved": 0, "kept": [told.text]}
+            return {"running": False, "moved": 0, "kept": [told.text], "nodes": []}
         found: dict[str, Any] = msgspec.json.decode(told.text)
         return found
 
@@ -112,12 +118,17 @@ class Rebalance:
             return Told(is_done=False, text=IN_PROGRESS)
         selection = msgspec.json.decode(errand.word, type=Selection)
         self._is_running = True
-        self._moved, self._kept = 0, []
+        self._moved, self._kept, self._nodes = 0, [], []
         serving.spawn(self._run(selection))
         return Told(is_done=True)
 
     async def _state(self, _errand: Errand) -> Told:
-        state = {"running": self._is_running, "moved": self._moved, "kept": self._kept}
+        state = {
+            "running": self._is_running,
+            "moved": self._moved,
+            "kept": self._kept,
+            "nodes": self._nodes,
+        }
         return Told(is_done=True, text=msgspec.json.encode(state).decode())
 
     async def _hand_to(self, errand: Errand) -> Told:
@@ -169,6 +180,7 @@ class Rebalance:
                 ]
             else:
                 self._kept.append(queue.name)
+        self._nodes = served_by(cluster.metadata.catalogue, queues, nodes)
 
     async def _move(self, queue: Queue, move: Move) -> bool:
         if queue.type == "quorum":
@@ -262,6 +274,21 @@ def _mirrored(
         ready = [node for node in ready if node in policy.nodes]
         others = [node for node in others if node in policy.nodes]
     return Movable(queue.uid, queue.home, messages, tuple(ready), tuple(others))
+
+
+def served_by(
+    catalogue: Catalogue, queues: list[Movable], nodes: list[str]
+) -> list[dict[str, Any]]:
+    """How many of these queues each node serves, by type."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in queues:
+        queue = catalogue.queue_by_uid(each.uid)
+        if queue is not None:
+            counts[each.node, queue.type] += 1
+    return [
+        {"node": node, "quorum": counts[node, "quorum"], "classic": counts[node, "classic"]}
+        for node in nodes
+    ]
 
 
 async def _until(claim: Callable[[], bool], limit_s: float) -> bool:

@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FakeApi:
-    """`answers` maps (method, path) to (status, JSON); everything else is 404."""
+    """`answers` maps (method, path) to (status, JSON), or to several of them in order, the last of
+    which stays; everything else is 404."""
 
     def __init__(self):
         self.answers = {}
@@ -21,7 +22,10 @@ class FakeApi:
                 outer.asked.append((self.command, self.path, json.loads(body) if body else None))
                 outer.headers = self.headers
                 missing = (404, {"error": "Object Not Found", "reason": "Not Found"})
-                status, value = outer.answers.get((self.command, self.path), missing)
+                found = outer.answers.get((self.command, self.path), missing)
+                if isinstance(found, list):
+                    found = found.pop(0) if len(found) > 1 else found[0]
+                status, value = found
                 data = b"" if value is None else json.dumps(value).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

@@ -1,0 +1,163 @@
+"""The commands on mirrored queues, and those that move queues between nodes and types.
+
+Texts and exit codes are those of rabbitmqctl and rabbitmq-queues 3.10.8; `migrate_queue` is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from broker.cli.ctl import output
+from broker.cli.ctl.api import (
+    EXIT_DATA,
+    EXIT_SOFTWARE,
+    EXIT_TEMPORARY,
+    EXIT_UNAVAILABLE,
+    Api,
+    CtlError,
+    segment,
+)
+from broker.cli.ctl.arguments import Invocation
+
+_POLL_S = 0.25
+_SEEN_S = 2.0
+"""How long a synchronisation may take to be seen after it was asked for."""
+_OK = 200
+_NOT_FOUND = 404
+_TYPES = ("all", "classic", "quorum")
+
+
+def _queue(call: Invocation) -> str:
+    return f"/api/queues/{segment(call.vhost)}/{segment(call.arguments[0])}"
+
+
+def _act(api: Api, call: Invocation, body: dict[str, object]) -> Any:
+    """Ask for an action; whatever it is refused for ends with rabbitmqctl's 69."""
+    try:
+        return api.request("POST", _queue(call) + "/actions", body)
+    except CtlError as error:
+        if error.exit_code == EXIT_DATA:
+            text = "not_found" if error.text == "Not Found" else error.text
+            raise CtlError(EXIT_UNAVAILABLE, text) from error
+        raise
+
+
+def sync_queue(api: Api, call: Invocation) -> str | None:
+    """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended."""
+    _act(api, call, {"action": "sync"})
+    began, is_seen = time.monotonic(), False
+    while True:
+        found = api.get(_queue(call))
+        is_syncing = found.get("state") == "syncing"
+        is_seen |= is_syncing
+        lacking = set(found.get("slave_nodes", [])) - set(found.get("synchronised_slave_nodes", []))
+        if not is_syncing and (not lacking or is_seen or time.monotonic() - began > _SEEN_S):
+            return None
+        time.sleep(_POLL_S)
+
+
+def cancel_sync_queue(api: Api, call: Invocation) -> str | None:
+    """End a synchronisation; mirrors that were half filled are emptied."""
+    told = _act(api, call, {"action": "cancel_sync"})
+    return told.get("status") if isinstance(told, dict) else None
+
+
+def check_critical(api: Api, _: Invocation) -> str | None:
+    """Fail if a mirrored queue's only synchronised copy is on this node."""
+    node = api.get("/api/overview").get("node", "")
+    status, found = api.look("/api/health/checks/node-is-mirror-sync-critical")
+    if status == _OK and found.get("reason") == "single node cluster":
+        return (
+            f"Node {node} seems to be the only one in a single node cluster, the check does not"
+            " apply"
+        )
+    if status == _OK:
+        return (
+            f"Node {node} reported no classic mirrored queues without online synchronised mirrors"
+        )
+    if not isinstance(found, dict) or "queues" not in found:
+        raise CtlError(EXIT_UNAVAILABLE, f"the check itself failed with HTTP status {status}")
+    lines = [
+        f"{queue['readable_name']} would lose its only synchronised replica (master) if node"
+        f" {node} is stopped"
+        for queue in found["queues"]
+    ]
+    raise CtlError(EXIT_UNAVAILABLE, "\n".join(lines), is_plain=True)
+
+
+def check_type(call: Invocation) -> None:
+    """Refuse a type of queue that can't be rebalanced."""
+    if call.arguments[0] not in _TYPES:
+        raise CtlError(
+            EXIT_UNAVAILABLE,
+            f"type {call.arguments[0]} is not supported. Try one of all, classic, quorum.",
+        )
+
+
+def rebalance(api: Api, call: Invocation) -> str | None:
+    """Spread masters and leaders over the nodes; returns how many each has then."""
+    body = {
+        "type": call.arguments[0],
+        "vhost_pattern": call.values.get("vhost_pattern", ".*"),
+        "queue_pattern": call.values.get("queue_pattern", ".*"),
+    }
+    try:
+        api.request("POST", "/api/rebalance/queues", body)
+    except CtlError as error:
+        code = EXIT_UNAVAILABLE if error.exit_code == EXIT_DATA else error.exit_code
+        raise CtlError(code, error.text) from error
+    while True:
+        found = api.get("/api/rebalance/queues")
+        if not found["running"]:
+            break
+        time.sleep(_POLL_S)
+    rows = [
+        {
+            "Node name": each["node"],
+            "Number of quorum queues": each["quorum"],
+            "Number of replicated classic queues": each["classic"],
+        }
+        for each in found["nodes"]
+    ]
+    if call.values.get("formatter") == "json":
+        return json.dumps({**found, "nodes": rows})
+    columns = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
+    text = output.rows("pretty_table", columns, rows, headers=True).rstrip("\n")
+    if found["kept"]:
+        text += f"\nCould not be moved, see the log: {', '.join(found['kept'])}"
+    return text
+
+
+def migrate_queue(api: Api, call: Invocation) -> str | None:
+    """Move a classic queue's messages and bindings to a quorum queue."""
+    target = call.arguments[1]
+    body = {
+        "action": "migrate",
+        "target": target,
+        "delete_source": "delete_source" in call.flags,
+    }
+    _act(api, call, body)
+    try:
+        found = _migrated(api, call)
+    except KeyboardInterrupt:
+        _act(api, call, {"action": "cancel_migrate"})
+        raise CtlError(
+            EXIT_TEMPORARY, "cancelled; nothing is lost: the same command goes on"
+        ) from None
+    if found["state"] != "done":
+        raise CtlError(EXIT_SOFTWARE, f"{found['text']} ({found['moved']} messages have moved)")
+    said = f"Moved {found['moved']} messages and {found['bindings']} bindings to '{target}'"
+    return f"{said}\n{found['text']}" if found["text"] else said
+
+
+def _migrated(api: Api, call: Invocation) -> Any:
+    while True:
+        status, found = api.look(_queue(call) + "/migration")
+        if status == _NOT_FOUND:
+            text = "the node that migrated the queue has gone; nothing is lost: run it again"
+            raise CtlError(EXIT_TEMPORARY, text)
+        if status == _OK and found["state"] != "running":
+            return found
+        time.sleep(_POLL_S)
