@@ -74,3 +74,15 @@ def test_a_damaged_part_is_noticed() -> None:
     (value,) = keys.cut_body(b"content")
     with pytest.raises(keys.RecordDamaged, match="checksum"):
         keys.parse_body_part(value[:-1] + b"T")
+
+
+def test_a_copys_note_and_its_key() -> None:
+    assert keys.parse_copy_key(keys.copy_key(7)) == 7
+    start, end = keys.copy_range()
+    assert start <= keys.copy_key(0) < keys.copy_key(1 << 63) < end
+    assert not start <= keys.number_key(7) < end
+    note = keys.copy_note(b"member")
+    assert keys.parse_copy_note(note) == b"member"
+    for damaged in (b"", note[:-1], note + b"x"):
+        with pytest.raises(keys.RecordDamaged):
+            keys.parse_copy_note(damaged)

@@ -182,3 +182,56 @@ def test_read_finds_a_pending_message() -> None:
     store.put(5, 1, message(BIG))
     assert store.read(5, 1) == message(BIG)
     assert store.read(5, 2) is None
+
+
+def test_whose_copy_this_is_lies_beside_the_messages_and_goes_with_them() -> None:
+    """P23."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    store.put(7, 1, message())
+    store.note_copy(7, b"first")
+    store.note_copy(8, b"of a queue that stores nothing")
+    assert store.copy_of(7) == b"first"
+    journal.sync()
+    store.note_copy(7, b"second")
+    again = restart(journal)
+    assert again.copy_of(7) == b"first", "a note that was not synced is not there"
+    assert again.copy_of(9) is None
+    assert again.queues() == [7, 8], "both are found when their queue is gone"
+
+    again.delete_queue(7)
+    again.delete_queue(8)
+    assert again.copy_of(7) is None
+    again._journal.sync()
+    assert restart(again._journal).queues() == []
+
+
+def test_a_damaged_note_is_none() -> None:
+    """P23: such a copy counts for nothing."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    store.note_copy(7, b"member")
+    journal.sync()
+    (note,) = [key for key, _ in journal.scan("meta", *keys.copy_range())]
+    journal.put("meta", note, b"\0" + keys.copy_note(b"member")[1:])
+    journal.sync()
+    assert restart(journal).copy_of(7) is None
+
+
+def test_an_emptied_queue_keeps_its_mark_and_note_and_takes_its_numbers_again() -> None:
+    """A mirror that begins again stores the numbers its master gave them."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    store.note_copy(7, b"member")
+    store.put_many(7, [(number, message(BIG)) for number in (1, 2, 3)])
+    journal.sync()
+    before = restart(journal).next_number(7)
+
+    store.empty_queue(7)
+    store.put(7, 2, message(b"again"))
+    journal.sync()
+
+    again = restart(journal)
+    assert again.recover(7) == [(2, message(b"again"))]
+    assert (again.next_number(7), again.copy_of(7)) == (before, b"member")
+    assert bodies(journal) == 0

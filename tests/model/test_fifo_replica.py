@@ -1,0 +1,425 @@
+"""A mirrored queue without its network: a master, its ledger as bytes, mirrors that join at any
+moment, are filled, emptied and promoted; publishers that offer again and count what they are told.
+
+The ring is a list of payloads in one order; each mirror has read some of it. A death of the master
+cuts the list anywhere behind what a survivor has read (GM delivers alike, protocol.md P22).
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.fifo import commands
+from broker.fifo.commands import Checkout, Discard, Enqueue, Get, Offer, Purge, Requeue
+from broker.fifo.config import mirrored_config
+from broker.fifo.fill import Fill, cut_fills
+from broker.fifo.handshake import Handshake, decode_handshake, encode_handshake
+from broker.fifo.ledger import (
+    Enqueued,
+    Removed,
+    Settled,
+    cut_records,
+    decode_records,
+    encode_records,
+)
+from broker.fifo.machine import QueueMachine
+from broker.fifo.replica import Replica
+from tests.model.fifo_model import message
+
+CONFIG = mirrored_config("q", "/")
+MARK = "mark"
+ABOUT_HELD = [commands.Settle, Requeue, Discard]
+WHO = st.integers(0, 1)
+
+
+class Publisher:
+    """A node's session: what it published, what it was told. Bodies are unique sizes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.next = 1
+        self.pending: dict[int, tuple[object, list[int]]] = {}  # first number -> command, bodies
+        self.unanswered: set[int] = set()
+
+    @property
+    def lowest(self) -> int:
+        return min(self.unanswered, default=self.next)
+
+    def add(self, command, bodies=()) -> None:
+        width = len(bodies) or 1
+        self.pending[self.next] = command, list(bodies)
+        self.unanswered.update(range(self.next, self.next + width))
+        self.next += width
+
+    def bodies_of(self, first: int, last: int) -> list[int]:
+        found = []
+        for start, (_, bodies) in self.pending.items():
+            found += [b for i, b in enumerate(bodies) if first <= start + i <= last]
+        return found
+
+    def answered(self, first: int, last: int) -> None:
+        self.unanswered.difference_update(range(first, last + 1))
+
+    def offer(self, epoch: int, sent: dict[tuple[str, int], int]) -> Offer | None:
+        """Everything that may still need an answer, from the lowest unanswered on."""
+        lowest = self.lowest
+        offered, first, expected = [], 0, 0
+        for start, (command, bodies) in sorted(self.pending.items()):
+            if start + (len(bodies) or 1) <= lowest:
+                continue
+            assert not first or start == expected
+            first = first or start
+            expected = start + (len(bodies) or 1)
+            if isinstance(command, Enqueue):
+                again = sent.setdefault((self.name, start), epoch) != epoch
+                offered.append(Enqueue(command.messages, again))
+            else:
+                offered.append(command)
+        return Offer(self.name, lowest, first, offered) if offered else None
+
+
+class Mirror:
+    def __init__(self, place: int, *, is_founder: bool) -> None:
+        self.replica = Replica()
+        self.place = place  # how much of the ring it has read
+        self.is_live = is_founder  # has its handshake
+        self.is_synced = is_founder
+        self.begins = 1  # messages from here on it has
+        self.batches: list[Fill] | None = None  # under way to it
+        self.is_syncing = False  # one synchronisation at a time
+        self.has_all = is_founder  # never emptied: it has seen everything there ever was
+
+
+class MirroredQueue(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.master = QueueMachine(CONFIG)
+        self.ring: list[tuple[str, object, object]] = []
+        self.positions: list[int] = []  # of the master's ledger, behind each ring entry
+        self.mirrors = [Mirror(0, is_founder=True)]
+        self.publishers = [Publisher("a/1/7/0"), Publisher("b/1/7/0")]
+        self.sent: dict[tuple[str, int], int] = {}
+        self.epoch = 1
+        self.body = 0
+        self.told: dict[int, bool] = {}  # body -> verdict
+        self.holders: dict[tuple[str, str], list[int]] = {}
+        self.delivered: set[int] = set()
+        self.lossy = False
+
+    # What a turn of the master brings.
+
+    def turn(self) -> None:
+        effects = self.master.take_effects()
+        for group in cut_records(effects.ledger):
+            self.ring.append(("ledger", encode_records(group), None))
+            self.positions.append(self.master.position)
+        for (holder, tag), items in effects.deliveries.items():
+            self.holders.setdefault((holder, tag), []).extend(item.number for item in items)
+            self._check_deliveries(items)
+        for verdict in effects.verdicts:
+            self._hear(verdict)
+        for reply in effects.replies:
+            self._publisher(reply.session).answered(reply.number, reply.number)
+        assert not effects.session_lost
+        self.safe()
+
+    def history(self) -> tuple[dict[int, int], dict[int, int]]:
+        """What the ring says in all: messages present and gone, as number -> body."""
+        present: dict[int, int] = {}
+        gone: dict[int, int] = {}
+        for kind, what, _ in self.ring:
+            for record in decode_records(what) if kind == "ledger" else ():
+                if isinstance(record, Enqueued):
+                    bodies = [each.body_size for each in record.messages]
+                    present.update(zip(record.numbers, bodies, strict=True))
+                elif isinstance(record, Settled | Removed):
+                    gone.update({n: present.pop(n) for n in record.numbers if n in present})
+        return present, gone
+
+    def _check_deliveries(self, items) -> None:
+        for item in items:
+            body = item.message.body_size
+            if item.delivery_count == 0:
+                assert body not in self.delivered, "delivered twice without the flag"
+            self.delivered.add(body)
+
+    def _publisher(self, session: str) -> Publisher:
+        return next(p for p in self.publishers if p.name == session)
+
+    def _hear(self, verdict) -> None:
+        publisher = self._publisher(verdict.session)
+        for number in range(verdict.first, verdict.last + 1):
+            if number in publisher.unanswered:
+                for body in publisher.bodies_of(number, number):
+                    assert body not in self.told
+                    self.told[body] = verdict.ok
+        publisher.answered(verdict.first, verdict.last)
+
+    def safe(self) -> None:
+        """P19: what every member has is safe."""
+        place = min([mirror.place for mirror in self.mirrors], default=len(self.ring))
+        if place:
+            self.master.mark_durable(self.positions[place - 1])
+            effects = self.master.take_effects()
+            for verdict in effects.verdicts:
+                self._hear(verdict)
+
+    # Publishers and consumers.
+
+    @rule(who=WHO, count=st.integers(1, 4), is_offered=st.booleans())
+    def publish(self, who, count, is_offered):
+        bodies = list(range(self.body + 1, self.body + count + 1))
+        self.body += count
+        messages = [message(body, persistent=True) for body in bodies]
+        self.publishers[who].add(Enqueue(messages), bodies)
+        if is_offered:
+            self.offer(who, 99)
+
+    @rule(who=WHO, count=st.integers(1, 5))
+    def offer(self, who, count):
+        whole = self.publishers[who].offer(self.epoch, self.sent)
+        if whole is not None:
+            some = whole.commands[:count]
+            self.master.apply_offer(Offer(whole.session, whole.lowest, whole.first, some), 0)
+            self.turn()
+
+    @rule(who=WHO, no_ack=st.booleans(), prefetch=st.integers(0, 3))
+    def consume(self, who, no_ack, prefetch):
+        holder = self.publishers[who].name[:3] + "/1/1"
+        self.publishers[who].add(Checkout(holder, "t", no_ack, False, prefetch, 0, {}))
+
+    @rule(
+        who=WHO,
+        kind=st.sampled_from(ABOUT_HELD),
+        data=st.data(),
+    )
+    def settle(self, who, kind, data):
+        holder = self.publishers[who].name[:3] + "/1/1"
+        held = self.holders.get((holder, "t"), [])
+        if held:
+            numbers = data.draw(st.lists(st.sampled_from(held), unique=True, max_size=3))
+            self.publishers[who].add(kind(holder, "t", numbers))
+            self.offer(who, 99)
+
+    @rule(who=WHO, command=st.sampled_from([Get("c/1/1/1", False), Get("c/1/1/1", True), Purge()]))
+    def take(self, who, command):
+        self.publishers[who].add(command)
+        self.offer(who, 99)
+
+    # Mirrors.
+
+    @precondition(lambda self: len(self.mirrors) < 3)
+    @rule()
+    def join(self):
+        mirror = Mirror(len(self.ring), is_founder=False)
+        handshake = encode_handshake(self.master.handshake())
+        self.ring.append(("handshake", handshake, mirror))
+        self.positions.append(self.master.position)
+        mirror.begins = self.master.next_number
+        self.mirrors.append(mirror)
+
+    @rule(which=st.integers(0, 2), count=st.sampled_from([1, 3, 99]))
+    def read(self, which, count):
+        for mirror in self.mirrors[which : which + 1]:
+            self._read(mirror, count)
+            self.safe()
+
+    @rule(which=st.integers(0, 2))
+    def mirror_dies(self, which):
+        del self.mirrors[which : which + 1]
+        self.safe()
+
+    def _read(self, mirror: Mirror, count: int) -> None:
+        entries = self.ring[mirror.place : mirror.place + count]
+        for kind, what, whom in entries:
+            if kind == "ledger":
+                if mirror.is_live:
+                    mirror.replica.apply(decode_records(what))
+            elif whom is mirror and kind == "handshake":
+                mirror.replica.adopt(decode_handshake(what))
+                mirror.is_live = True
+            elif whom is mirror and kind == MARK:
+                self._mark(mirror, *what)
+        mirror.place += len(entries)
+
+    # Synchronisation: a mark in the ring, then batches beside it.
+
+    @precondition(lambda self: any(not (m.is_synced or m.is_syncing) for m in self.mirrors))
+    @rule(data=st.data(), is_emptied=st.booleans(), items_max=st.integers(1, 3))
+    def begin_sync(self, data, is_emptied, items_max):
+        some = [m for m in self.mirrors if not (m.is_synced or m.is_syncing)]
+        mirror = data.draw(st.sampled_from(some))
+        mirror.is_syncing = True
+        contents = self.master.contents()
+        what = (contents, self.master.next_number, is_emptied, items_max)
+        self.ring.append((MARK, what, mirror))
+        self.positions.append(self.master.position)
+
+    def _mark(self, mirror, contents, next_number, is_emptied, items_max):
+        if is_emptied:
+            mirror.replica.empty()
+        mirror.has_all = False
+        mirror.replica.begin_fill()
+        mirror.batches = list(
+            cut_fills(
+                contents,
+                next_number,
+                mirror.replica.ranges(),
+                items_max=items_max,
+                bytes_max=60,
+            )
+        )
+
+    @precondition(lambda self: any(m.batches for m in self.mirrors))
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def fill(self, data, count):
+        mirror = data.draw(st.sampled_from([m for m in self.mirrors if m.batches]))
+        for _ in range(min(count, len(mirror.batches))):
+            batch = mirror.batches.pop(0)
+            before = set(mirror.replica.numbers())
+            added, dropped = mirror.replica.fill(batch)
+            after = set(mirror.replica.numbers())
+            assert after == before - set(dropped) | {number for number, _ in added}
+        if not mirror.batches:
+            mirror.replica.end_fill()
+            mirror.batches = None
+            mirror.is_syncing = False
+            mirror.is_synced = True
+
+    @precondition(lambda self: any(not m.is_synced and m.is_live for m in self.mirrors))
+    @rule(data=st.data())
+    def cancel_sync(self, data):
+        mirror = data.draw(
+            st.sampled_from([m for m in self.mirrors if not m.is_synced and m.is_live])
+        )
+        self._read(mirror, len(self.ring) - mirror.place)
+        mirror.replica.empty()
+        mirror.batches = None
+        mirror.is_syncing = False
+        mirror.begins = self.master.next_number
+        mirror.has_all = False
+        self.safe()
+
+    @rule()
+    def note_drained(self):
+        """P20: no message older than the handshake is left, and every member knows."""
+        lowest = self.master.lowest_number()
+        if any(mirror.place < len(self.ring) for mirror in self.mirrors):
+            return
+        for mirror in self.mirrors:
+            if not mirror.is_syncing and (lowest is None or lowest >= mirror.begins):
+                mirror.is_synced = True
+
+    # Deaths.
+
+    @precondition(lambda self: any(m.is_live for m in self.mirrors))
+    @rule(data=st.data(), is_hasty=st.booleans())
+    def master_dies(self, data, is_hasty):
+        synced = [m for m in self.mirrors if m.is_synced and not is_hasty]
+        heir = data.draw(st.sampled_from(synced or [m for m in self.mirrors if m.is_live]))
+        if not heir.is_synced:
+            self.lossy = True
+        furthest = max(mirror.place for mirror in self.mirrors)
+        cut = data.draw(st.integers(furthest, len(self.ring)))
+        del self.ring[cut:], self.positions[cut:]
+        self.mirrors.remove(heir)
+        self._read(heir, cut - heir.place)
+        before = heir.replica.numbers()
+        self.master = heir.replica.promote(CONFIG)
+        self.positions = [0] * cut
+        self.epoch += 1
+        self.holders = {}
+        assert [item.number for item in self.master.contents()] == before
+        assert all(item.delivery_count for item in self.master.contents()), "P16"
+        self._after_promotion(heir, cut)
+
+    def _after_promotion(self, heir: Mirror, cut: int) -> None:
+        contents = {item.number: item.message.body_size for item in self.master.contents()}
+        present, gone = self.history()
+        assert contents.items() <= present.items(), "what was settled came back"
+        if not self.lossy:
+            assert contents == present
+            safe = {body for body, ok in self.told.items() if ok}
+            assert safe <= {*present.values(), *gone.values()}, "a confirmed message is lost"
+        for mirror in self.mirrors:
+            self._read(mirror, cut - mirror.place)
+            if not heir.is_synced or not mirror.is_live or mirror.is_syncing:
+                # Begins again: it may hold what its new master never had, or be half-filled.
+                mirror.replica.adopt(self._fresh_handshake())
+                mirror.is_live, mirror.batches, mirror.is_synced = True, None, False
+                mirror.is_syncing = False
+            if not mirror.is_synced:
+                mirror.begins = self.master.next_number
+        self._offer_again(set(contents.values()), set(gone.values()), heir)
+
+    def _fresh_handshake(self) -> Handshake:
+        return decode_handshake(encode_handshake(self.master.handshake()))
+
+    def _offer_again(self, here: set[int], gone: set[int], heir: Mirror) -> None:
+        """P11: every publisher offers again what has no answer."""
+        for publisher in self.publishers:
+            offer = publisher.offer(self.epoch, self.sent)
+            if offer is None:
+                continue
+            asked = set(publisher.bodies_of(publisher.lowest, publisher.next)) - set(self.told)
+            next_before = self.master.next_number
+            self.master.apply_offer(offer, 0)
+            self.turn()
+            present, past = self.history()
+            fresh = {b for n, b in {**present, **past}.items() if n >= next_before}
+            assert not fresh & here, "enqueued twice"
+            for body in asked - fresh:
+                if body in here:
+                    assert self.told[body], "it holds the enqueue"
+                elif body not in gone:
+                    assert not self.told[body], "nobody here has seen it"
+                elif heir.has_all:
+                    assert self.told[body], "it saw it enqueued and settled"
+
+    # Always.
+
+    @invariant()
+    def a_synchronised_mirror_that_has_read_everything_is_the_master(self):
+        for mirror in self.mirrors:
+            if mirror.is_synced and mirror.place == len(self.ring):
+                assert mirror.replica.digest() == self.master.digest()
+                assert mirror.replica.next_number == self.master.next_number
+
+    @invariant()
+    def numbers_are_in_publish_order(self):
+        for publisher in self.publishers:
+            mine = [b for _, bodies in publisher.pending.values() for b in bodies]
+            order = {body: place for place, body in enumerate(mine)}
+            places = [
+                order[delivery.message.body_size]
+                for delivery in self.master.contents()
+                if delivery.message.body_size in order
+            ]
+            assert places == sorted(places)
+
+    def teardown(self):
+        """Once every mirror has read everything and the older messages are gone, all are equal."""
+        for mirror in self.mirrors:
+            self._read(mirror, len(self.ring) - mirror.place)
+            for batch in mirror.batches or ():
+                mirror.replica.fill(batch)
+            mirror.replica.end_fill()
+        old = [item.number for item in self.master.contents()]
+        self.master.purge()
+        for holder, tag in {*self.holders, ("c/1/1/1", "")}:
+            self.master.settle(holder, tag, old)
+        self.turn()
+        assert self.master.contents() == []
+        self.master.enqueue([message(self.body + 1)])
+        self.turn()
+        for mirror in self.mirrors:
+            self._read(mirror, len(self.ring) - mirror.place)
+            if mirror.is_live:
+                assert mirror.replica.digest() == self.master.digest()
+                assert mirror.replica.next_number == self.master.next_number
+
+
+TestMirroredQueue = MirroredQueue.TestCase
+TestMirroredQueue.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
