@@ -53,6 +53,18 @@ class Answer(msgspec.Struct, array_like=True):
     leader: str | None = None
     lag: int = 0
 
+    @property
+    def is_bare(self) -> bool:
+        """True for one that says nothing but who serves."""
+        return not (
+            self.verdicts
+            or self.replies
+            or self.deliveries
+            or self.lost_consumers
+            or self.session_lost
+            or self.expected
+        )
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Answer)

@@ -30,7 +30,8 @@ from broker.queues.envelopes import Answer
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
 from broker.queues.quorum import Later, QuorumQueue, RaftGroup
-from broker.queues.remote import RemoteQueue, unavailable
+from broker.queues.refusals import unavailable
+from broker.queues.remote import RemoteQueue
 from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -238,6 +239,8 @@ class QueueRegistry:
         """Begin to serve a mirrored queue here, or find that it is served already."""
         local = self._classic.get(queue.uid)
         if local is None:
+            if queue.ring is not None and queue.ring.epoch > 1:
+                self._tell_all(Answer(queue.uid, queue.ring.epoch))  # earlier offers are lost
             return self._start_classic(queue, machine)
         local.record = queue
         return local
@@ -530,9 +533,12 @@ class QueueRegistry:
         queue.end_boots(self._is_over)
         uid = queue.record.uid
         self.led_lately[uid] = self._node
+        self._tell_all(Answer(uid, term))
+
+    def _tell_all(self, answer: Answer) -> None:
         for node in self._catalogue.nodes():
             if node.alive:
-                self._post(node.name, Answer(uid, term))
+                self._post(node.name, answer)
 
     def _delete_unused(self, queue: ClassicQueue) -> None:
         if not isinstance(queue.begin_delete(if_unused=True, if_empty=False), Refusal):

@@ -21,11 +21,12 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from broker.errors import Refusal, ReplyCode, quoted
+from broker.errors import Refusal
 from broker.fifo import commands
 from broker.fifo.effects import Reply, Verdict, unpack_value
 from broker.fifo.inbox import Leaving
@@ -37,11 +38,18 @@ from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
 from broker.queues.classic import Defer, lag_slowdown_us, settle_lost
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import SETTLES_WAIT_S, Later
+from broker.queues.refusals import gone, unavailable
 from broker.queues.remote_consumers import Asked, RemoteConsumers
 from broker.queues.routes import HomeRoute, LeaderRoute, Server
 
+_log = logging.getLogger(__name__)
+
 SILENCE_MS: Final = 1_500
 """Unanswered offers go out again after this long: the answer or the offer was lost."""
+
+SILENCE_MS_MAX: Final = 12_000
+"""To a mirrored queue's master they go ever less often: it says when it begins to serve, and one
+that stands still (P26) need not hear the same 16 MiB every second."""
 
 
 STAT_MS_MAX: Final = 5_000
@@ -118,7 +126,9 @@ class RemoteQueue:
         self._heard_ms = 0
         self._lowest = 0
         self._lowest_ms = 0
+        self._silence_ms = SILENCE_MS
         self._lag = 0
+        self._dropped = 0
         self._drained: list[Callable[[], None]] = []
         self._stats: list[tuple[Done, int]] = []
         self._renewed_for: Server | None = None
@@ -157,9 +167,8 @@ class RemoteQueue:
                 publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
             return
         token = _Publish(publisher, seqnos)
-        is_held = not self._is_down() and self._add(commands.Enqueue(messages), token)
-        if not is_held and seqnos is not None:
-            publisher.rejected(seqnos)
+        if self._is_down() or not self._add(commands.Enqueue(messages), token):
+            self._end([Outcome(token, 0, len(messages), False, None)])
 
     def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""
@@ -292,28 +301,30 @@ class RemoteQueue:
 
     def receive(self, node: str, answer: Answer) -> None:
         """Take an answer of the queue's machine."""
-        route = self._route
-        if isinstance(route, HomeRoute):
-            if not route.admits(node, answer.epoch):
-                return
-        else:
-            if route.hear(node, answer):
-                self._offer_again()
-            if answer.leader is not None:
-                return
+        if not self._counts(node, answer):
+            return
         self._heard_ms = self._clock.monotonic_ms()
         self._lag = answer.lag
         if self._offers.session in answer.session_lost:
             self._forgotten()
         self._take_answers(answer)
-        if isinstance(route, HomeRoute) or answer.epoch >= route.term:
-            for holder, tag, deliveries in answer.deliveries:
-                self._consumers.deliver(holder, tag, deliveries)
         for holder, tag in answer.lost_consumers:
             self._consumers.lose((holder, tag))
         if self._stats:
             self._ask_stats_again()
         self._resume_drained()
+
+    def _counts(self, node: str, answer: Answer) -> bool:
+        """Find out who serves, and whether it is who has answered."""
+        route = self._route
+        if isinstance(route, HomeRoute):
+            is_admitted = route.admits(node, answer.epoch)
+            if is_admitted and answer.is_bare:  # what came before it was ready is lost
+                self._offer_again()
+            return is_admitted
+        if route.hear(node, answer):
+            self._offer_again()
+        return answer.leader is None
 
     def _resume_drained(self) -> None:
         if self._drained and not self._offers.is_congested:
@@ -331,12 +342,16 @@ class RemoteQueue:
         for session, expected in answer.expected:
             if self._offers.out_of_sequence(session, expected):
                 self._schedule()
+        if isinstance(self._route, HomeRoute) or answer.epoch >= self._route.term:
+            for holder, tag, deliveries in answer.deliveries:
+                self._consumers.deliver(holder, tag, deliveries)
 
     def retarget(self) -> None:
         """Nodes, members or the record changed: offer again, to whoever serves now."""
         asked = self._route.target
         self._look()
         if not self._is_mirrored or self._route.target != asked:
+            self._silence_ms = SILENCE_MS
             self._offer_again()
 
     def link_up(self, node: str) -> None:
@@ -362,12 +377,12 @@ class RemoteQueue:
         self._is_deleted = True
         stats, self._stats = self._stats, []
         for done, _ in stats:
-            done(self._gone())
+            done(gone(self.record))
         is_lost = isinstance(self._route, HomeRoute) and self._route.server is None
         for outcome in self._offers.session_lost(self._offers.session):
             # It went in good order, unless it went with its last copy.
             is_done = isinstance(outcome.token, _Publish | _Settled) and not is_lost
-            value = None if is_done else self._gone()
+            value = None if is_done else gone(self.record)
             ended = Outcome(outcome.token, outcome.offset, outcome.count, is_done, value)
             self._end([ended])
         self._consumers.lose_all()
@@ -382,12 +397,19 @@ class RemoteQueue:
         if self._is_mirrored:
             expired = [_said(each, unavailable(self.record)) for each in expired]
         self._end(expired)
+        if self._dropped:
+            place = {"vhost": self.record.vhost, "queue": self.record.name}
+            _log.warning("queue.publishes_dropped", extra={**place, "count": self._dropped})
+            self._dropped = 0
         self._resume_drained()
         if self._offers.lowest != self._lowest or not len(self._offers):
             self._lowest, self._lowest_ms = self._offers.lowest, now_ms
+            self._silence_ms = SILENCE_MS
             return
-        if now_ms - self._lowest_ms > SILENCE_MS:
+        if now_ms - self._lowest_ms > self._silence_ms:
             self._lowest_ms = now_ms
+            if self._is_mirrored:
+                self._silence_ms = min(2 * self._silence_ms, SILENCE_MS_MAX)
             if isinstance(self._route, LeaderRoute) and now_ms - self._heard_ms > SILENCE_MS:
                 self._route.forget()
             self._offer_again()
@@ -443,7 +465,10 @@ class RemoteQueue:
         for outcome in outcomes:
             token = outcome.token
             if type(token) is _Publish:
-                _tell_publisher(token, outcome)
+                if token.seqnos is not None:
+                    _tell_publisher(token, token.seqnos, outcome)
+                elif not outcome.ok:
+                    self._dropped += outcome.count
             elif type(token) is Leaving:
                 self._consumers.forget(token)
             elif type(token) is _Settled:
@@ -517,7 +542,7 @@ class RemoteQueue:
 
     def _refuses(self, done: Done) -> bool:
         if self._is_deleted:
-            done(self._gone())
+            done(gone(self.record))
             return True
         if not self._is_mirrored and self._is_down():
             done(unavailable(self.record))
@@ -531,15 +556,8 @@ class RemoteQueue:
     def _is_down(self) -> bool:
         return isinstance(self._route, HomeRoute) and self._route.is_down()
 
-    def _gone(self) -> Refusal:
-        where = quoted("queue", self.record.name, self.record.vhost)
-        return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
 
-
-def _tell_publisher(token: _Publish, outcome: Outcome) -> None:
-    seqnos = token.seqnos
-    if seqnos is None:
-        return
+def _tell_publisher(token: _Publish, seqnos: list[int], outcome: Outcome) -> None:
     if outcome.count != len(seqnos):
         seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
     if outcome.ok:
@@ -553,21 +571,3 @@ def _said(outcome: Outcome, refusal: Refusal) -> Outcome:
     if not isinstance(outcome.value, Refusal):
         return outcome
     return Outcome(outcome.token, outcome.offset, outcome.count, False, refusal)
-
-
-def unavailable(queue: Queue) -> Refusal:
-    """RabbitMQ's answer for a queue that nobody serves now.
-
-    Source:
-        rabbit_amqqueue.erl, absent/2: what is said once a mirrored queue was waited for in vain.
-    """
-    where = quoted("queue", queue.name, queue.vhost)
-    if queue.ring is not None:
-        if queue.ring.stopped and queue.ring.is_down:
-            return Refusal(ReplyCode.NOT_FOUND, f"{where} process is stopped by supervisor")
-        text = f"failed to perform operation on {where} due to timeout"
-        return Refusal(ReplyCode.NOT_FOUND, text)
-    if queue.type == "classic":
-        text = f"home node '{queue.home}' of durable {where} is down or inaccessible"
-        return Refusal(ReplyCode.NOT_FOUND, text)
-    return Refusal(ReplyCode.INTERNAL_ERROR, f"{where} has no leader: too few members answer")

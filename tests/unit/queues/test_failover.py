@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Refusal
+from broker.fifo.commands import Offer
 from broker.metadata import commands, ring_commands
+from broker.queues.envelopes import Answer
 from tests.unit.queues.rig import A, B, C, Channel, message
 from tests.unit.queues.ringed import Node, RingedWorld, bodies, consuming, fail_over, flags
 
@@ -147,6 +149,19 @@ def test_publishes_are_nacked_at_once_where_nobody_may_succeed() -> None:
     assert not handle.is_congested
 
 
+def test_publishes_without_confirms_that_are_given_up_are_counted_in_the_log(
+    world: RingedWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P12: nobody else would ever hear of them."""
+    handle = world.nodes[C].handle
+    world.kill(A)
+    handle.publish([message()] * 3, None, Channel())
+    handle.publish([message(bytes(17 << 20))], None, Channel())
+    world.tick(62)
+    counts = [(r.message, r.__dict__["count"], r.__dict__["queue"]) for r in caplog.records]
+    assert counts == [("queue.publishes_dropped", n, "q") for n in (1, 3)]
+
+
 def test_publishes_wait_while_a_mirror_may_be_designated(world: RingedWorld) -> None:
     """P23: nobody is synchronised, but ha-promote-on-failure is always: it is not down yet."""
     world.kill(B)
@@ -199,6 +214,46 @@ def test_an_orderly_hand_over_costs_no_publish(world: RingedWorld) -> None:
     world.settle()
     assert channel.verdicts == [(1, True), (2, True)]
     assert (told, reader.lost, reader.moved) == ([None], [], ["t"])
+
+
+def test_what_was_offered_before_the_master_was_ready_is_offered_when_it_says_so(
+    world: RingedWorld,
+) -> None:
+    """A node may apply the promotion before the promoted one does: no second is lost for that."""
+    channel = Channel()
+    world.kill(A)
+    world.nodes[C].handle.publish([message()], [1], channel)
+    world.promote()
+    master, world.master = world.master, None
+    world.settle()  # the offer comes too early
+    world.master = master
+    world.settle()
+    assert channel.verdicts == []
+    world.send_answer(B, C, Answer(world.uid, 2))
+    world.settle()
+    assert channel.verdicts == [(1, True)]
+
+
+def test_a_silent_master_is_asked_ever_less_often(world: RingedWorld) -> None:
+    """It may stand still for long (P26), and has what it was offered."""
+    world.is_safe = False
+    asked: list[Offer] = []
+    master = world.master
+    assert master is not None
+    master.receive = asked.append  # type: ignore[method-assign]
+    world.nodes[C].handle.publish([message()], [1], Channel())
+    world.tick(40)
+    assert 5 <= len(asked) <= 8
+    world.kill(A, seen=0)
+    world.promote()
+    channel = Channel()
+    world.cut.add((C, B))
+    world.nodes[C].handle.publish([message()], [1], channel)
+    world.settle()
+    world.cut.clear()
+    world.is_safe = True
+    world.tick(3)  # the next master is given its own patience
+    assert channel.verdicts == [(1, True)]
 
 
 def test_a_ring_that_changes_around_its_master_sends_nothing_twice(world: RingedWorld) -> None:

@@ -1,0 +1,29 @@
+"""What channels are told of queues that are gone, or that nobody serves now."""
+
+from __future__ import annotations
+
+from broker.errors import Refusal, ReplyCode, quoted
+from broker.metadata.records import Queue
+
+
+def gone(queue: Queue) -> Refusal:
+    """The queue was deleted."""
+    return Refusal(ReplyCode.NOT_FOUND, f"no {quoted('queue', queue.name, queue.vhost)}")
+
+
+def unavailable(queue: Queue) -> Refusal:
+    """RabbitMQ's answer for a queue that nobody serves now.
+
+    Source:
+        rabbit_amqqueue.erl, absent/2: what is said once a mirrored queue was waited for in vain.
+    """
+    where = quoted("queue", queue.name, queue.vhost)
+    if queue.ring is not None:
+        if queue.ring.stopped and queue.ring.is_down:
+            return Refusal(ReplyCode.NOT_FOUND, f"{where} process is stopped by supervisor")
+        text = f"failed to perform operation on {where} due to timeout"
+        return Refusal(ReplyCode.NOT_FOUND, text)
+    if queue.type == "classic":
+        text = f"home node '{queue.home}' of durable {where} is down or inaccessible"
+        return Refusal(ReplyCode.NOT_FOUND, text)
+    return Refusal(ReplyCode.INTERNAL_ERROR, f"{where} has no leader: too few members answer")
