@@ -1,0 +1,54 @@
+"""Messages larger than a ring payload, and more under way than the ring takes (P13, P14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.queues.mirrored.payloads import LEDGER, Joiner, cut
+from tests.unit.queues.mirrored.trio import Trio
+from tests.unit.queues.rig import A, B, C, Channel, message
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("size_bytes", [1, 2 * MIB - 64, 2 * MIB - 63, 5 * MIB, 5 * MIB + 1])
+def test_what_is_cut_is_joined_again(size_bytes: int) -> None:
+    payload = LEDGER + bytes(size_bytes - 1)
+    joiner = Joiner()
+    parts = list(cut(payload))
+    assert all(len(part) <= 2 * MIB for part in parts)
+    assert [joiner.take(part) for part in parts] == [None] * (len(parts) - 1) + [payload]
+
+
+def test_a_large_message_reaches_every_member_whole() -> None:
+    trio = Trio()
+    channel = Channel()
+    body = bytes(range(256)) * (20 * 1024)
+    trio.nodes[C].registry.open(trio.queue).publish([message(body)], [1], channel)
+    trio.settle()
+    assert channel.verdicts == [(1, True)]
+    assert len(trio.digests()) == 1
+    trio.kill(A)
+    trio.settle()
+    assert trio.depth(B) == trio.depth(C) == 1
+
+
+def test_a_queue_stands_still_while_too_much_is_under_way_and_goes_on_by_itself() -> None:
+    trio = Trio()
+    trio.unsynced = {B}
+    channels = []
+    for number in range(12):
+        channel = Channel()
+        node = (A, B, C)[number % 3]
+        trio.nodes[node].registry.open(trio.queue).publish(
+            [message(bytes(3 * MIB))], [number], channel
+        )
+        channels.append(channel)
+        trio.settle()
+    master = trio.seat(A).master
+    assert master is not None
+    assert master.queue.machine.stat().ready < 12
+    trio.unsynced = set()
+    trio.settle()
+    assert [channel.verdicts for channel in channels] == [[(n, True)] for n in range(12)]
+    assert len(trio.digests()) == 1
