@@ -387,6 +387,9 @@ class Rings:
             self._proposals.want(RingDissolve(uid, seat.me, ring.epoch))
             return True
         wanted = wanted_members(around.catalogue, seat.record, policy, ring)
+        if policy.mode == "exactly":
+            running = [node.name for node in around.catalogue.nodes() if node.alive]
+            wanted = tending.with_reachable(ring, wanted, running, self._is_reachable)
         wanted = tending.with_wish(ring, wanted, self._wish(uid))
         steps = tending.notes(uid, ring, master.is_in_place, master.is_drained)
         steps += tending.drops(uid, ring, wanted)
@@ -487,6 +490,9 @@ class Rings:
             elif name not in self._cut_since_ms:
                 self._cut_since_ms[name] = now_ms
                 self.touch_all()
+
+    def _is_reachable(self, node: str) -> bool:
+        return self._around.neighbours.is_linked(self._around.node, node)
 
     def _is_cut(self, node: str) -> bool:
         """Whether this node and another can't reach each other, and not just for a moment."""

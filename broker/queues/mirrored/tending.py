@@ -83,6 +83,26 @@ def next_join(
     return None
 
 
+def with_reachable(
+    ring: Ring, wanted: list[str], running: list[str], is_reachable: Callable[[str], bool]
+) -> list[str]:
+    """Where members should be while a wanted node can't come: elsewhere, as after its loss.
+
+    Args:
+        ring: The ring, with a master.
+        wanted: Where the policy wants members: any nodes, as many as these (`ha-mode: exactly`).
+        running: All nodes that live.
+        is_reachable: Whether the master and a node hear each other.
+    """
+    members = {member.node for member in ring.alive()}
+    spare = [node for node in sorted(running) if node not in wanted and is_reachable(node)]
+    found = []
+    for node in wanted:
+        is_away = node not in members and not is_reachable(node)
+        found.append(spare.pop(0) if is_away and spare else node)
+    return found
+
+
 def notes(
     uid: int,
     ring: Ring,

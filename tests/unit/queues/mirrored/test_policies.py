@@ -96,6 +96,19 @@ def test_exactly_two_is_restored_after_a_loss() -> None:
     assert lost not in [member.node for member in trio.ring.alive()]
 
 
+def test_a_replacement_is_found_for_a_node_that_is_only_silent() -> None:
+    trio = Trio(ha_mode="exactly", ha_params=2, ha_sync_mode="manual")
+    silent, spare = (B, C) if trio.ring.member_on(B) is not None else (C, B)
+    trio.confirmed(A, 1)
+    trio.cut = {(silent, other) for other in (A, spare)}
+    trio.apply(commands.EndMemberships(silent, trio.nodes[silent].boot))
+    trio.tick(2)
+    assert {member.node for member in trio.ring.alive()} == {A, spare}
+    trio.cut = set()
+    trio.tick(5)
+    assert {member.node for member in trio.ring.alive()} == {A, spare}
+
+
 def test_fewer_mirrors_are_dropped() -> None:
     trio = Trio()
     trio.confirmed(A, 1)
