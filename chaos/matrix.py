@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(" ".join(shown(rows[-1], "")), flush=True)
         if parsed.stop_early and not is_passed(rows, {}):
             break
-    agreed = _audit(rows)
+    agreed = {} if parsed.no_audit else _audit(rows)
     text = table(rows, agreed)
     store.mkdir(parents=True, exist_ok=True)
     (store / TABLE).write_text(text)
@@ -143,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", action="append", default=[], metavar="SUBSTRING", help="of cells' names")
     add("--short", action="store_true", help="the handful of cells that everybody should run")
     add("--stop-early", action="store_true", help="run nothing more after the first bad verdict")
+    add("--no-audit", action="store_true", help="leave Spark out: it takes as long as the runs")
     add("--list", action="store_true", help="print the cells' names and run nothing")
     add("--seed", type=int, default=1, help="the first seed")
     add("--seeds", type=int, default=1, help="how many seeds of each cell")

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = {
     ("quorum", "kill-leader"): 6_000,
     ("quorum", "cut-leader-from-all"): 8_000,
+    ("mirrored", "kill-leader"): 6_000,
 }
 """Type of queue and fault -> the longest time without a confirm, milliseconds."""
 
@@ -51,7 +52,10 @@ def test_nothing_confirmed_is_lost(stored: tuple[Path, int]) -> None:
     assert verdict["counts"]["faults"] == 1
     assert verdict["counts"]["leader_changes"] >= 1
     assert verdict["recoveries"][0]["silence_ms"] <= limit_ms
-    assert "python -m chaos.run --queue quorum" in (directory / "report.md").read_text()
+    assert (
+        f"python -m chaos.run --queue {directory.name.partition('-')[0]}"
+        in (directory / "report.md").read_text()
+    )
 
 
 @pytest.mark.slow
