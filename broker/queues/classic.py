@@ -452,6 +452,15 @@ class ClassicQueue:
             still.run()
         self._serve()
 
+    def hand_in_ledger(self) -> None:
+        """Write and replicate what has happened: `when_safe` is about what was handed in."""
+        effects = self.machine.effects
+        if effects.ledger:
+            records, effects.ledger = effects.ledger, []
+            is_written = self.disk.write(records)
+            if self._copies is not None:
+                self._copies.record(records, is_written=is_written)
+
     def block(self, why: str) -> None:
         """Nothing happens here until `unblock` of the same reason; calls wait in their order."""
         if self._still is not None:
@@ -498,19 +507,15 @@ class ClassicQueue:
 
     def _serve(self) -> None:
         """Serve consumers once and run what the machine wants done."""
-        copies = self._copies
-        if self._still is not None and not self._still.is_free():
-            return  # what is due stays in the machine's effects
         machine = self.machine
+        if self._still is not None and not self._still.is_free():
+            self.hand_in_ledger()
+            return  # what is due stays in the machine's effects
         if machine.pump() and not self._is_serving_on:
             self._is_serving_on = True
             self._defer(self._serve_on)
+        self.hand_in_ledger()
         effects = machine.take_effects()
-        if effects.ledger:
-            is_written = self.disk.write(effects.ledger)
-            if copies is not None:
-                copies.record(effects.ledger, is_written=is_written)
-            effects.ledger = []
         deliveries = effects.deliveries
         if deliveries:
             ports = self._ports

@@ -417,12 +417,11 @@ class QueueRegistry:
     # Parts.
 
     def _start(self, queue: Queue) -> None:
-        if queue.ring is not None:
-            self.rings.changed(queue)
-        elif queue.type == "classic":
-            if queue.home == self._node and queue.uid not in self._classic:
+        if queue.type == "classic":
+            is_home = queue.ring is None and queue.home == self._node
+            if is_home and queue.uid not in self._classic:
                 self._start_classic(queue)
-                self.rings.touch(queue.uid)
+            self.rings.changed(queue)
         elif self._node in queue.members and queue.uid not in self._quorum:
             self._start_quorum(queue)
 
@@ -472,9 +471,7 @@ class QueueRegistry:
             local = self._classic.get(queue.uid)
             if local is not None:
                 local.record = queue
-            if queue.ring is None:
-                self._start(queue)
-            self.rings.changed(queue)
+            self._start(queue)
         replica = self._quorum.get(queue.uid)
         if replica is not None:
             replica.record = queue

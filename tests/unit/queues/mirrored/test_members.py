@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata import commands
+from broker.metadata.results import Changes
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C
 
@@ -161,3 +162,15 @@ def test_a_mirrors_copy_goes_with_the_policy() -> None:
     trio.apply(commands.ClearPolicy("/", "p"))
     trio.tick(2)
     assert [len(trio.nodes[name].disk.families["queue_index"]) for name in (A, B, C)] == [1, 0, 0]
+
+
+def test_a_mirror_that_learns_from_a_snapshot_that_its_ring_is_gone_is_gone_too() -> None:
+    trio = Trio()
+    trio.confirmed(A, 1)
+    lagging = trio.nodes[C].registry
+    lagging.reconcile, reconcile = (lambda _changes: None), lagging.reconcile  # type: ignore[method-assign]
+    trio.apply(commands.ClearPolicy("/", "p"))
+    trio.tick(2)
+    reconcile(Changes(restored=True))
+    trio.settle()
+    assert lagging.rings.seat(trio.uid) is None
