@@ -1,5 +1,6 @@
 """Messages of views this member has not seen yet (P21): held, without pausing anyone, bounded.
 
+A sender's view never goes back, so what it sends after something that waits has to wait as well.
 Where the bound is reached, what a sender says is dropped from there on until the next view, and
 its gap is closed by a catch-up. Pausing its stream instead could deadlock two nodes (P14).
 """
@@ -32,10 +33,6 @@ class Held:
         self._by_sender: dict[MemberId, deque[tuple[int, Message]]] = {}
         self._size_bytes = 0
         self.overflowed: dict[MemberId, None] = {}
-
-    def must_wait(self, sender: MemberId) -> bool:
-        """Whether something of this sender waits already, so that order makes this wait too."""
-        return sender in self._by_sender or sender in self.overflowed
 
     def put(self, sender: MemberId, view_version: int, message: Message) -> bool:
         """Hold a message; False if there is no room, then this sender has a gap."""

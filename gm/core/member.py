@@ -106,7 +106,7 @@ class Member:
         """
         if self.is_stopped:
             self.counters.foreign += 1
-        elif view_version > self.view.version or self._held.must_wait(sender):
+        elif view_version > self.view.version:
             if self._held.put(sender, view_version, message):
                 self.counters.held_newer += 1
             else:

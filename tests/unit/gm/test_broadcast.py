@@ -130,6 +130,16 @@ def test_payloads_do_not_go_back_to_their_publisher() -> None:
     assert message.items == [Item(net.id("a"), 0, [], 0, 1)]
 
 
+def test_one_broadcast_costs_a_ring_of_three_five_messages() -> None:
+    """Two with the payload, one back without, and two acks; the publisher needs no ack."""
+    net = Net("a", "b", "c")
+    before = [net[name].member._step_out for name in "abc"]
+    net["a"].broadcast(b"x")
+    net.pump()
+    after = [net[name].member._step_out for name in "abc"]
+    assert [late - early for early, late in zip(before, after, strict=True)] == [2, 2, 1]
+
+
 def test_what_comes_together_leaves_together() -> None:
     net = Net("a", "b", "c")
     net["a"].broadcast(*(b"%d" % index for index in range(15)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gm.core.limits import Limits
 from gm.core.messages import Catchup
-from tests.unit.gm.harness import Net, dead
+from tests.unit.gm.harness import Net, Peer, dead, view_of
 
 
 def test_a_joiner_gets_what_is_on_its_way_and_what_comes_later() -> None:
@@ -129,6 +129,27 @@ def test_an_heir_that_joined_late_learns_what_others_had_before_it_erases() -> N
     assert joiner.member.counters.late_for_heir == 1
 
 
+def test_what_the_heir_learned_late_reaches_all_before_it_erases() -> None:
+    """Its first mark passed them before; so another one follows what it learned."""
+    net = Net("b", "c", "a")
+    net["a"].broadcast(b"x")
+    net.cut.add(("b", "c"))
+    net.pump()
+    gone = net.dies("a")
+    heir, behind = net.joins("d"), net.joins("e")
+    net.pump()
+    assert behind.member.is_live
+    assert heir.member.counters.marks == 1
+    net.cut = {("d", "e")}
+    net.pump()
+    assert heir.got("a") == [b"x"]
+    assert heir.erase_due == []
+    net.cut.clear()
+    net.pump()
+    assert behind.got("a") == [b"x"]
+    assert heir.erase_due == [gone]
+
+
 def test_an_erasure_is_asked_for_until_it_shows() -> None:
     net = Net("a", "b", "c")
     gone = net.dies("a")
@@ -157,6 +178,25 @@ def test_the_last_one_waits_for_nobody() -> None:
     gone = net.dies("b")
     assert net["a"].returned == [1]
     assert net["a"].erase_due == [gone]
+
+
+def test_alone_without_a_dead_slot_it_waits_for_nobody_either() -> None:
+    net = Net("a", "b")
+    net["a"].broadcast(b"x")
+    net["a"].learns(view_of(9, net.id("a")))
+    assert net["a"].returned == [1]
+    assert net["a"].member.in_flight_bytes == 0
+    assert net["a"].deaths == [net.id("b")]
+
+
+def test_a_new_right_neighbour_is_caught_up_unasked() -> None:
+    """P21: every new stream to the right begins with a catch-up."""
+    net = Net("a", "b", "c")
+    net["a"].broadcast(b"x")
+    net.dies("b", only="a")
+    message = net.wire("a", "c")[0][3]
+    assert isinstance(message, Catchup)
+    assert list(message.states[net.id("a")].pubs) == [b"x"]
 
 
 def test_a_broadcast_is_back_when_those_who_lack_it_are_removed() -> None:
@@ -235,22 +275,24 @@ def test_a_joiner_offers_nothing_before_all_it_took_over_is_synced() -> None:
     assert net["p"].returned == [1, 2, 3]
 
 
-def test_a_long_catch_up_counts_as_a_whole() -> None:
-    limits = Limits(message_bytes_max=10)
-    net = Net("a", "b", limits=limits)
-    net["b"].holds_sync = True
+def joining_by_parts() -> tuple[Net, Peer]:
+    """`c` joins, and its catch-up of six parts is on the wire from `b`."""
+    net = Net("a", "b", limits=Limits(message_bytes_max=10))
+    net.cut.add(("b", "a"))
     net["a"].broadcast(*(b"%08d" % index for index in range(6)))
     net.pump()
-    joiner = net.joins("c")
     net.cut.add(("b", "c"))
-    net["b"].sync()
-    net.pump()
-    parts = net.wire("b", "c")
-    assert sum(isinstance(message, Catchup) for *_, message in parts) > 3
-    while not joiner.member.is_live:
-        message = net.step("b", "c")
-    assert isinstance(message, Catchup)
-    assert message.is_last
+    return net, net.joins("c")
+
+
+def test_a_long_catch_up_counts_as_a_whole() -> None:
+    net, joiner = joining_by_parts()
+    parts = list(net.wire("b", "c"))
+    assert [message.is_last for *_, message in parts] == [False] * 5 + [True]  # type: ignore[union-attr]
+    for _ in parts:
+        assert not joiner.member.is_live
+        net.step("b", "c")
+    assert joiner.member.is_live
     net.cut.clear()
     net.pump()
     assert joiner.got("a") == [b"%08d" % index for index in range(6)]
@@ -258,15 +300,7 @@ def test_a_long_catch_up_counts_as_a_whole() -> None:
 
 def test_half_a_catch_up_is_forgotten_with_its_stream() -> None:
     """Found by the simulator: the rest of a broken catch-up was taken for the whole."""
-    limits = Limits(message_bytes_max=10)
-    net = Net("a", "b", limits=limits)
-    net["b"].holds_sync = True
-    net["a"].broadcast(*(b"%08d" % index for index in range(6)))
-    net.pump()
-    joiner = net.joins("c")
-    net.cut.add(("b", "c"))
-    net["b"].sync()
-    net.pump()
+    net, joiner = joining_by_parts()
     net.step("b", "c")
     net.step("b", "c")
     joiner.link_up("b")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gm.core.limits import Limits
 from gm.core.messages import Activity, Catchup, Item, Need, PublisherState
 from gm.core.view import MemberId
+from gm.errors import InvariantViolated
 from tests.unit.gm.harness import Net
 
 
@@ -111,6 +114,62 @@ def test_nothing_of_a_new_left_neighbour_counts_before_its_catch_up() -> None:
     net.pump()
     assert net["c"].got("a") == [b"1"]
     assert net["c"].erase_due == [gone]
+
+
+def test_after_an_overflow_the_left_neighbour_is_asked_at_once() -> None:
+    """It may have nothing more to say that would show the gap."""
+    net = Net("a", "b", "c", limits=Limits(held_bytes_max=0))
+    net.change(*net.view.ring, only="a")
+    net["a"].broadcast(b"x")
+    net.pump()
+    net.tell("b")
+    assert [type(message) for *_, message in net.wire("b", "a")] == [Need]
+
+
+def test_a_new_stream_from_the_left_neighbour_is_not_trusted_before_a_catch_up() -> None:
+    net = Net("a", "b", "c")
+    net["b"].link_up("a")
+    assert [type(message) for *_, message in net.wire("b", "a")] == [Need]
+    net["a"].broadcast(b"x")
+    net.step("a", "b")
+    assert net["b"].member.counters.before_catchup == 1
+    net.pump()
+    assert net["b"].got("a") == [b"x"]
+
+
+def test_a_leap_in_a_publisher_s_numbers_is_a_gap() -> None:
+    net = Net("a", "b", "c")
+    step = net["b"].member._step_in
+    news = Activity(step + 1, [Item(net.id("a"), 3, [b"third"])])
+    net["b"].member.receive(net.id("a"), 1, news)
+    net["b"].collect()
+    assert net["b"].delivered == []
+    assert net["b"].member.counters.gaps == 1
+
+
+def test_an_ack_of_what_never_came_is_a_gap() -> None:
+    net = Net("a", "b", "c")
+    step = net["b"].member._step_in
+    net["b"].member.receive(net.id("a"), 1, Activity(step + 1, [Item(net.id("a"), 0, [], 4)]))
+    net["b"].collect()
+    assert net["b"].member.counters.gaps == 1
+    assert net["b"].member._ledgers.get(net.id("a")) is None or (
+        net["b"].member._ledgers[net.id("a")].done == 0
+    )
+
+
+def test_what_nobody_can_give_any_more_is_a_bug_and_said_so() -> None:
+    net = Net("a", "b", "c")
+    lost = Catchup(99, {net.id("a"): PublisherState(5, [])})
+    with pytest.raises(InvariantViolated, match="all others forgot 5"):
+        net["b"].member.receive(net.id("a"), 1, lost)
+
+
+def test_a_catch_up_replaces_the_news_it_contains() -> None:
+    net = Net("a", "b", "c")
+    net["a"].member.broadcast(b"x")
+    net["a"].link_up("b")
+    assert [type(message) for *_, message in net.wire("a", "b")] == [Catchup]
 
 
 def test_a_lost_message_shows_as_a_gap_and_is_got_back() -> None:
