@@ -201,6 +201,7 @@ class Migrations:
             await carrying.until(lambda now: now.ready <= FEW or mover.moved > most)
             progress.bindings = await self._bindings_moved(source, target)
             held = await carrying.until_empty()
+            _check(await _answer(mover.leave))
         finally:
             progress.moved = mover.moved
             mover.end()

@@ -67,6 +67,10 @@ class Mover:
         spec = ConsumerSpec(self._holder, TAG, False, False, prefetch, 0, {})
         self._source.consume(spec, self, done)
 
+    def leave(self, done: Done) -> None:
+        """Consume no more; `done(None)` once the source knows."""
+        self._source.cancel(self._holder, TAG, done)
+
     def end(self) -> None:
         """Let go: what is not acknowledged is ready in the source again, at its old place."""
         self._waiting.clear()

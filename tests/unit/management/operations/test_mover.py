@@ -64,6 +64,19 @@ def test_everything_arrives_in_order_and_nothing_stays(at: str) -> None:
     assert carried.trio.depth(A) == 0
 
 
+def test_the_source_is_unused_once_it_has_been_left() -> None:
+    carried = Carried()
+    mover = carried.begin()
+    left: list[object] = []
+    mover.leave(left.append)
+    carried.trio.settle()
+    assert left == [None]
+    deleted: list[object] = []
+    registry = carried.node.registry
+    registry.delete(carried.trio.queue, deleted.append, if_unused=True, if_empty=True)
+    assert deleted == [0]
+
+
 def test_nothing_is_acknowledged_before_it_has_arrived() -> None:
     carried = Carried(prefetch=4)
     carried.trio.confirmed(A, *range(1, 11))
