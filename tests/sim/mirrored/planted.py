@@ -1,0 +1,226 @@
+"""Known bugs of mirrored queues, to show that the simulator finds them. None is in production code.
+
+Each is named after the rule that it breaks (protocol.md), and put into the real classes for the
+time of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from broker.fifo.evidence import Evidence
+from broker.fifo.offers import Offers
+from broker.fifo.queue import Queue
+from broker.fifo.sessions import SessionTable
+from broker.message import Delivery
+from broker.metadata import rings
+from broker.metadata.rings import Ring, RingMember
+from broker.queues.mirrored import promotion
+from broker.queues.mirrored.master import Master
+from broker.queues.mirrored.mirror import Mirror
+from broker.queues.remote_consumers import BASE_BITS, RemoteConsumers
+from tests.sim.mirrored.serving import Serving
+
+
+def _method(owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
+    """Replace a function by what `make` makes of it."""
+    return patch.object(owner, name, make(getattr(owner, name)))
+
+
+def _speaks_without_lease() -> Any:
+    return patch.object(Serving, "is_valid", lambda self: self.process.boot == self.boot)
+
+
+def _handshake_without_sessions() -> Any:
+    return patch.object(SessionTable, "load", lambda _self, _records, _ended: None)
+
+
+def _duplicates_are_ok() -> Any:
+    return patch.object(
+        Evidence, "judge", lambda _self, first, last, _absent: iter([(first, last, True)])
+    )
+
+
+def _offers_again_as_new() -> Any:
+    def make(original: Callable[[Offers], Any]) -> Any:
+        def fail_over(self: Offers) -> Any:
+            for item in self._pending:
+                item.is_offered = False
+            return original(self)
+
+        return fail_over
+
+    return _method(Offers, "fail_over", make)
+
+
+def _forwards_before_sync() -> Any:
+    def make(original: Callable[[Mirror, Any], None]) -> Any:
+        def deliver(self: Mirror, deliveries: Any) -> None:
+            some = list(deliveries)
+            original(self, some)
+            if some:
+                self._synced(some[-1].ticket)
+
+        return deliver
+
+    return _method(Mirror, "deliver", make)
+
+
+def _promoted_as_new() -> Any:
+    def make(original: Callable[..., None]) -> Any:
+        def restore(self: Queue, messages: Any, next_number: int) -> None:
+            original(self, messages, next_number)
+            fresh = self._ready._fresh
+            for index, item in enumerate(fresh):
+                fresh[index] = Delivery(item[0], 0, item[2])
+
+        return restore
+
+    return _method(Queue, "restore_messages", make)
+
+
+def _settles_of_any_epoch() -> Any:
+    mask = (1 << BASE_BITS) - 1
+    return patch.object(RemoteConsumers, "numbers", lambda _self, given: [n & mask for n in given])
+
+
+def _confirms_before_return() -> Any:
+    def safe_round(self: Master) -> int:
+        safe = self._round - 1
+        return min(safe, self._unsynced[0] - 1) if self._unsynced else safe
+
+    return patch.object(Master, "_safe_round", safe_round)
+
+
+def _confirms_before_own_sync() -> Any:
+    def safe_round(self: Master) -> int:
+        safe = self._round - 1
+        return min(safe, self._flying[0][0] - 1) if self._flying else safe
+
+    return patch.object(Master, "_safe_round", safe_round)
+
+
+def _joins_synchronised() -> Any:
+    def make(original: Callable[..., Ring | None]) -> Any:
+        def join(ring: Ring, node: str, boot: str) -> Ring | None:
+            after = original(ring, node, boot)
+            if after is None:
+                return None
+            member = after.slots[-1][0]
+            return replace(after, joined=(*after.joined, member), synced=(*after.synced, member))
+
+        return join
+
+    return _method(rings, "join", make)
+
+
+def _replays_before_handshake() -> Any:
+    def make(original: Callable[..., None]) -> Any:
+        def init(self: Mirror, *args: Any, **more: Any) -> None:
+            original(self, *args, **more)
+            self.is_in_place = True
+
+        return init
+
+    return _method(Mirror, "__init__", make)
+
+
+def _confirms_while_join_is_open() -> Any:
+    return patch.object(
+        Master, "is_join_open", property(lambda _self: False, lambda _self, _value: None)
+    )
+
+
+def _promotes_before_delivery() -> Any:
+    return patch.object(promotion, "may_be_promoted", lambda ring, me: ring.successor == me)
+
+
+def _picks_the_oldest() -> Any:
+    def pick(ring: Ring, _policy: Any) -> Ring:
+        alive = ring.alive()
+        if not ring.is_down or ring.stopped or not alive:
+            return ring
+        return replace(ring, successor=alive[0])
+
+    return patch.object(rings, "_pick", pick)
+
+
+def _recovers_beside_others() -> Any:
+    def make(original: Callable[..., Ring | None]) -> Any:
+        def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
+            after = original(ring, node, boot, copy)
+            if after is None:
+                return None
+            others = tuple(each for each in ring.synced if each in ring.alive())
+            kept = tuple((each, alive) for each, alive in ring.slots if alive)
+            return replace(
+                after,
+                slots=(*after.slots, *kept),
+                synced=(*after.synced, *others),
+                joined=(*after.joined, *others),
+            )
+
+        return recover
+
+    return _method(rings, "recover", make)
+
+
+def _recovers_any_copy() -> Any:
+    def make(original: Callable[..., Ring | None]) -> Any:
+        def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
+            last = ring.last or copy
+            return original(
+                replace(ring, last=replace(last, node=node), copies=(copy,)), node, boot, copy
+            )
+
+        return recover
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with _method(rings, "recover", make), patch.object(promotion, "recovery", _any_recovery):
+            yield
+
+    return both()
+
+
+def _any_recovery(
+    uid: int, ring: Ring, node: str, boot: str, copy: RingMember | None
+) -> promotion.RingStep | None:
+    if not ring.is_down or copy is None:
+        return None
+    return promotion.RingRecover(uid, node, boot, copy)
+
+
+BUGS: Final[dict[str, Callable[[], Any]]] = {
+    "P4": _speaks_without_lease,
+    "P10": _handshake_without_sessions,
+    "P11": _duplicates_are_ok,
+    "P11r": _offers_again_as_new,
+    "P15": _forwards_before_sync,
+    "P16": _promoted_as_new,
+    "P18": _settles_of_any_epoch,
+    "P19": _confirms_before_own_sync,
+    "P19r": _confirms_before_return,
+    "P20": _joins_synchronised,
+    "P20h": _replays_before_handshake,
+    "P20o": _confirms_while_join_is_open,
+    "P22": _promotes_before_delivery,
+    "P23": _picks_the_oldest,
+    "P23c": _recovers_any_copy,
+    "P23r": _recovers_beside_others,
+}
+
+
+@contextmanager
+def planted(bug: str | None) -> Iterator[None]:
+    """Have a bug for the time of a run; None has none."""
+    if bug is None:
+        yield
+        return
+    with BUGS[bug]():
+        yield

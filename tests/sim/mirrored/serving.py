@@ -1,0 +1,327 @@
+"""The serving half of a node (`broker.server.serving`), around the real queue registry.
+
+Order as there: queues are recovered when the journal has written what an earlier serving left;
+a tick a second; the lease is looked at every 100 ms; an ended boot is detached at once and stopped
+in the next turn, and what its shells had put off still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from broker.cluster.lease import LEASE_MS
+from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Offer, decode_offer, encode_offer
+from broker.metadata import commands
+from broker.metadata.records import Queue
+from broker.metadata.results import Changes
+from broker.ports import Done
+from broker.queues.envelopes import Answer, cut_answer, decode_answer, encode_answer
+from broker.queues.registry import QueueRegistry
+from tests.sim.mirrored.network import CONTROL, DATA
+from tests.sim.mirrored.options import PLAIN_EPOCHS
+
+if TYPE_CHECKING:
+    from tests.sim.mirrored.connection import Connection
+    from tests.sim.mirrored.process import Process
+
+TICK_MS: Final = 1_000
+GUARD_MS: Final = 100
+CALL_MS: Final = 6_000
+DISCONNECT_MS: Final = 10_000
+LEAVE_RINGS_MS: Final = 10_000
+
+
+class Registry(QueueRegistry):
+    """The real one; whoever watches the run sees what passes."""
+
+    serving: Serving
+
+    def _post(self, node: str, answer: Answer) -> None:
+        self.serving.watch_answer(answer)
+        super()._post(node, answer)
+
+    def receive_answer(self, node: str, answer: Answer) -> None:
+        if node == self.serving.process.name:
+            self.take_answer(node, answer, self.serving.epoch_of(answer))
+
+    def take_answer(self, node: str, answer: Answer, epoch: int) -> None:
+        """Receive an answer, knowing the epoch that its sender served under."""
+        before, self.serving.epoch = self.serving.epoch, epoch
+        try:
+            super().receive_answer(node, answer)
+        finally:
+            self.serving.epoch = before
+
+
+class Serving:
+    """Everything of a node that serves clients, for one boot. A `broker.queues.registry.Mail`.
+
+    Attributes:
+        epoch: Of the answer that is being taken now; None outside of one.
+        connections: Open client connections.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.world = process.world
+        self.boot = process.boot
+        self.epoch: int | None = None
+        self.connections: dict[int, Connection] = {}
+        self.is_open = False
+        self._is_stopped = False
+        self._is_over = False
+        self._is_closing = False
+        self._connection_count = 0
+        self.queues = Registry(
+            node=process.name,
+            boot=process.boot,
+            catalogue=process.catalogue,
+            clock=process.world.wall,
+            journal=process.journal,
+            store=process.store,
+            groups=_NoGroups(),
+            mail=self,
+            defer=process.soon,
+            later=lambda seconds, call: process.after(round(1000 * seconds), call),
+            propose=self._propose,
+            has_lease=self.is_valid,
+            is_leading=lambda: process.is_leading,
+            neighbours=process,
+        )
+        self.queues.serving = self
+        process.journal.when_synced(self._start)
+
+    # Start and stop
+
+    def _start(self) -> None:
+        if self._is_stopped:
+            return
+        self.process.door = self
+        self.queues.reconcile_all()
+        self.world.note(f"{self.process.name} serves as {self.boot[-3:]}")
+        self.process.after(TICK_MS, self._tick)
+        self.process.after(GUARD_MS, self._guard)
+        self._open()
+        self.process.soon(self.process.served, self)  # a listener takes some turns to open
+
+    def _open(self) -> None:
+        self.is_open = True
+
+    def applied(self, changes: Changes) -> None:
+        """Follow group 0 (P6)."""
+        if not self._is_stopped:
+            self.queues.reconcile(changes)
+
+    def peers_changed(self) -> None:
+        if not self._is_stopped:
+            self.queues.retarget()
+
+    def drop_boot(self) -> None:
+        """This boot was ended: nothing may leave under its name any more (P1)."""
+        self._is_stopped = True
+        if self.process.door is self:
+            self.process.door = None
+        self._close_connections()
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """A node that stops: clients are told, mirrored queues handed over (behaviour.md 1.14)."""
+        self._is_closing = True
+        self._close_connections()
+        is_over = False
+
+        def over(_result: object = None) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = self._is_stopped = True
+                if self.process.door is self:
+                    self.process.door = None
+                self.stopped()
+                then()
+
+        def drained() -> None:
+            steps = self.queues.rings.farewells()
+            if steps:
+                self.process.propose(commands.ChangeRings(tuple(steps)), over)
+            else:
+                over()
+
+        if self._is_stopped or not self.is_valid() or not self.queues.rings.masters():
+            over()
+            return
+        self.process.after(LEAVE_RINGS_MS, over)
+        self.queues.rings.stand_still(drained)
+
+    def stopped(self) -> None:
+        """The turn after: let go of everything."""
+        self._is_over = True
+        self.queues.stop()
+
+    def die(self) -> None:
+        """The process is gone; clients see their sockets close."""
+        self._is_stopped = True
+        self.is_open = False
+        for connection in list(self.connections.values()):
+            connection.cut()
+        self.connections.clear()
+
+    def _close_connections(self) -> None:
+        self.is_open = False
+        for connection in list(self.connections.values()):
+            connection.close()
+        self.connections.clear()
+
+    # Clients
+
+    def connect(self, make: Callable[[Serving, int], Connection]) -> Connection | None:
+        """A client connects; None while nobody is let in."""
+        if not self.is_open or self.process.is_paused:
+            return None
+        self._connection_count += 1
+        connection = make(self, self._connection_count)
+        self.connections[self._connection_count] = connection
+        return connection
+
+    def is_valid(self) -> bool:
+        """May this boot serve now (P1, P4)?"""
+        return self.process.has_lease() and self.process.boot == self.boot
+
+    def _propose(self, command: commands.AnyCommand, done: Done) -> None:
+        if not self._is_stopped:
+            self.process.propose(command, lambda result: None if self._is_over else done(result))
+
+    # Background
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        self.process.after(TICK_MS, self._tick)
+        self.queues.tick()
+
+    def _guard(self) -> None:
+        if self._is_stopped:
+            return
+        self.process.after(GUARD_MS, self._guard)
+        if self.is_valid():
+            if not self.is_open and not self._is_closing:
+                self._open()
+            self.queues.lease_back()
+            for connection in list(self.connections.values()):
+                connection.resume()
+        elif (
+            self.is_open and self.process.lease.lost_for_ms(self.world.clock.now_ms) > DISCONNECT_MS
+        ):
+            self.world.counts["lease.disconnected"] += 1
+            self._close_connections()
+
+    def link_up(self, node: str, *, outgoing: bool) -> None:
+        self.queues.ring_link_up(node)
+        if outgoing:
+            self.queues.drained(node)
+            self.queues.link_up(node)
+
+    def epoch_here(self) -> int:
+        """Under which epoch this node would serve the queue now."""
+        record = self.process.catalogue.queue_by_uid(self.world.uid)
+        return 0 if record is None else self.world.epoch_of(record, self.boot)
+
+    def epoch_of(self, answer: Answer) -> int:
+        """The epoch of an answer that is given here."""
+        here = self.epoch_here()
+        return here if here % PLAIN_EPOCHS else answer.epoch * PLAIN_EPOCHS
+
+    def watch_answer(self, answer: Answer) -> None:
+        """The machine here says something to somebody."""
+        if answer.uid == self.world.uid:
+            self.world.answer_sent(self, answer)
+
+    # Mail
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        data = encode_offer(offer)
+
+        def arrive(far: Process) -> None:
+            if far.door is not None:
+                far.door.queues.receive_offer(uid, decode_offer(data))
+
+        self.process.network.send(self.process.name, node, DATA, arrive)
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        for part in cut_answer(answer):
+            self._send_part(node, encode_answer(part), self.epoch_of(answer))
+
+    def _send_part(self, node: str, data: bytes, epoch: int) -> None:
+        me = self.process.name
+
+        def arrive(far: Process) -> None:
+            if far.door is not None:
+                far.door.queues.take_answer(me, decode_answer(data), epoch)
+
+        self.process.network.send(me, node, DATA, arrive)
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        me = self.process.name
+
+        def arrive(far: Process) -> None:
+            if far.door is not None:
+                far.door.queues.receive_ring(me, payload)
+
+        self.process.network.send(me, node, DATA, arrive)
+
+    def is_clogged(self, node: str) -> bool:
+        return False
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        def ask(far: Serving, answer: Done) -> None:
+            far.queues.delete_here(queue, answer, if_unused=if_unused, if_empty=if_empty)
+
+        self._call(node, ask, done)
+
+    def ask_stat(self, node: str, uid: int, done: Done) -> None:
+        self._call(node, lambda far, answer: far.queues.stat_here(uid, answer), done)
+
+    def _call(self, node: str, ask: Callable[[Serving, Done], None], done: Done) -> None:
+        """A call between nodes: one answer, or a refusal when it does not come."""
+        me = self.process.name
+        is_over = False
+
+        def end(result: object) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                done(result)
+
+        def arrive(far: Process) -> None:
+            if far.door is not None:
+                ask(
+                    far.door,
+                    lambda result: _ignore(
+                        far.network.send(far.name, me, CONTROL, lambda _near: end(result))
+                    ),
+                )
+
+        refusal = Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer")
+        if self.process.network.send(me, node, CONTROL, arrive):
+            self.process.after(CALL_MS, end, refusal)
+        else:
+            self.process.soon(end, refusal)
+
+
+class _NoGroups:
+    """No quorum queues here."""
+
+    def open(self, queue: Queue, machine: object) -> None:
+        raise AssertionError("no quorum queue was declared")
+
+    def close(self, uid: int, *, erase: bool) -> None:
+        raise AssertionError("no quorum queue was declared")
+
+
+def _ignore(result: object) -> None:
+    """Whether an answer left: its asker has a limit of its own."""
+
+
+assert LEASE_MS < DISCONNECT_MS, "a lost lease comes before the end of connections"
