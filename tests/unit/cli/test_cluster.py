@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from broker import config_file
 from broker.cli.cluster import local
 from broker.cli.cluster.commands import command
-from broker.cli.cluster.layout import Layout, LayoutError, free_ports
+from broker.cli.cluster.layout import INTER_NODE_OFFSET, Layout, LayoutError, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
 from broker.config import Listener
 
@@ -76,6 +76,13 @@ def test_starting_twice_starts_only_what_is_missing(cluster: Cluster):
     again = [row.pid for row in cluster.status()]
     assert again[0] == pids[0]
     assert again[1] not in (None, pids[1])
+
+
+def test_free_ports_are_not_among_those_that_systems_hand_out():
+    """Else a node that starts again finds a client's connection on its own port."""
+    for _ in range(20):
+        port, management_port = free_ports(20)
+        assert max(port, management_port) + 20 + INTER_NODE_OFFSET < 32_768
 
 
 def test_a_busy_port_names_its_owner(cluster: Cluster):
