@@ -120,6 +120,8 @@ class Master:
         self._in_place = set(self._greeted)
         number = queue.machine.next_number
         self._begins = dict.fromkeys(self._greeted, number)
+        self._drained: dict[RingMember, int] = {}  # the round that drained the queue for a member
+        self._filling: RingMember | None = None
         queue.replicate(self)
         self.view_changed(ring)
 
@@ -133,7 +135,7 @@ class Master:
     @property
     def state(self) -> str:
         """What listings say of the queue."""
-        return "running"
+        return "running" if self._filling is None else "syncing"
 
     def may_serve(self) -> bool:
         """May anything be decided or told now (P4)?"""
@@ -165,6 +167,8 @@ class Master:
             self._flying.popleft()
         for mark in [mark for mark in self._marks if mark <= number]:
             self._marks.pop(mark)()
+        if self._drained:
+            self._touched()
         if self._gm.in_flight_bytes <= IN_FLIGHT_BYTES_MAX // 2:
             self.queue.unblock(FLOW)
         self._release()
@@ -176,6 +180,8 @@ class Master:
             self._greeted.discard(gone)
             self._in_place.discard(gone)
             self._begins.pop(gone, None)
+        for done in [each for each in self._drained if each in ring.synced or each not in alive]:
+            del self._drained[done]
         for member in alive:
             if member not in self._greeted:
                 self._greet(member)
@@ -210,11 +216,19 @@ class Master:
         return member in self._in_place
 
     def is_drained(self, member: RingMember) -> bool:
-        """Whether nothing older than a member's handshake is left here, so that it has all."""
-        if member not in self._in_place:
+        """Whether nothing older than a member's handshake is left here, so that it has all.
+
+        The end of the last older message must have come round: if it died with this master, other
+        mirrors would keep that message, and this member would not have it.
+        """
+        if member not in self._in_place or member == self._filling:
             return False
         lowest = self.queue.machine.lowest_number()
-        return lowest is None or lowest >= self._begins[member]
+        if lowest is not None and lowest < self._begins[member]:
+            return False
+        is_open = bool(self._gathered) or self._is_written
+        last = self._round if is_open else self._round - 1
+        return self._drained.setdefault(member, last) <= self._safe_round()
 
     def mark(self, payload: bytes, came_round: Callable[[], None]) -> None:
         """Broadcast something between two rounds.
@@ -249,9 +263,24 @@ class Master:
         """Whether everything that happened here has come round and is on this disk."""
         return not (self._gathered or self._flying or self._unsynced or self._marks)
 
-    def begins_again(self, member: RingMember) -> None:
-        """A member has emptied itself: it lacks everything that is here now (P26)."""
+    # What synchronisations ask (`sync`).
+
+    def filling(self, member: RingMember | None) -> None:
+        """A member is being filled, or none is: until it is, it does not count as drained."""
+        self._filling = member
+
+    def filled(self, member: RingMember) -> None:
+        """A member has everything: it is to be noted as synchronised."""
+        self._filling = None
+        self._begins[member] = 0
+        self._touched()
+
+    def begins_again(self, member: RingMember, payload: bytes) -> None:
+        """A member drops messages when this comes to it: it may lack all that is here (P26)."""
+        self._in_place.discard(member)
         self._begins[member] = self.queue.machine.next_number
+        self._drained.pop(member, None)
+        self.mark(payload, partial(self._placed, member))
 
     # Parts.
 

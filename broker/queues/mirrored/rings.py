@@ -28,6 +28,8 @@ from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.ports import Surroundings
 from broker.queues.mirrored.proposals import Proposals
 from broker.queues.mirrored.seat import Seat, ring_member
+from broker.queues.mirrored.sync import Progress
+from broker.queues.mirrored.sync_frames import FRAME, Frames
 from gm.core.view import MemberId
 from gm.host import Host
 
@@ -67,6 +69,7 @@ class Rings:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._host = Host(around.node, _Transport(around), self, around.defer, around.clock)
+        self._frames = Frames(around.send)
         self._proposals = Proposals(around.propose, around.later)
         self._seats: dict[int, Seat] = {}
         self._touched: dict[int, None] = {}
@@ -137,8 +140,14 @@ class Rings:
     # What other nodes and links tell.
 
     def receive(self, node: str, payload: bytes) -> None:
-        """GM's bytes from a node."""
-        self._host.receive(node, payload)
+        """GM's bytes from a node, or a synchronisation's."""
+        if payload[:1] != FRAME:
+            self._host.receive(node, payload)
+            return
+        frame = self._frames.take(node, payload)
+        seat = None if frame is None else self._seats.get(frame.uid)
+        if frame is not None and seat is not None:
+            seat.received(frame)
 
     def link_up(self, node: str) -> None:
         """A new data stream to or from a node."""
@@ -175,8 +184,35 @@ class Rings:
             [each.node for each in mirrors],
             [each.node for each in mirrors if each in ring.synced],
             list(ring.recoverable),
-            None,
+            None if (progress := self.syncing(queue.uid)) is None else progress.done,
         )
+
+    def syncing(self, uid: int) -> Progress | None:
+        """How far a synchronisation by this node is; None without one."""
+        seat = self._seats.get(uid)
+        return None if seat is None or seat.source is None else seat.source.progress
+
+    def sync(self, uid: int) -> bool:
+        """As the master: synchronise a queue's mirrors one after the other (`sync_queue`).
+
+        Returns:
+            False where this node is not the master.
+        """
+        seat = self._seats.get(uid)
+        if seat is None or seat.source is None:
+            return False
+        seat.source.ask()
+        self.touch(uid)
+        return True
+
+    def cancel_sync(self, uid: int) -> bool:
+        """As the master: end a synchronisation (`cancel_sync_queue`).
+
+        Returns:
+            False where none is under way that can be stopped.
+        """
+        seat = self._seats.get(uid)
+        return seat is not None and seat.source is not None and seat.source.cancel()
 
     def seat(self, uid: int) -> Seat | None:
         """This node's seat in a queue's ring."""
@@ -258,7 +294,13 @@ class Rings:
 
     def _sit_down(self, queue: Queue, me: RingMember) -> None:
         self._seats[queue.uid] = Seat(
-            queue, me, self._around, self._host, stopped=self._stopped, touched=self.touch
+            queue,
+            me,
+            self._around,
+            self._host,
+            stopped=self._stopped,
+            touched=self.touch,
+            send_frame=self._frames.send,
         )
 
     def _leave(self, seat: Seat, queue: Queue) -> None:
@@ -396,7 +438,10 @@ class Rings:
         for step in steps:
             self._proposals.want(step)
         is_moving = self._move(seat, master, wanted)
-        if not is_moving and not master.is_join_open:
+        source = seat.source
+        assert source is not None, "every master has one"
+        source.tend(ring, policy, may_begin=not is_moving and not self._is_stopping)
+        if not is_moving and not master.is_join_open and not source.is_running:
             self._join(seat, master, wanted)
         members = {member.node for member in ring.alive()}
         is_complete = members == {node for node in wanted if self._boot_of(node) is not None}

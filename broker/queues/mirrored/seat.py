@@ -17,6 +17,8 @@ from broker.queues.classic import ClassicQueue
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.mirror import Mirror
 from broker.queues.mirrored.ports import Surroundings
+from broker.queues.mirrored.sync import SendFrame, SyncSink, SyncSource
+from broker.queues.mirrored.sync_frames import Batch, Frame
 from gm.core.effects import Delivery
 from gm.core.view import MemberId, Slot, View
 from gm.host import Host
@@ -53,12 +55,14 @@ class Seat:
         host: Its rings.
         stopped: Told that the ring was closed by GM, and why.
         touched: Told that a step may be due now.
+        send_frame: Carries what a synchronisation says to a node.
 
     Attributes:
         record: The queue as group 0 has it.
         me: As given.
         mirror: While this is one.
         master: While this is the master.
+        source: Its synchronisations.
         is_failed: A bug has stopped it: it must leave, so that nobody waits for it.
     """
 
@@ -71,6 +75,7 @@ class Seat:
         *,
         stopped: Callable[[Seat, str], None],
         touched: Callable[[int], None],
+        send_frame: SendFrame,
     ) -> None:
         assert record.ring is not None, "only a mirrored queue has seats"
         self.record = record
@@ -81,6 +86,9 @@ class Seat:
         self._around = around
         self._stopped = stopped
         self._touched = touched
+        self._send_frame = send_frame
+        self.source: SyncSource | None = None
+        self._sink: SyncSink | None = None
         is_master = record.ring.master == me
         is_first = me.version == FIRST_VERSION
         if not is_master:
@@ -93,6 +101,8 @@ class Seat:
                 journal=around.journal,
                 synced=self._synced,
             )
+            self._sink = SyncSink(record.uid, self.mirror, send_frame)
+            self._sink.follow(record.ring.epoch)
         view = view_of(record.ring)
         founder = is_master or is_first
         self.gm: GmRing = host.open(record.uid, member_id(me), view, self, founder=founder)
@@ -107,8 +117,11 @@ class Seat:
 
     def record_changed(self, record: Queue) -> None:
         """Follow group 0; the record's ring has `me` alive."""
+        was_synced = self.me in self.ring.synced
         self.record = record
         ring = self.ring
+        if self._sink is not None:
+            self._sink.follow(ring.epoch)
         self.gm.view_changed(view_of(ring))
         if self.gm.is_closed:
             return
@@ -116,7 +129,15 @@ class Seat:
             self.master.queue.record = record
             self.master.view_changed(ring)
         elif ring.master == self.me:
-            self._take_over(ring)
+            self._take_over(ring, is_lossy=not was_synced)
+
+    def received(self, frame: Frame) -> None:
+        """Take what another node says of a synchronisation."""
+        if isinstance(frame, Batch):
+            if self._sink is not None:
+                self._sink.received(frame)
+        elif self.source is not None:
+            self.source.received(frame)
 
     def close(self, host: Host, *, is_deleted: bool = False) -> None:
         """The membership is over, the queue deleted, or the node stops."""
@@ -124,7 +145,10 @@ class Seat:
         if self.master is not None:
             self.master.end(is_deleted=is_deleted)
             self.master = None
-        self.mirror = None
+        if self.source is not None:
+            self.source.end()
+            self.source = None
+        self.mirror = self._sink = None
 
     # From GM.
 
@@ -161,23 +185,24 @@ class Seat:
         queue = self._around.stage.serve(self.record, None)
         if self.record.durable:
             self._around.store.note_copy(self.record.uid, encode_member(self.me))
-        self._lead(queue, ring)
+        self._lead(queue, ring, is_lossy=False)
 
-    def _take_over(self, ring: Ring) -> None:
+    def _take_over(self, ring: Ring, *, is_lossy: bool) -> None:
         """Group 0 made this mirror the master (P22)."""
         mirror, self.mirror = self.mirror, None
+        self._sink = None
         assert mirror is not None, "a seat without a master has a mirror"
         config = mirrored_config(self.record.name, self.record.vhost)
         queue = self._around.stage.serve(self.record, mirror.replica.promote(config))
         queue.disk = mirror.disk
-        self._lead(queue, ring)
+        self._lead(queue, ring, is_lossy=is_lossy)
         queue.end_boots(self._around.stage.is_over)
         _log.info(
             "queue.promoted",
             extra={"queue": self.record.name, "epoch": ring.epoch, "depth": mirror.replica.depth},
         )
 
-    def _lead(self, queue: ClassicQueue, ring: Ring) -> None:
+    def _lead(self, queue: ClassicQueue, ring: Ring, *, is_lossy: bool) -> None:
         around = self._around
         self.master = Master(
             queue,
@@ -189,3 +214,8 @@ class Seat:
             has_lease=around.has_lease,
             touched=lambda: self._touched(self.record.uid),
         )
+        self.source = SyncSource(
+            self.record.uid, around.node, self.master, clock=around.clock, send=self._send_frame
+        )
+        if is_lossy:
+            self.source.prune(ring)

@@ -1,0 +1,428 @@
+"""Synchronisation of mirrors that came late (P26; behaviour.md 1.14, sync rows)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from broker.fifo.fill import Fill
+from broker.message import Message
+from broker.queues.mirrored import sync
+from broker.queues.mirrored.sync_frames import FRAME, Batch, Filled, Frames, Got
+from tests.unit.queues.mirrored.trio import Trio
+from tests.unit.queues.rig import A, B, C
+
+
+class Late(Trio):
+    """A queue whose mirror at C came when there were messages already."""
+
+    def __init__(self, *, older: int = 6, **policy: object) -> None:
+        super().__init__(**policy)
+        self.frames: list[object] = []
+        self.drops: Callable[[object], bool] = lambda _frame: False
+        self.disk_of_c = self.kill(C)
+        self.settle()
+        if older:
+            self.confirmed(A, *range(1, older + 1))
+        self.boot(C, self.disk_of_c)
+        self.settle()
+        self.tick(2)  # a join has a back-off
+
+    @property
+    def is_filled(self) -> bool:
+        member = self.ring.member_on(C)
+        return member is not None and member in self.ring.synced
+
+    def sync(self) -> bool:
+        return self.nodes[A].registry.rings.sync(self.uid)
+
+    def watch(self) -> None:
+        """Write down every frame, and drop those that `drops` names."""
+        for node in self.nodes.values():
+            reader = Frames(lambda _to, _bytes: None)
+            original = node.send_ring
+
+            def send(to: str, payload: bytes, original=original, reader=reader) -> None:
+                if payload[:1] == FRAME:
+                    frame = reader.take(to, payload)
+                    if frame is not None and self.drops(frame):
+                        return
+                    self.frames.append(frame)
+                original(to, payload)
+
+            node.registry.rings._frames._send = send
+
+    def batches(self) -> list[Batch]:
+        return [frame for frame in self.frames if isinstance(frame, Batch)]
+
+
+def test_a_late_mirror_stays_as_it_is_until_somebody_asks() -> None:
+    """behaviour.md 1.13: `ha-sync-mode` is manual by default."""
+    late = Late()
+    late.tick(30)
+    assert (late.is_filled, late.depth(C)) == (False, 0)
+    assert late.sync()
+    late.settle()
+    assert (late.is_filled, late.depth(C)) == (True, 6)
+    assert len(late.digests()) == 1
+
+
+@pytest.mark.parametrize("style", ["blocking", "online"])
+def test_automatic_mode_fills_whoever_joins(style: str) -> None:
+    late = Late(ha_sync_mode="automatic", warren_sync=style)
+    late.tick(1)
+    assert late.is_filled
+    assert len(late.digests()) == 1
+
+
+@pytest.mark.parametrize("style", ["blocking", "online"])
+def test_a_filled_mirror_keeps_the_queue_when_all_others_die(style: str) -> None:
+    late = Late(warren_sync=style)
+    late.sync()
+    late.settle()
+    late.kill(A)
+    late.settle()
+    late.kill(B)
+    late.settle()
+    assert late.master == C
+    channel = late.consume(C)
+    assert late.bodies(channel) == [b"%d" % n for n in range(1, 7)]
+    assert late.ring.lossy == 0
+
+
+def test_batches_are_numbered_and_hold_as_many_messages_as_the_policy_says() -> None:
+    late = Late(older=10, ha_sync_batch_size=4)
+    late.watch()
+    late.sync()
+    late.settle()
+    assert [batch.index for batch in late.batches()] == [1, 2, 3]
+    assert [len(batch.fill.numbers) for batch in late.batches()] == [4, 4, 2]
+    assert late.is_filled
+
+
+def test_no_more_than_a_few_batches_are_under_way() -> None:
+    """P14: limits sit at the origin."""
+    late = Late(older=20, ha_sync_batch_size=1)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got)
+    late.sync()
+    late.settle()
+    assert len(late.batches()) == sync.WINDOW
+    progress = late.nodes[A].registry.rings.syncing(late.uid)
+    assert progress == sync.Progress(C, sync.WINDOW, 20)
+    info = late.nodes[A].registry.ring_info(late.queue)
+    assert info is not None
+    assert info.syncing == sync.WINDOW
+
+
+def test_a_blocked_queue_keeps_publishes_and_confirms_them_afterwards() -> None:
+    """behaviour.md 1.14: a synchronisation blocks the queue entirely."""
+    late = Late()
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Filled)
+    late.sync()
+    late.settle()
+    answers: list[object] = []
+    late.nodes[A].registry.open(late.queue).stat(answers.append)
+    assert answers[0].state == "syncing"
+    local, remote = late.publish(A, 7), late.publish(B, 8)
+    late.settle()
+    assert (local.verdicts, remote.verdicts) == ([], [])
+    late.drops = lambda _frame: False
+    late.tick(5)  # cancelled
+    assert (local.verdicts, remote.verdicts) == ([(7, True)], [(8, True)])
+    assert not late.is_filled
+
+
+def test_online_the_queue_goes_on_and_what_was_consumed_meanwhile_stays_gone() -> None:
+    late = Late(warren_sync="online", ha_sync_batch_size=1)
+    late.watch()
+    held: list[Batch] = []
+    late.drops = lambda frame: isinstance(frame, Batch) and not held.append(frame)
+    late.sync()
+    late.settle()
+    late.confirmed(B, 7)
+    channel = late.consume(B, no_ack=True)
+    assert len(late.bodies(channel)) == 7
+    late.confirmed(A, 8)
+    late.drops = lambda _frame: False
+    assert len(held) == sync.WINDOW
+    for batch in held:
+        late.seat(C).received(batch)
+    late.settle()
+    assert late.is_filled
+    assert len(late.digests()) == 1
+    assert late.depth(C) == 0
+
+
+def test_online_only_the_difference_is_sent() -> None:
+    late = Late(warren_sync="online")
+    late.confirmed(A, 7, 8)
+    late.watch()
+    late.sync()
+    late.settle()
+    assert [n for batch in late.batches() for n in batch.fill.numbers] == [1, 2, 3, 4, 5, 6]
+    assert late.is_filled
+    assert len(late.digests()) == 1
+
+
+def test_blocking_the_mirror_drops_what_it_has_and_gets_everything() -> None:
+    late = Late()
+    late.confirmed(A, 7, 8)
+    late.watch()
+    late.sync()
+    late.settle()
+    assert sum(len(batch.fill.numbers) for batch in late.batches()) == 8
+    assert late.is_filled
+
+
+def test_without_progress_it_is_cancelled_and_the_mirror_emptied() -> None:
+    """P26."""
+    late = Late(ha_sync_batch_size=2)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Batch) and frame.index == 2
+    late.sync()
+    late.settle()
+    assert late.depth(C) == 2
+    late.tick(4)
+    assert late.depth(C) == 2
+    late.tick(1)
+    assert late.depth(C) == 0
+    assert late.nodes[A].registry.rings.syncing(late.uid) is None
+    channel = late.confirmed(B, 7)
+    assert channel.verdicts == [(7, True)]
+    late.drops = lambda _frame: False
+    late.tick(90)
+    assert not late.is_filled, "manual: nobody has asked again"
+
+
+def test_automatic_mode_tries_again_ever_more_rarely() -> None:
+    """P26."""
+    late = Late()
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Batch)
+    late.policy(ha_sync_mode="automatic")
+    source = late.seat(A).source
+    assert source is not None
+    began: list[int] = []
+    for second in range(90):
+        began += [second] * (source._count - len(began))
+        late.tick(1)
+    assert len(began) > 3
+    gaps = [b - a for a, b in pairwise(began)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] < gaps[-1]
+    late.drops = lambda _frame: False
+    late.tick(70)
+    assert late.is_filled
+
+
+def test_a_mirror_is_not_noted_before_it_has_said_that_it_has_everything() -> None:
+    """P26: not even when the queue drains meanwhile."""
+    late = Late(warren_sync="online")
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Filled)
+    late.sync()
+    late.settle()
+    late.consume(B, no_ack=True)
+    late.tick(1)
+    assert not late.is_filled
+    late.tick(10)  # cancelled; nothing older is left
+    assert late.is_filled
+    assert len(late.digests()) == 1
+
+
+def test_everything_is_on_the_mirrors_disk_before_it_is_noted() -> None:
+    late = Late()
+    late.unsynced = {C}
+    late.sync()
+    late.settle()
+    assert not late.is_filled
+    late.unsynced = set()
+    late.settle()
+    assert late.is_filled
+    late.kill(A)
+    late.settle()
+    late.kill(B)
+    late.settle()
+    disk = late.kill(C)
+    late.boot(C, disk)
+    late.tick(2)
+    assert late.depth(C) == 6
+
+
+def test_once_it_has_everything_nothing_cancels() -> None:
+    """P26: `synchronised` is proposed; its outcome counts."""
+    late = Late()
+    late.agrees = False
+    late.sync()
+    late.settle()
+    rings = late.nodes[A].registry.rings
+    assert rings.syncing(late.uid) is not None
+    assert not rings.cancel_sync(late.uid)
+    late.tick(6)
+    assert late.depth(C) == 6
+    late.agrees = True
+    late.tick(3)
+    assert late.is_filled
+
+
+def test_an_operator_ends_it() -> None:
+    late = Late(ha_sync_batch_size=1)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got)
+    rings = late.nodes[A].registry.rings
+    assert not rings.cancel_sync(late.uid), "nothing is under way"
+    late.sync()
+    late.settle()
+    assert rings.cancel_sync(late.uid)
+    late.settle()
+    assert rings.syncing(late.uid) is None
+    assert late.depth(C) == 0
+    assert not rings.cancel_sync(late.uid)
+    late.confirmed(A, 7)
+
+
+def test_an_alarm_ends_it_and_nothing_begins_under_one() -> None:
+    """P26."""
+    late = Late(ha_sync_mode="manual", ha_sync_batch_size=1)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got)
+    source = late.seat(A).source
+    assert source is not None
+    late.sync()
+    late.settle()
+    source._has_alarm = lambda: True
+    late.tick(1)
+    assert not source.is_running
+    assert late.depth(C) == 0
+    late.sync()
+    late.tick(1)
+    assert not source.is_running
+    late.drops = lambda _frame: False
+    source._has_alarm = lambda: False
+    late.tick(1)
+    assert late.is_filled
+
+
+@pytest.mark.parametrize("style", ["blocking", "online"])
+def test_a_master_that_dies_halfway_leaves_a_mirror_that_can_be_filled_again(style: str) -> None:
+    late = Late(warren_sync=style, ha_sync_batch_size=2)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Batch) and frame.index == 2
+    late.sync()
+    late.settle()
+    late.kill(A)
+    late.settle()
+    assert late.master == B
+    late.confirmed(B, 7)
+    late.drops = lambda _frame: False
+    assert not late.is_filled
+    assert late.nodes[B].registry.rings.sync(late.uid)
+    late.settle()
+    assert late.is_filled
+    assert len(late.digests()) == 1
+    assert late.depth(C) == 7
+
+
+def test_a_mirror_that_dies_halfway_ends_it() -> None:
+    late = Late(ha_sync_batch_size=2)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got)
+    late.sync()
+    late.settle()
+    late.kill(C)
+    late.settle()
+    late.tick(1)
+    assert late.nodes[A].registry.rings.syncing(late.uid) is None
+    late.confirmed(B, 7)
+
+
+def test_frames_of_another_synchronisation_change_nothing() -> None:
+    late = Late(ha_sync_batch_size=2)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got | Filled)
+    late.sync()
+    late.settle()
+    stale = late.batches()
+    late.tick(5)
+    assert late.depth(C) == 0
+    late.sync()
+    late.settle()
+    assert len(late.batches()) == 2 * len(stale)
+    late.tick(5)
+    assert late.depth(C) == 0
+    for batch in stale:
+        late.seat(C).received(batch)
+    late.seat(A).received(Filled(late.uid, stale[0].sync))
+    late.tick(1)
+    assert (late.depth(C), late.is_filled) == (0, False)
+
+
+def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> None:
+    """P23. B was emptied by a cancelled synchronisation, C joined later and holds more."""
+    late = Late(older=0)
+    late.kill(B)
+    late.settle()
+    late.confirmed(A, 1)
+    late.boot(B)
+    late.tick(2)
+    late.kill(C)
+    late.settle()
+    late.boot(C)
+    late.tick(2)
+    late.confirmed(A, 2)
+    assert (late.depth(B), late.depth(C)) == (1, 1)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Batch)
+    late.sync()
+    late.settle()
+    late.tick(5)
+    assert (late.depth(B), late.depth(C)) == (0, 1)
+    late.kill(A)
+    late.settle()
+    for node in late.nodes.values():
+        node.neighbours.gone.add(A)
+    late.tick(5)
+    assert late.master == B
+    assert late.ring.lossy == 1
+    late.confirmed(B, 3)
+    late.tick(2)
+    assert len(late.digests()) == 1
+    assert late.is_filled
+
+
+def test_a_frame_larger_than_a_payload_travels_in_pieces() -> None:
+    """P13."""
+    sent: list[bytes] = []
+    writer = Frames(lambda _node, payload: sent.append(payload))
+    reader = Frames(lambda _node, _payload: None)
+    frame = Filled(7, (1, 2))
+    body = Message("", "q", bytes(5 << 20), 1, 14, 5 << 20, True)
+    big = Batch(7, (1, 2), 1, Fill(1, 1, [(1, 1)], [1], [body]))
+    writer.send(B, big)
+    writer.send(B, frame)
+    assert all(len(piece) <= 2 << 20 for piece in sent)
+    taken = [reader.take(A, piece) for piece in sent]
+    assert [each for each in taken if each is not None] == [big, frame]
+    assert reader.take(A, sent[1]) is None, "a piece whose beginning was lost"
+    assert reader.take(A, FRAME + b"\xc1") is None
+    assert reader.take(A, sent[-1]) == frame
+
+
+def test_a_mirror_is_drained_once_every_mirror_knows_of_the_last_older_message() -> None:
+    """P20: if its end dies with the master, others keep it, and this one would not have it."""
+    late = Late(older=1)
+    late.cut = {(A, B), (A, C)}
+    late.consume(A, no_ack=True)
+    late.tick(1)
+    assert late.depth(A) == 0
+    assert not late.is_filled
+    late.cut = set()
+    for mirror in (B, C):
+        late.nodes[A].registry.ring_link_up(mirror)
+    late.tick(2)
+    assert late.is_filled
+    assert len(late.digests()) == 1
