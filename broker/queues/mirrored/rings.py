@@ -430,8 +430,7 @@ class Rings:
             return True
         wanted = wanted_members(around.catalogue, seat.record, policy, ring)
         if policy.mode == "exactly":
-            running = [node.name for node in around.catalogue.nodes() if node.alive]
-            wanted = tending.with_reachable(ring, wanted, running, self._is_reachable)
+            wanted = tending.with_reachable(ring, wanted, self._running(), self._is_reachable)
         wanted = tending.with_wish(ring, wanted, self._wish(uid))
         steps = tending.notes(uid, ring, master.is_in_place, master.is_drained)
         steps += tending.drops(uid, ring, wanted)
@@ -465,6 +464,7 @@ class Rings:
             uid,
             seat.ring,
             wanted,
+            [node for node in self._running() if self._is_reachable(node)],
             self._boot_of,
             self._around.neighbours.is_linked,
             lambda node: back_off.may_join(node, now_ms),
@@ -535,6 +535,9 @@ class Rings:
             elif name not in self._cut_since_ms:
                 self._cut_since_ms[name] = now_ms
                 self.touch_all()
+
+    def _running(self) -> list[str]:
+        return [node.name for node in self._around.catalogue.nodes() if node.alive]
 
     def _is_reachable(self, node: str) -> bool:
         return self._around.neighbours.is_linked(self._around.node, node)

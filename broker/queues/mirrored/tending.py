@@ -57,6 +57,7 @@ def next_join(
     uid: int,
     ring: Ring,
     wanted: list[str],
+    nearby: list[str],
     boot_of: Callable[[str], str | None],
     is_linked: Linked,
     may_join: Callable[[str], bool],
@@ -67,6 +68,8 @@ def next_join(
         uid: The queue's incarnation.
         ring: Its ring, with a master.
         wanted: Nodes that should have a member.
+        nearby: Nodes the master hears. One that can't reach them all is on the other side of some
+            cut: the leader of group 0, which may be any of them, would end its membership again.
         boot_of: A node's living boot, None while it has none.
         is_linked: See `Linked`.
         may_join: Whether a node's back-off is over.
@@ -74,11 +77,12 @@ def next_join(
     if ring.master is None:
         return None
     nodes = [member.node for member in ring.alive()]
+    hearers = {*nodes, *nearby}
     for node in wanted:
         boot = boot_of(node)
         if node in nodes or boot is None or not may_join(node):
             continue
-        if all(is_linked(node, other) and is_linked(other, node) for other in nodes):
+        if all(is_linked(node, other) and is_linked(other, node) for other in hearers - {node}):
             return RingJoin(uid, ring.master, ring.epoch, node, boot)
     return None
 

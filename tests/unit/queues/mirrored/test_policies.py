@@ -199,6 +199,20 @@ def test_of_two_mirrors_cut_off_from_each_other_the_younger_leaves() -> None:
     assert channel.verdicts == [(1, True)]
 
 
+def test_a_node_that_another_living_one_cannot_reach_does_not_join() -> None:
+    """It may be the leader of group 0, and would end the membership at once."""
+    trio = Trio(ha_mode="nodes", ha_params=[A, B], ha_sync_mode="manual")
+    trio.confirmed(A, 1)
+    disk = trio.kill(B)
+    trio.cut = {(B, C), (C, B)}
+    trio.boot(B, disk)
+    trio.tick(3)
+    assert trio.ring.member_on(B) is None
+    trio.cut = set()
+    trio.tick(3)
+    assert trio.ring.member_on(B) is not None
+
+
 def test_a_node_that_keeps_coming_back_joins_ever_more_rarely() -> None:
     trio = Trio(ha_sync_mode="manual")
     trio.confirmed(A, 1)
