@@ -315,4 +315,5 @@ class Host:
         )
         if not ring.is_closed:
             self.close(ring.id)
-            ring.owner.stopped(f"a bug stopped it: {error!r}")
+            # Later: this may be within a call of its owner's.
+            self._defer(partial(ring.owner.stopped, f"a bug stopped it: {error!r}"))

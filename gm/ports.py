@@ -56,7 +56,10 @@ class RingOwner(Protocol):
     """
 
     def births(self, members: list[MemberId]) -> None:
-        """Members came in; nothing they broadcast was delivered before."""
+        """Members came in; nothing they broadcast was delivered before.
+
+        Not told of those in the view the ring was opened with.
+        """
         ...
 
     def deliver(self, batch: list[Delivery]) -> None:

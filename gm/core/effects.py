@@ -55,7 +55,8 @@ class Effects(msgspec.Struct):
         deliveries: Broadcasts of others, each publisher's in order. Own ones are never delivered.
         returned: Own numbers that every member of the view of their broadcast has, and has
             synced, less those removed since (P19); ascending.
-        births: Members that are new in the view. Told before anything they broadcast.
+        births: Members that are new since the view before, dead already or not. Told before
+            anything they broadcast. Those of the first view are not told.
         deaths: Members that are gone for good. Told after the last thing they broadcast (GM6).
         erase_due: Dead members all of whose broadcasts are complete.
         stopped: This member is not in the ring any more, for good. A normal thing to happen.

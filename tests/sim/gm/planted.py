@@ -192,6 +192,14 @@ class TellsDeathWithView(Member):
         self._effects.deaths = [m for m in self._effects.deaths if m in before] + dead
 
 
+class GoesOnRemoved(Member):
+    """G4: who is not in the view any more goes on as if it were."""
+
+    def view_changed(self, view: View) -> None:
+        if view.contains_alive(self.me):
+            super().view_changed(view)
+
+
 @dataclasses.dataclass(frozen=True)
 class Planted:
     """What is done wrong in a run."""
@@ -204,6 +212,7 @@ BUGS: Final = {
     "G1": Planted(DeathAtOnce),
     "G1a": Planted(CompleteByAcks),
     "G1b": Planted(MarkOvertakes),
+    "G4": Planted(GoesOnRemoved),
     "GM6": Planted(TellsDeathWithView),
     "GM7": Planted(KeepsForgotten),
     "P15": Planted(ForwardsUnsynced),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gm import Delivery, Host, HostConfig, MemberId, Ring, RingClosed
-from gm.core.messages import Activity, Item
+from gm.core.messages import Activity, Catchup, Item, PublisherState
 from gm.wire import convert
 from tests.unit.gm.harness import dead, view_of
 
@@ -222,6 +222,21 @@ def test_an_owner_that_fails_stops_its_ring_and_no_other() -> None:
     assert world.hosts["b"].ring(7) is None
     assert beside.log == [b"y"]
     assert other.log == [1]
+
+
+def test_a_bug_of_the_ring_is_told_after_the_call_that_met_it() -> None:
+    world = World("a", "b", "c")
+    _, b, _ = three(world)
+    ring = ring_of(b)
+    later = Catchup(99, {A: PublisherState(5, [])})  # what nobody can give any more
+    payload = convert.encode(7, B, A, 2, later)
+    world.hosts["b"].receive("a", payload)
+    assert not b.why
+    ring.view_changed(view_of(2, A, B, C))
+    assert not b.why
+    assert ring.is_closed
+    world.run()
+    assert "all others forgot 5" in b.why
 
 
 def test_an_erasure_is_asked_for_again_until_a_view_shows_it() -> None:

@@ -71,12 +71,13 @@ def test_what_does_not_fit_while_it_waits_is_dropped_and_got_back() -> None:
 
 
 def test_a_request_that_did_not_fit_is_answered_all_the_same() -> None:
-    net = Net("a", "b", limits=Limits(held_bytes_max=0))
-    net.joins("c", only="a")
+    net = Net("a", "b", "c", limits=Limits(held_bytes_max=0))
+    net.change(*net.view.ring, only="c")
+    net["c"].link_up("b")
     net.pump()
+    assert net["b"].member.counters.future_overflow == 1
     net.tell("b")
-    net.pump()
-    assert net["c"].member.is_live
+    assert [type(message) for *_, message in net.wire("b", "c")] == [Catchup]
 
 
 def test_a_stranger_s_message_is_dropped_and_counted() -> None:
@@ -170,6 +171,19 @@ def test_a_catch_up_replaces_the_news_it_contains() -> None:
     net["a"].member.broadcast(b"x")
     net["a"].link_up("b")
     assert [type(message) for *_, message in net.wire("a", "b")] == [Catchup]
+
+
+def test_the_rest_of_another_s_catch_up_is_not_taken() -> None:
+    """Whatever its steps say: the beginning came from somebody else."""
+    net = Net("a", "b", "c")
+    publisher, left, before = net.id("a"), net.id("b"), net.id("a")
+    first = Catchup(5, {publisher: PublisherState(0, [b"1"])}, is_last=False)
+    net["c"].member.receive(left, 1, first)
+    net.dies("b", only="c")
+    rest = Catchup(6, {publisher: PublisherState(1, [b"2"])}, is_first=False)
+    net["c"].member.receive(before, 1, rest)
+    net["c"].collect()
+    assert net["c"].delivered == []
 
 
 def test_a_lost_message_shows_as_a_gap_and_is_got_back() -> None:
