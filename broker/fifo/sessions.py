@@ -6,8 +6,8 @@ the session says (`lowest`) that it needs them no more.
 
 Invariants: 1. commands of a session are applied in the order of their numbers, each once.
 2. a duplicate is answered as the original was, and not before the original is.
-3. a session never seen that has answers already is lost: what it did before is unknown here. One
-   without any answer is asked to begin at 1.
+3. a session never seen is lost if it has answers already, or publishes that an earlier machine was
+   offered: what became of them is unknown here. Any other is asked to begin at 1.
 4. sessions of an ended boot stay ended.
 
 In a mirrored queue a mirror keeps the same table by replay (`replay_*`), and serves from it once
@@ -333,7 +333,8 @@ class SessionTable:
                 return session
             if count < session.count:
                 return None  # late; its node has long gone on with a newer session
-        is_forgotten = offer.lowest != 1 and not self._adopts_unknown
+        has_past = offer.lowest != 1 or _was_offered_before(offer)
+        is_forgotten = has_past and not self._adopts_unknown
         if is_forgotten or self.has_ended(offer.session):
             effects.session_lost.append(offer.session)
             return None
@@ -429,6 +430,11 @@ class SessionTable:
         else:
             session.redone.add(first)
             again.append((first, command))
+
+
+def _was_offered_before(offer: Offer) -> bool:
+    """Tell whether an earlier master may have these publishes: its disk may be this one's (P11)."""
+    return any(type(each) is Enqueue and each.redelivered for each in offer.commands)
 
 
 def _without(command: SessionCommand, done: int) -> SessionCommand:

@@ -33,6 +33,19 @@ def test_an_unknown_session_that_has_answers_already_is_lost():
     assert effects.session_lost == [SESSION]
 
 
+def test_an_unknown_session_whose_publishes_an_earlier_master_was_offered_is_lost():
+    """P11. They may be among what was read from its disk: doing them again would double them."""
+    table = SessionTable()
+    effects = Effects()
+    again = Enqueue([message()], redelivered=True)
+    assert table.admit(Offer(SESSION, 1, 1, [again]), effects) is None
+    assert effects.session_lost == [SESSION]
+    table.take_over()  # a mirror that was promoted would know the session, had it done anything
+    effects = Effects()
+    assert table.admit(Offer(SESSION, 1, 1, [again]), effects) == (1, [again], None, [])
+    assert effects.session_lost == []
+
+
 def test_a_gap_is_refused_with_the_number_expected():
     table = SessionTable()
     _admit(table, 1, 2)

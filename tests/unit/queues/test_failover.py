@@ -11,6 +11,9 @@ from broker.queues.envelopes import Answer
 from tests.unit.queues.rig import A, B, C, Channel, message
 from tests.unit.queues.ringed import Node, RingedWorld, bodies, consuming, fail_over, flags
 
+DISK_ONLY = {"ha-promote-on-failure": "when-synced", "ha-mode": "exactly", "ha-params": 1}
+"""The master has no mirror: only its disk can bring the queue back."""
+
 
 @pytest.fixture
 def world() -> RingedWorld:
@@ -162,17 +165,23 @@ def test_publishes_without_confirms_that_are_given_up_are_counted_in_the_log(
     assert counts == [("queue.publishes_dropped", n, "q") for n in (1, 3)]
 
 
-def test_publishes_wait_while_a_mirror_may_be_designated(world: RingedWorld) -> None:
-    """P23: nobody is synchronised, but ha-promote-on-failure is always: it is not down yet."""
+def with_unsynchronised_mirror(world: RingedWorld) -> Node:
+    """B is gone, C is back as a joined member that does not hold everything."""
     world.kill(B)
     world.kill(C)
     node = world.boot(C)
-    assert world.ring.master is not None
     me = world.ring.master
+    assert me is not None
     world.step(ring_commands.RingJoin(world.uid, me, 1, C, node.boot))
     member = world.ring.member_on(C)
     assert member is not None
     world.step(ring_commands.RingJoined(world.uid, me, 1, member))
+    return node
+
+
+def test_publishes_wait_while_a_mirror_may_be_designated(world: RingedWorld) -> None:
+    """P23: nobody is synchronised, but ha-promote-on-failure is always: it is not down yet."""
+    node = with_unsynchronised_mirror(world)
     world.kill(A)
     channel = Channel()
     node.handle.publish([message()], [1], channel)
@@ -280,9 +289,7 @@ def stopped(world: RingedWorld) -> None:
 
 def test_a_master_from_disk_gets_what_no_other_was_offered_and_the_consumers() -> None:
     """P10: it does not know the session; what an earlier master may have is nacked."""
-    world = RingedWorld(
-        {"ha-promote-on-failure": "when-synced", "ha-mode": "exactly", "ha-params": 1}
-    )
+    world = RingedWorld(DISK_ONLY)
     node = world.nodes[C]
     copy = world.ring.master
     assert copy is not None
@@ -302,10 +309,33 @@ def test_a_master_from_disk_gets_what_no_other_was_offered_and_the_consumers() -
     assert flags(reader)[1:] == [(b"1", True), (b"2", False), (b"3", False)]
 
 
+def test_what_the_disk_may_hold_is_nacked_not_doubled(world: RingedWorld) -> None:
+    """P11: the first publish of a session, written but not confirmed when its master died.
+
+    An unsynchronised mirror lives, so the publish is held; the master's node is back before that
+    mirror is designated.
+    """
+    node = with_unsynchronised_mirror(world)
+    copy = world.ring.master
+    assert copy is not None
+    world.is_safe = False
+    channel = Channel()
+    node.handle.publish([message(b"1")], [1], channel)
+    world.settle()
+    world.kill(A)
+    assert channel.verdicts == []
+    node.handle.publish([message(b"2")], [2], channel)
+    world.is_safe = True
+    world.boot(A)
+    world.recover(A, copy, [(1, message(b"1"))])
+    world.settle()
+    assert channel.verdicts == [(1, False), (2, True)]
+    reader, _ = consuming(node)
+    assert flags(reader) == [(b"1", True), (b"2", False)]
+
+
 def test_a_queue_that_forgets_twice_has_ended_this_boot() -> None:
-    world = RingedWorld(
-        {"ha-promote-on-failure": "when-synced", "ha-mode": "exactly", "ha-params": 1}
-    )
+    world = RingedWorld(DISK_ONLY)
     node = world.nodes[C]
     copy = world.ring.master
     assert copy is not None
