@@ -7,62 +7,19 @@ import threading
 import time
 import urllib.error
 from collections import Counter
-from typing import Any
 
 import pika
 import pika.exceptions
 import pytest
 
-from broker.cli.ctl.commands import run
 from tests.cluster.load import Consumer, Publisher, drain
-from tests.nodes import Node, Trio, wait_until
-
-
-def ctl(node: Node, *words: str) -> int:
-    return run(["--url", f"http://127.0.0.1:{node.management_port}", *words], {})
-
-
-def shown(node: Node, queue: str) -> dict[str, Any]:
-    found: dict[str, Any] = node.api("GET", f"/queues/%2F/{queue}")
-    return found
-
-
-def mirror(node: Node, name: str, pattern: str, **definition: object) -> None:
-    named = {"ha-mode": "all"} | {key.replace("_", "-"): v for key, v in definition.items()}
-    assert ctl(node, "set_policy", name, pattern, json.dumps(named), "--apply-to", "queues") == 0
-
-
-def fill(node: Node, queue: str, numbers: range, exchange: str = "") -> None:
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        for number in numbers:
-            properties = pika.BasicProperties(delivery_mode=2)
-            channel.basic_publish(exchange, queue, b"%d" % number, properties, mandatory=True)
-
-
-def taken(node: Node, queue: str) -> list[int]:
-    """Everything in a queue, in order, acked."""
-    found = []
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=100)
-        for method, _, body in channel.consume(queue, inactivity_timeout=3.0):
-            if method is None:
-                return found
-            found.append(int(body))
-            channel.basic_ack(method.delivery_tag)
-    return found
-
-
-def declare(node: Node, queue: str, **arguments: object) -> None:
-    with node.connect() as connection:
-        connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+from tests.cluster.typed import ctl, declare, fill, set_policy, shown, taken
+from tests.nodes import Trio, wait_until
 
 
 def test_masters_and_leaders_are_spread(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     node = trio.nodes[0]
-    mirror(node, "even", r"^even\.", ha_sync_mode="automatic")
+    set_policy(node, "even", r"^even\.", ha_mode="all", ha_sync_mode="automatic")
     mirrored, quorum = [f"even.{i}" for i in range(6)], [f"even.quorum.{i}" for i in range(3)]
     for name in mirrored:
         declare(node, name)
@@ -88,7 +45,7 @@ def test_masters_and_leaders_are_spread(trio: Trio, capsys: pytest.CaptureFixtur
 
 def test_a_queue_under_load_moves_without_a_loss(trio: Trio) -> None:
     node = trio.nodes[0]
-    mirror(node, "moving", r"^moving\.", ha_sync_mode="automatic")
+    set_policy(node, "moving", r"^moving\.", ha_mode="all", ha_sync_mode="automatic")
     names = [f"moving.{i}" for i in range(2)]
     for name in names:
         declare(node, name)
@@ -117,7 +74,7 @@ def test_a_node_that_holds_the_only_copy_is_critical(
     node = trio.nodes[1]
     declare(node, "only.copy")
     fill(node, "only.copy", range(5))
-    mirror(node, "only", r"^only\.")
+    set_policy(node, "only", r"^only\.", ha_mode="all")
     wait_until(lambda: len(shown(node, "only.copy").get("slave_nodes", [])) == 2, "mirrors join")
     assert ctl(node, "check_if_node_is_mirror_sync_critical") == 69
     assert "queue 'only.copy' in vhost '/' would lose its only" in capsys.readouterr().err
@@ -129,7 +86,7 @@ def test_a_mirrored_queue_becomes_a_quorum_queue(
     trio: Trio, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, there, third = trio.nodes
-    mirror(here, "old", r"^old\.", ha_sync_mode="automatic")
+    set_policy(here, "old", r"^old\.", ha_mode="all", ha_sync_mode="automatic")
     declare(here, "old.orders", **{"x-max-length": 100_000})
     with there.connect() as connection:
         channel = connection.channel()
@@ -152,7 +109,7 @@ def test_a_mirrored_queue_becomes_a_quorum_queue(
 
 def test_migration_while_clients_go_on(trio: Trio) -> None:
     here, there, third = trio.nodes
-    mirror(here, "busy", r"^busy\.", ha_sync_mode="automatic")
+    set_policy(here, "busy", r"^busy\.", ha_mode="all", ha_sync_mode="automatic")
     declare(here, "busy.old")
     with there.connect() as connection:
         channel = connection.channel()
@@ -185,7 +142,7 @@ def test_migration_while_clients_go_on(trio: Trio) -> None:
 def test_a_migration_that_was_interrupted_goes_on(own_trio: Trio) -> None:
     trio = own_trio
     here, there, third = trio.nodes
-    mirror(here, "old", r"^old\.", ha_sync_mode="automatic")
+    set_policy(here, "old", r"^old\.", ha_mode="all", ha_sync_mode="automatic")
     declare(here, "old.q")
     fill(there, "old.q", range(3000))
     third.api("POST", "/queues/%2F/old.q/actions", {"action": "migrate", "target": "new.q"})

@@ -1,10 +1,14 @@
-"""What operators have done in the background: spreading masters, migrating queues.
+"""What operators have done in the background: spreading masters, synchronising, migrating queues.
 
-desk.py         all of it, as the API reaches it
-errands.py      brings a request to the node that has to do the work
-balance.py      P  which queue should be served by which node
-rebalance.py    moves them, one after another
-plan.py         P  what a classic queue would lose in a quorum queue
-mover.py        P  carries messages from one queue to another
-migration.py    the whole of a migration: declare, carry, lead bindings over, delete
+The API answers when the work has begun; it goes on at the node that serves the queue, or that leads
+group 0, whichever node was asked.
+
+    desk.py         all of it, as the API reaches it
+    errands.py      brings a request to the node that has to do the work
+    syncing.py      begins and ends the synchronisation of mirrors
+    balance.py      P  which queue should be served by which node
+    rebalance.py    moves them, one after another
+    plan.py         P  what a classic queue would lose in a quorum queue
+    mover.py        P  carries messages from one queue to another
+    migration.py    the whole of a migration: declare, carry, lead bindings over, delete
 """

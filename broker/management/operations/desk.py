@@ -10,6 +10,7 @@ from broker.management.control import NodeControl
 from broker.management.operations.errands import Errands
 from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
+from broker.management.operations.syncing import Syncing
 from broker.management.reports import Reports
 
 
@@ -23,11 +24,13 @@ class Operations:
         errands: The way to the nodes that have to do the work.
         migrations: Of classic queues into quorum queues.
         rebalance: Of masters and leaders.
+        syncing: Of mirrors that lack messages.
     """
 
     def __init__(self, control: NodeControl) -> None:
         self.errands = Errands(control)
         self.migrations = Migrations(control, self.errands)
+        self.syncing = Syncing(control, self.errands)
         self.rebalance = Rebalance(control, self.errands, Reports(control))
 
     def serve(self, links: Links) -> None:

@@ -23,6 +23,7 @@ import msgspec
 from broker.management.control import NodeControl
 from broker.management.operations.balance import Movable, Move, next_move
 from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.operations.syncing import SYNC
 from broker.management.reports import QUEUES, Report, Reports
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
@@ -41,7 +42,7 @@ MOVE_S: Final = 10.0
 FILL_S: Final = 60.0
 """How long a move may take; the second where the messages have to be sent there first."""
 RESTORE_S: Final = 10.0
-ASK_AGAIN_S: Final = 3.0
+ASK_AGAIN_S: Final = 2.0
 LOOK_S: Final = 0.05
 
 TYPES: Final = ("all", "classic", "quorum")
@@ -204,6 +205,8 @@ class Rebalance:
 
         left_s = MOVE_S if move.is_ready else FILL_S
         while left_s > 0:
+            if not move.is_ready:
+                await self._fill(move.uid)
             if not (await self._errands.ask(move.source, errand)).is_done and not is_there():
                 return False
             if await _until(is_there, ASK_AGAIN_S):
@@ -219,7 +222,19 @@ class Rebalance:
             ring = self._ring(move.uid)
             return ring is None or len(ring.synced) >= wanted
 
-        await _until(is_restored, RESTORE_S)
+        for _ in range(int(RESTORE_S / ASK_AGAIN_S)):
+            if await _until(is_restored, ASK_AGAIN_S):
+                return
+            await self._fill(move.uid)
+
+    async def _fill(self, uid: int) -> None:
+        """Have the mirrors of a queue synchronised, whatever its policy's `ha-sync-mode`."""
+        ring = self._ring(uid)
+        is_lacking = ring is not None and any(
+            mirror in ring.joined and mirror not in ring.synced for mirror in ring.mirrors()
+        )
+        if ring is not None and ring.master is not None and is_lacking:
+            await self._errands.ask(ring.master.node, Errand(SYNC, uid))
 
     def _ring(self, uid: int) -> Ring | None:
         cluster = self._control.cluster

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 async def act(call: Call) -> web.Response:
     """POST /api/queues/VHOST/NAME/actions `{"action"}`.
 
+    "sync" sends mirrors what they lack, "cancel_sync" ends that. Ours alone:
     `{"action":"migrate","target","delete_source"}` moves a classic queue's messages into a quorum
     queue, "cancel_migrate" ends that.
     """
@@ -35,6 +36,15 @@ async def act(call: Call) -> web.Response:
         raise bad_request("[{key_missing,action}]")
     action = request_body.text(body, "action")
     migrations = call.operations.migrations
+    if action == "sync":
+        return _begun(call, action, await call.operations.syncing.begin(queue))
+    if action == "cancel_sync":
+        told = await call.operations.syncing.cancel(queue)
+        return (
+            json({"status": told.text})
+            if told.is_done and told.text
+            else _begun(call, action, told)
+        )
     if action == "migrate":
         wish = Wish(request_body.text(body, "target"), request_body.flag(body, "delete_source"))
         if not wish.target:

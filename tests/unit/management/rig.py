@@ -29,6 +29,14 @@ class Queues:
         self.asker = asker
         self.stats: dict[int, object] = {}
         self.syncing: dict[int, int] = {}
+        self.rings = self
+
+    def sync(self, uid):
+        self.syncing[uid] = 0
+        return True
+
+    def cancel_sync(self, uid):
+        return self.syncing.pop(uid, None) is not None
 
     def ring_info(self, queue):
         return SimpleNamespace(syncing=self.syncing.get(queue.uid))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.metadata import commands
 from tests.unit.management.rig import Rig
 from tests.unit.metadata.cluster import ONE
 
@@ -37,6 +38,40 @@ async def test_actions_on_no_queue_and_by_no_administrator():
         assert (await rig.ask("GET", "/api/queues/%2F/q/migration")).status == 404
         for method, path in (("POST", ACTIONS), ("POST", REBALANCE), ("GET", REBALANCE)):
             assert (await rig.ask(method, path, body, user="mon")).status == 403
+
+
+async def test_synchronisation_is_begun_and_ended_at_the_master():
+    async with Rig() as rig:
+        asker, syncing = rig.control.asker, rig.control.serving.queues.syncing
+        asker.ask(commands.SetPolicy("/", "ha", "^q$", {"ha-mode": "all"}))
+        asker.queue("q")
+        uid = rig.catalogue.queue("/", "q").uid
+        nothing = await rig.ask("POST", ACTIONS, {"action": "cancel_sync"})
+        assert (nothing.status, nothing.json) == (200, {"status": "not_syncing"})
+        assert (await rig.ask("POST", ACTIONS, {"action": "sync"})).status == 204
+        assert syncing == {uid: 0}
+        assert (await rig.ask("POST", ACTIONS, {"action": "cancel_sync"})).status == 204
+        assert syncing == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sync", "cancel"),
+    [
+        ({}, (400, "not_mirrored"), (200, "not_syncing")),
+        (
+            {"x-queue-type": "quorum"},
+            (400, "quorum_queue_not_supported"),
+            (400, "quorum_queue_not_supported"),
+        ),
+    ],
+)
+async def test_queues_without_mirrors(arguments, sync, cancel):
+    async with Rig() as rig:
+        rig.control.asker.queue("q", arguments=arguments)
+        for action, expected in (("sync", sync), ("cancel_sync", cancel)):
+            answer = await rig.ask("POST", ACTIONS, {"action": action})
+            said = answer.json.get("reason", answer.json.get("status"))
+            assert (answer.status, said) == expected
 
 
 async def test_rebalance_asks_for_what_it_understands():
