@@ -18,6 +18,7 @@ from chaos.options import UNSYNCHRONISED_FAULTS, Options
 from chaos.proxies import Proxies
 
 _LEADER_TIMEOUT_S = 15.0
+_AGREED_TIMEOUT_S = 30.0
 _SYNCHRONISED_TIMEOUT_S = 60.0
 _WATCH_S = 0.2
 _CALM_S = 3.0
@@ -111,9 +112,28 @@ class Nemesis:
         self._prove(fault.effects())
         _sleep_until(began + down_s)
         fault.heal()
+        self._wait_agreed(fault.hidden)
         self._hidden = ()
         self._prove(fault.effects())
         self._write("fault_end", kind, fault.target)
+
+    def _wait_agreed(self, hidden: Sequence[str]) -> None:
+        """Wait until nodes that did not know what the cluster did name the leader it has now.
+
+        Raises:
+            ClusterFailed: They do not, in time.
+        """
+        others = [name for name in self._cluster.names if name not in hidden]
+
+        def agree() -> bool:
+            known = self._cluster.leader(self._queue, others)
+            return known is not None and all(
+                self._cluster.leader(self._queue, [name]) == known for name in hidden
+            )
+
+        if others:
+            what = f"{', '.join(hidden)} names the leader that the others name"
+            wait_until(agree, what, _AGREED_TIMEOUT_S)
 
     def _made(self, fault: Planned) -> Fault:
         """The fault that was planned, aimed at whoever leads now."""
