@@ -33,6 +33,7 @@ queue is down until the last master's node returns and recovers from its disk.
     tending.py     which steps are due: joins, notes, drops, leaving, founding, dissolving
     promotion.py   which steps are due where there is no master: successor, recovery, hand-over
     proposals.py   collects steps, one proposal at a time for the whole node (P2)
+    sync.py        older messages for a mirror that lacks them (P26), sync_frames.py their way
     payloads.py    what travels round the ring
     ports.py       what all of this needs of the node
 
