@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
@@ -211,7 +212,9 @@ class QueueRegistry:
         if queue.type == "quorum":
             self._delete_quorum(queue, done)
         elif not self._is_served(queue):
-            done(unavailable(queue))
+            again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
+            # Counts come from the next master, or a refusal once it was waited for in vain.
+            self.open(queue).stat(lambda stat: done(stat) if isinstance(stat, Refusal) else again())
         elif queue.home == self._node:
             self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
         else:
