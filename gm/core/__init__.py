@@ -72,5 +72,17 @@ taken was sent by somebody who knew no more. One of an earlier view is taken fro
 the left neighbour: its order and its numbers are as good. Others' messages would go round the
 proof (a removed D that goes on speaking to H, after the mark), so they are dropped.
 
-The rest is what tests/sim/gm checks after every event, on this very code.
+What went wrong with such rings before, by the project's list, and what keeps it out here:
+
+- a death told, so a mirror promoted, before all in flight had come (G1): marks;
+- two members on one node, two masters (G3), a ring in charge of its own record (G2, G7): views come
+  from one agreed log, a member is named by boot and view, and a ring proposes nothing but erasures;
+- members that crashed again and again, not being in the view, or with acks and publishes that did
+  not match (G4): such a member stops; an ack is one number; what does not follow is a gap;
+- deadlocks of waiting in a callback, or of a stream that is not read (G5, G6): nothing here waits,
+  owners are told between turns, what must wait is held by itself and bounded;
+- what was seen and never came round kept for ever (G11): acks, erasures, limits.
+
+G8-G10 and G12 are about queues, and are kept out above. All of this is what tests/sim/gm checks
+after every event, on this very code.
 """
