@@ -75,6 +75,11 @@ class DiskCopy:
         """The first number that was never stored in an earlier life."""
         return self._store.next_number(self._uid) if self._durable else 1
 
+    def empty(self) -> None:
+        """Remove all messages; whose copy this is stays noted."""
+        self._store.empty_queue(self._uid)
+        self._unstored.clear()
+
     def erase(self) -> None:
         """Remove everything the queue has on this disk."""
         self._store.delete_queue(self._uid)

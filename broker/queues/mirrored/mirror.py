@@ -117,9 +117,8 @@ class Mirror:
 
     def empty(self) -> None:
         """Drop every message, here and on disk (P26)."""
-        numbers = self.replica.numbers()
         self.replica.empty()
-        self.disk.settle(numbers)
+        self.disk.empty()
 
     def _take(self, payload: bytes) -> bool:
         kind = payload[:1]
