@@ -19,7 +19,7 @@ from tests.nodes import Trio, wait_until
 
 def test_masters_and_leaders_are_spread(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     node = trio.nodes[0]
-    set_policy(node, "even", r"^even\.", ha_mode="all", ha_sync_mode="automatic")
+    set_policy(node, "even", r"^even\.", ha_mode="all")
     mirrored, quorum = [f"even.{i}" for i in range(6)], [f"even.quorum.{i}" for i in range(3)]
     for name in mirrored:
         declare(node, name)
@@ -40,6 +40,8 @@ def test_masters_and_leaders_are_spread(trio: Trio, capsys: pytest.CaptureFixtur
         each["Node name"]: each["Number of replicated classic queues"] for each in told["nodes"]
     } == (Counter(shown(node, name)["node"] for name in mirrored))
     for name in mirrored:
+        copies = shown(node, name)["synchronised_slave_nodes"]
+        assert len(copies) == 2, "as many as before, though nothing synchronises by itself"
         assert sorted(drain(trio.nodes[2], name)) == [0, 1, 2]
 
 

@@ -23,7 +23,7 @@ from broker.cli.ctl.arguments import Invocation
 
 _POLL_S = 0.25
 _SEEN_S = 2.0
-"""How long a synchronisation may take to be seen after it was asked for."""
+"""How long it may take to be seen that a synchronisation, or that of the next mirror, has begun."""
 _OK = 200
 _NOT_FOUND = 404
 _TYPES = ("all", "classic", "quorum")
@@ -47,13 +47,13 @@ def _act(api: Api, call: Invocation, body: dict[str, object]) -> Any:
 def sync_queue(api: Api, call: Invocation) -> str | None:
     """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended."""
     _act(api, call, {"action": "sync"})
-    began, is_seen = time.monotonic(), False
+    last_seen = time.monotonic()
     while True:
         found = api.get(_queue(call))
-        is_syncing = found.get("state") == "syncing"
-        is_seen |= is_syncing
         lacking = set(found.get("slave_nodes", [])) - set(found.get("synchronised_slave_nodes", []))
-        if not is_syncing and (not lacking or is_seen or time.monotonic() - began > _SEEN_S):
+        if found.get("state") == "syncing":
+            last_seen = time.monotonic()
+        elif not lacking or time.monotonic() - last_seen > _SEEN_S:
             return None
         time.sleep(_POLL_S)
 

@@ -31,6 +31,7 @@ REFUSED = (400, {"error": "bad_request", "reason": "not_mirrored"})
 @pytest.fixture
 def api(monkeypatch):
     monkeypatch.setattr(mirroring, "_POLL_S", 0.01)
+    monkeypatch.setattr(mirroring, "_SEEN_S", 0.2)
     fake = FakeApi()
     fake.answers["GET", "/api/overview"] = (200, {"node": "rabbit@node1"})
     yield fake
@@ -68,7 +69,8 @@ def test_a_synchronisation_under_way_is_shown_as_a_term(api: FakeApi, capsys):
 def test_sync_returns_when_it_has_ended(api: FakeApi, capsys):
     api.answers["POST", PATH + "/actions"] = (204, None)
     whole = {**QUEUE, "synchronised_slave_nodes": QUEUE["slave_nodes"]}
-    api.answers["GET", PATH] = [(200, QUEUE), (200, {**QUEUE, "state": "syncing"}), (200, whole)]
+    syncing = (200, {**QUEUE, "state": "syncing"})
+    api.answers["GET", PATH] = [(200, QUEUE), syncing, (200, QUEUE), syncing, (200, whole)]
     assert ctl(api, "sync_queue", "q") == 0
     assert api.answers["GET", PATH] == [(200, whole)]
     assert ("POST", PATH + "/actions", {"action": "sync"}) in api.asked
