@@ -175,6 +175,28 @@ class JoinsWithoutReplay(Member):
             self._synced = self._ticket
 
 
+class OffersEarly(Member):
+    """P20s: a joiner offers what it has synced of what it took over, before it has all.
+
+    This code did so; seeds found it.
+    """
+
+    @property
+    def _is_source(self) -> bool:
+        return self.is_live
+
+
+class TakesHalves(Member):
+    """P21half: the rest of a catch-up whose stream broke is taken for the whole.
+
+    This code did so; seeds found it.
+    """
+
+    def _ask_left(self) -> None:
+        super()._ask_left()
+        self._parts = {}
+
+
 class KeepsForgotten(Member):
     """GM7: acks are not passed on."""
 
@@ -219,8 +241,10 @@ BUGS: Final = {
     "P15c": Planted(CatchupOfUnsynced),
     "P19r": Planted(ReturnedAtOnce),
     "P20r": Planted(JoinsWithoutReplay),
+    "P20s": Planted(OffersEarly),
     "P21": Planted(NoCatchup),
     "P21any": Planted(TakesFromAnyone),
     "P21gap": Planted(IgnoresGaps),
+    "P21half": Planted(TakesHalves),
     "P21new": Planted(TakesEarly),
 }

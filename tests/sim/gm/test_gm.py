@@ -34,9 +34,11 @@ FOUND_AT = {
     "P15c": 1,
     "P19r": 1,
     "P20r": 1,
+    "P20s": 65,
     "P21": 3,
     "P21any": 16,
     "P21gap": 9,
+    "P21half": 188,
     "P21new": 2,
 }
 LOOK_AHEAD = 60
