@@ -32,6 +32,7 @@ queue is down until the last master's node returns and recovers from its disk.
     master.py      ledger out, confirms in, handshakes; when the queue must stand still
     tending.py     which steps are due: joins, notes, drops, leaving, founding, dissolving
     promotion.py   which steps are due where there is no master: successor, recovery, hand-over
+    links.py       since when other nodes are gone, silent or cut off
     proposals.py   collects steps, one proposal at a time for the whole node (P2)
     sync.py        older messages for a mirror that lacks them (P26), sync_frames.py their way
     payloads.py    what travels round the ring

@@ -24,6 +24,7 @@ from broker.metadata.ring_commands import (
 )
 from broker.metadata.rings import Ring, RingMember, decode_member
 from broker.queues.mirrored import promotion, tending
+from broker.queues.mirrored.links import LinkWatch
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.ports import Surroundings
 from broker.queues.mirrored.proposals import Proposals
@@ -80,8 +81,7 @@ class Rings:
         self._drained: Callable[[], None] | None = None  # a stopping node waits
         self._back_off: dict[int, tending.BackOff] = {}
         self._wishes: dict[int, tuple[str, int]] = {}  # node, wished for until; see `hand_to`
-        self._refused_since_ms: dict[str, int] = {}
-        self._cut_since_ms: dict[str, int] = {}
+        self._links = LinkWatch(around.node, around.catalogue, around.neighbours, around.clock)
 
     # What group 0 tells.
 
@@ -159,7 +159,8 @@ class Rings:
         """Once a second."""
         self._host.tick()
         self._proposals.tick()
-        self._watch_links()
+        if self._links.tick():
+            self.touch_all()
         self.lease_back()
         for uid in self._unsettled:
             self.touch(uid)
@@ -366,7 +367,7 @@ class Rings:
         step = tending.leaving(queue.uid, ring, seat.me, self._is_cut)
         if step is not None:
             self._proposals.want(step)
-        return seat.me not in ring.synced or ring.master is None or bool(self._cut_since_ms)
+        return seat.me not in ring.synced or ring.master is None or self._links.has_cuts
 
     def _give_up(self, seat: Seat) -> bool:
         """A seat that a bug has stopped goes: its node joins again, empty."""
@@ -430,7 +431,9 @@ class Rings:
             return True
         wanted = wanted_members(around.catalogue, seat.record, policy, ring)
         if policy.mode == "exactly":
-            wanted = tending.with_reachable(ring, wanted, self._running(), self._is_reachable)
+            wanted = tending.with_reachable(
+                ring, wanted, self._links.running(), self._links.is_reachable
+            )
         wanted = tending.with_wish(ring, wanted, self._wish(uid))
         steps = tending.notes(uid, ring, master.is_in_place, master.is_drained)
         steps += tending.drops(uid, ring, wanted)
@@ -464,7 +467,7 @@ class Rings:
             uid,
             seat.ring,
             wanted,
-            [node for node in self._running() if self._is_reachable(node)],
+            self._links.reachable(),
             self._boot_of,
             self._around.neighbours.is_linked,
             lambda node: back_off.may_join(node, now_ms),
@@ -499,7 +502,6 @@ class Rings:
     def _designate(self) -> None:
         """As the leader of group 0: name successors that are not synchronised, where allowed."""
         around = self._around
-        now_ms = around.clock.monotonic_ms()
         for queue in around.catalogue.rings():
             ring = queue.ring
             if ring is None or not ring.is_down or ring.last is None:
@@ -508,46 +510,19 @@ class Rings:
             node = ring.last.node
             if policy is None or node == around.node:
                 continue
-            refused_ms = 0
-            if around.neighbours.is_gone(node):
-                refused_ms = now_ms - self._refused_since_ms.setdefault(node, now_ms)
-            silent_ms = around.neighbours.silence_ms(node)
             step = promotion.designation(
-                queue.uid, ring, policy, refused_ms=refused_ms, silent_ms=silent_ms
+                queue.uid,
+                ring,
+                policy,
+                refused_ms=self._links.refused_ms(node),
+                silent_ms=self._links.silent_ms(node),
             )
             if step is not None:
                 self._proposals.want(step)
 
-    def _watch_links(self) -> None:
-        """Note since when nodes are gone or cut off."""
-        around = self._around
-        now_ms = around.clock.monotonic_ms()
-        for node in around.catalogue.nodes():
-            name = node.name
-            if name == around.node:
-                continue
-            if not around.neighbours.is_gone(name):
-                self._refused_since_ms.pop(name, None)
-            else:
-                self._refused_since_ms.setdefault(name, now_ms)
-            if around.neighbours.is_linked(around.node, name) or not node.alive:
-                self._cut_since_ms.pop(name, None)
-            elif name not in self._cut_since_ms:
-                self._cut_since_ms[name] = now_ms
-                self.touch_all()
-
-    def _running(self) -> list[str]:
-        return [node.name for node in self._around.catalogue.nodes() if node.alive]
-
-    def _is_reachable(self, node: str) -> bool:
-        return self._around.neighbours.is_linked(self._around.node, node)
-
     def _is_cut(self, node: str) -> bool:
-        """Whether this node and another can't reach each other, and not just for a moment."""
-        since_ms = self._cut_since_ms.get(node)
-        if since_ms is None or not self._around.has_lease():
-            return False
-        return self._around.clock.monotonic_ms() - since_ms >= tending.CUT_MS
+        """Whether a node can't be reached, and this one may still speak."""
+        return self._around.has_lease() and self._links.is_cut(node)
 
     def _boot_of(self, node: str) -> str | None:
         record = self._around.catalogue.node(node)

@@ -101,6 +101,7 @@ class Links:
     def __init__(self, world: World) -> None:
         self._world = world
         self.gone: set[str] = set()
+        self.silence: dict[str, int] = {}
 
     def is_linked(self, node: str, other: str) -> bool:
         return not {(node, other), (other, node)} & self._world.cut
@@ -109,7 +110,7 @@ class Links:
         return node in self.gone
 
     def silence_ms(self, node: str) -> int:
-        return 0
+        return self.silence.get(node, 0)
 
 
 class Node:

@@ -120,6 +120,23 @@ def test_without_a_synchronised_mirror_an_old_one_is_named_once_the_master_is_lo
     assert trio.depth(B) == trio.depth(C) == 1
 
 
+def test_a_leader_that_has_never_heard_the_master_waits_as_others_do() -> None:
+    """P23: it has just started, and can't know how long the master has been silent."""
+    trio = Trio(ha_sync_mode="manual")
+    trio.confirmed(A, 1)
+    disks = {name: trio.kill(name) for name in (B, C)}
+    for name in (B, C):
+        trio.boot(name, disks[name])
+    trio.tick(3)
+    trio.kill(A)
+    for name in (B, C):
+        trio.nodes[name].neighbours.silence[A] = 1 << 40
+    trio.tick(50)
+    assert trio.master is None
+    trio.tick(15)
+    assert trio.master in {B, C}
+
+
 def test_a_join_whose_outcome_is_unknown_holds_back_every_verdict() -> None:
     trio = Trio(ha_sync_mode="manual")
     disk = trio.kill(C)
