@@ -197,7 +197,9 @@ class World:
     def _is_settled(self) -> bool:
         view = self.log.head.view
         is_whole = len(view.ring) == len(self.nodes) == len(view.alive())
-        return is_whole and not self.log.pending
+        # Views that are late are the store's business; GM8 begins when they are there.
+        is_known = all(node.applied == len(self.log.states) - 1 for node in self.nodes)
+        return is_whole and is_known and not self.log.pending
 
     def _has_one_view(self) -> bool:
         version = self.log.head.view.version
