@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer, owner_of
@@ -26,8 +26,10 @@ from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
+from broker.queues.boots import Boots
 from broker.queues.classic import ClassicQueue, Defer
 from broker.queues.envelopes import Answer
+from broker.queues.mail import Mail
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
 from broker.queues.quorum import Later, QuorumQueue, RaftGroup
@@ -37,44 +39,9 @@ from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-STRANGE_MS: Final = 60_000
-"""A boot that group 0 does not name for so long has ended."""
-
-STRANGE_BOOTS_MAX: Final = 1_024
-
 
 def _always() -> bool:
     return True
-
-
-class Mail(Protocol):
-    """The way to the registries of other nodes (`broker.server.node_service`)."""
-
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        """Carry an offer; dropped when the node is not reachable."""
-        ...
-
-    def send_answer(self, node: str, answer: Answer) -> None:
-        """Carry an answer; dropped when the node is not reachable."""
-        ...
-
-    def is_clogged(self, node: str) -> bool:
-        """True while more for a node shall wait at its origin (P14)."""
-        ...
-
-    def send_ring(self, node: str, payload: bytes) -> None:
-        """Carry bytes of mirrored queues' rings; dropped when the node is not reachable."""
-        ...
-
-    def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
-    ) -> None:
-        """Have a queue's home delete it (`QueueRegistry.delete_here`)."""
-        ...
-
-    def ask_stat(self, node: str, uid: int, done: Done) -> None:
-        """`done(QueueStat)` from the node that serves the queue, or a `Refusal`."""
-        ...
 
 
 class Groups(Protocol):
@@ -145,7 +112,7 @@ class QueueRegistry:
         self._quorum: dict[int, QuorumQueue] = {}
         self._remote: dict[int, RemoteQueue] = {}
         self._undecided: dict[int, ClassicQueue] = {}  # deletes that timed out (P5)
-        self._strange: dict[tuple[str, str], int] = {}  # boots group 0 does not name, since when
+        self._boots = Boots(catalogue, clock)
         self.led_lately: dict[int, str] = {}
         self.rings = Rings(
             Surroundings(
@@ -259,8 +226,8 @@ class QueueRegistry:
         return self._classic.get(uid)
 
     def is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot (`_is_over`)."""
-        return self._is_over(node, boot)
+        """Whether group 0 has ended a boot."""
+        return self._boots.is_over(node, boot)
 
     def ring_info(self, queue: Queue) -> RingInfo | None:
         """What listings show of a mirrored queue, None for any other."""
@@ -282,7 +249,7 @@ class QueueRegistry:
 
     def receive_offer(self, uid: int, offer: Offer) -> None:
         """Bring an offer to the queue it is for, unless its boot has ended (P1)."""
-        if self._is_over(*owner_of(offer.session)):
+        if self.is_over(*owner_of(offer.session)):
             return
         classic = self._classic.get(uid)
         if classic is not None:
@@ -495,9 +462,9 @@ class QueueRegistry:
     def _end_boots(self) -> None:
         """End what dead boots have in the queues here; a proposal may be lost, so ask again."""
         for classic in list(self._classic.values()):
-            classic.end_boots(self._is_over)
+            classic.end_boots(self.is_over)
         for quorum in self._quorum.values():
-            quorum.end_boots(self._is_over)
+            quorum.end_boots(self.is_over)
 
     def _is_foreign(self, queue: Queue) -> bool:
         """Whether what this disk holds of a queue is a mirror's copy that nobody needs any more."""
@@ -512,25 +479,9 @@ class QueueRegistry:
         record = self._catalogue.node(node)
         return record is not None and record.alive
 
-    def _is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot.
-
-        One that it does not name may be so new that this node has not heard of it, or have ended
-        longer ago than is remembered: time tells.
-        """
-        record = self._catalogue.node(node)
-        if record is not None and record.boot == boot:
-            return False
-        if record is not None and boot in record.ended_boots:
-            return True
-        now_ms = self._clock.monotonic_ms()
-        if len(self._strange) > STRANGE_BOOTS_MAX:
-            self._strange.clear()
-        return now_ms - self._strange.setdefault((node, boot), now_ms) >= STRANGE_MS
-
     def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
         """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
-        queue.end_boots(self._is_over)
+        queue.end_boots(self.is_over)
         uid = queue.record.uid
         self.led_lately[uid] = self._node
         self._tell_all(Answer(uid, term))
