@@ -10,7 +10,15 @@ import pytest
 from broker.fifo.fill import Fill
 from broker.message import Message
 from broker.queues.mirrored import sync
-from broker.queues.mirrored.sync_frames import FRAME, Batch, Filled, Frames, Got
+from broker.queues.mirrored.sync_frames import (
+    FRAME,
+    Batch,
+    Begin,
+    Filled,
+    Frames,
+    Got,
+    encode_mark,
+)
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C
 
@@ -354,17 +362,65 @@ def test_frames_of_another_synchronisation_change_nothing() -> None:
     late.settle()
     stale = late.batches()
     late.tick(5)
-    assert late.depth(C) == 0
+    assert late.depth(C) == 0, "cancelled"
+    late.drops = lambda frame: isinstance(frame, Batch)
     late.sync()
     late.settle()
-    assert len(late.batches()) == 2 * len(stale)
-    late.tick(5)
-    assert late.depth(C) == 0
     for batch in stale:
         late.seat(C).received(batch)
+    for _ in stale:
+        late.seat(A).received(Got(late.uid, stale[0].sync, len(stale)))
     late.seat(A).received(Filled(late.uid, stale[0].sync))
     late.tick(1)
     assert (late.depth(C), late.is_filled) == (0, False)
+    assert late.nodes[A].registry.rings.syncing(late.uid) is not None
+
+
+def test_marks_of_an_earlier_master_change_nothing() -> None:
+    late = Late()
+    late.sync()
+    late.settle()
+    sink = late.seat(C)._sink
+    assert sink is not None
+    sink.marked(encode_mark(Begin((late.ring.epoch - 1, 1), A, is_emptied=True)))
+    assert late.depth(C) == 6
+
+
+def test_an_emptied_mirror_is_drained_only_of_what_came_after_that() -> None:
+    """P20, P26: it had message 7 of its own, and lost it with the cancelled synchronisation."""
+    late = Late()
+    late.confirmed(A, 7)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Batch)
+    late.sync()
+    late.settle()
+    late.tick(5)
+    assert late.depth(C) == 0
+    late.consume(B, prefetch=7)
+    handle, holder = late.nodes[B].registry.open(late.queue), late.nodes[B].holder()
+    handle.settle(holder, "t", [1, 2, 3, 4, 5, 6])
+    late.tick(2)
+    assert not late.is_filled
+    handle.settle(holder, "t", [7])
+    late.tick(2)
+    assert late.is_filled
+    assert len(late.digests()) == 1
+
+
+def test_nobody_joins_while_a_mirror_is_filled() -> None:
+    late = Late(ha_sync_batch_size=1)
+    late.watch()
+    late.drops = lambda frame: isinstance(frame, Got)
+    late.kill(B)
+    late.settle()
+    late.sync()
+    late.settle()
+    late.boot(B)
+    late.tick(3)
+    assert late.ring.member_on(B) is None
+    late.drops = lambda _frame: False
+    late.tick(4)
+    assert late.ring.member_on(B) is not None
 
 
 def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> None:
@@ -394,6 +450,7 @@ def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> 
     late.tick(5)
     assert late.master == B
     assert late.ring.lossy == 1
+    assert late.on_disk(C) == []
     late.confirmed(B, 3)
     late.tick(2)
     assert len(late.digests()) == 1
