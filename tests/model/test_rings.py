@@ -120,6 +120,8 @@ class Steps:
         )
         if kind == "join":
             return steps.RingJoin(queue.uid, master, epoch, node, boot)
+        if kind == "stopped" and pick > 1:
+            kind = "joined"  # a stop is seldom, and much that follows is refused
         if kind in {"stopped", "dissolve"}:
             return BY_MASTER[kind](queue.uid, master, epoch)
         if kind in BY_MASTER:
@@ -147,7 +149,8 @@ class Steps:
             return [*ring.alive(), *([] if ring.successor is None else [ring.successor] * 2)]
         if kind == "recover":
             return list(ring.copies)
-        return list(ring.alive())
+        done = {"joined": ring.joined, "synced": ring.synced}.get(kind, ())
+        return [each for each in ring.alive() if each not in done] or list(ring.alive())
 
 
 class RingLives(RuleBasedStateMachine):
@@ -382,8 +385,7 @@ class RingAgainstModel(RuleBasedStateMachine):
     @rule(draw=DRAWS)
     def single(self, draw):
         kind, _which, *rest = draw
-        made = self.steps.make(self.queue(), kind, *rest)
-        assert self.pair.ask(commands.ChangeRings((made,))) == (self.expected(made),), made
+        self.check(self.steps.make(self.queue(), kind, *rest))
 
     @rule(draws=st.lists(DRAWS, min_size=2, max_size=5))
     def batch(self, draws):
@@ -391,6 +393,56 @@ class RingAgainstModel(RuleBasedStateMachine):
         made = tuple(self.steps.make(queue, kind, *rest) for kind, _which, *rest in draws)
         outcomes = self.pair.ask(commands.ChangeRings(made))
         assert outcomes == tuple(map(self.expected, made))
+
+    @rule(
+        mirrors=st.lists(
+            st.tuples(st.sampled_from(NODES[1:]), st.booleans()), min_size=2, max_size=3
+        )
+    )
+    def join_fully(self, mirrors):
+        """Members that are at least joined, so that successions have somebody to choose."""
+        for node, is_synced in mirrors:
+            ring, record = self.ring(), self.pair.catalogue.node(node)
+            if ring.master is None or record is None or record.boot is None:
+                return
+            by = (self.queue().uid, ring.master, ring.epoch)
+            self.check(steps.RingJoin(*by, node, record.boot))
+            member = self.ring().member_on(node)
+            assert member is not None
+            self.check(steps.RingJoined(*by, member))
+            if is_synced:
+                self.check(steps.RingSynced(*by, member))
+
+    @rule()
+    def last_master_returns(self):
+        ring = self.ring()
+        if ring.is_down and ring.last is not None:
+            boot = self.pair.boot(ring.last.node)
+            self.model.boot(ring.last.node, boot)
+            copy = self.ring().copies[0]
+            self.check(steps.RingRecover(self.queue().uid, ring.last.node, boot, copy))
+
+    @rule(is_back=st.booleans())
+    def master_dies(self, is_back):
+        """It may return at once and recover, whoever else is alive."""
+        ring = self.ring()
+        if ring.master is None:
+            return
+        node, boot = ring.master.node, ""
+        if is_back:
+            boot = self.pair.boot(node)
+            self.model.boot(node, boot)
+        else:
+            self.pair.kill(node)
+            self.model.death(node)
+        uid, ring = self.queue().uid, self.ring()
+        if ring.successor is not None:
+            self.check(steps.RingPromoted(uid, ring.successor))
+        else:
+            self.check(steps.RingRecover(uid, node, boot, ring.copies[-1]))
+
+    def check(self, made: steps.RingStep) -> None:
+        assert self.pair.ask(commands.ChangeRings((made,))) == (self.expected(made),), made
 
     def expected(self, made: steps.RingStep) -> bool:
         by_name = {
