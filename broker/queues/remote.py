@@ -78,6 +78,17 @@ class _Settled(NamedTuple):
     done: Done
 
 
+class _Got:
+    """A basic.get under way, of a channel that asks one thing at a time."""
+
+    __slots__ = ("done", "holder", "is_over")
+
+    def __init__(self, holder: str, done: Done) -> None:
+        self.holder = holder
+        self.done = done
+        self.is_over = False  # its channel is gone: a message got now would be held for ever
+
+
 class RemoteQueue:
     """`QueueHandle` of a queue whose machine answers through messages.
 
@@ -130,6 +141,7 @@ class RemoteQueue:
         self._lag = 0
         self._dropped = 0
         self._drained: list[Callable[[], None]] = []
+        self._gets: dict[str, _Got] = {}  # by holder
         self._stats: list[tuple[Done, int]] = []
         self._renewed_for: Server | None = None
 
@@ -245,6 +257,9 @@ class RemoteQueue:
     def release(self, holder: str) -> None:
         """End a channel."""
         self._consumers.release(holder)
+        got = self._gets.pop(holder, None)
+        if got is not None:
+            got.is_over = True
         self._add(commands.Release(holder), None)
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:
@@ -260,8 +275,8 @@ class RemoteQueue:
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
         """Take one message."""
         if not self._refuses(done):
-            got = self._consumers.got
-            self._add(commands.Get(holder, no_ack), lambda result: done(got(result)))
+            got = self._gets[holder] = _Got(holder, done)
+            self._add(commands.Get(holder, no_ack), got)
 
     def purge(self, done: Done) -> None:
         """Remove all ready messages."""
@@ -469,15 +484,22 @@ class RemoteQueue:
                     _tell_publisher(token, token.seqnos, outcome)
                 elif not outcome.ok:
                     self._dropped += outcome.count
-            elif type(token) is Leaving:
-                self._consumers.forget(token)
-            elif type(token) is _Settled:
-                self._consumers.forget(token.leaving)
-                token.done(None if outcome.ok else settle_lost(self.record))
+            elif type(token) is Leaving or type(token) is _Settled:
+                self._settled(token, outcome)
             elif type(token) is Asked:
                 self._consumers.answered(token, outcome.value)
+            elif type(token) is _Got:
+                self._gets.pop(token.holder, None)
+                token.done(self._consumers.got(outcome.value))
             elif callable(token):
                 token(outcome.value)
+
+    def _settled(self, token: Leaving | _Settled, outcome: Outcome) -> None:
+        if isinstance(token, Leaving):
+            self._consumers.forget(token)
+            return
+        self._consumers.forget(token.leaving)
+        token.done(None if outcome.ok else settle_lost(self.record))
 
     def _look(self) -> None:
         """Find out whether the machine that was asked has ended, and do what follows from it."""
@@ -509,7 +531,6 @@ class RemoteQueue:
             unasked: What waits for an answer, publishes excepted.
         """
         consumers, now_ms = self._consumers, self._clock.monotonic_ms()
-        gone = {each.command.holder for each in unasked if type(each.command) is commands.Release}
         for each in unasked:
             if type(each.command) is commands.Cancel:
                 consumers.detach((each.command.holder, each.command.tag))
@@ -522,8 +543,8 @@ class RemoteQueue:
                 (command.holder, command.tag)
             ):
                 continue  # it is asked again already
-            is_question = type(command) is commands.Get or type(command) is commands.Purge
-            if is_question and getattr(command, "holder", None) not in gone:
+            is_get = type(waits) is _Got and not waits.is_over
+            if is_get or type(command) is commands.Purge:
                 self._offers.add(command, since_ms, waits)
             elif waits is not None:
                 value = None if type(command) is commands.Cancel else unavailable(self.record)

@@ -235,6 +235,24 @@ def test_nobodys_questions_are_not_asked_again(world: RingedWorld) -> None:
     assert (stat.ready, stat.unacked, stat.consumers) == (1, 0, 0)
 
 
+def test_a_get_whose_channel_has_ended_is_not_asked_again(world: RingedWorld) -> None:
+    """Its answer was lost with the link; the end of its channel was not, and is done with."""
+    node, got = world.nodes[C], list[object]()
+    node.handle.publish([message()], None, Channel())
+    world.settle()
+    world.cut.add((A, C))
+    node.handle.get(node.holder(), no_ack=False, done=got.append)
+    world.settle()
+    world.cut.clear()
+    node.handle.release(node.holder())
+    world.settle()
+    fail_over(world)
+    assert len(got) == 1
+    assert world.master is not None
+    stat = world.master.machine.stat()
+    assert (stat.ready, stat.unacked) == (1, 0)
+
+
 def test_a_purge_is_answered_by_the_next_master(world: RingedWorld) -> None:
     node, counts = world.nodes[C], list[object]()
     node.handle.publish([message()] * 3, None, Channel())
