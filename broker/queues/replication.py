@@ -102,6 +102,8 @@ class Standstill:
         self._calls: deque[partial[None]] = deque()
         self._offers: dict[str, list[Offer]] = {}
         self._onward: QueueHandle | None = None
+        self._is_running = False
+        self._resumed: partial[None] | None = None  # begins now: its turn has come
 
     def is_free(self) -> bool:
         """Whether the queue may move; notes that it may not for want of the lease."""
@@ -117,10 +119,15 @@ class Standstill:
             if onward is not None:
                 onward(*call.args, **call.keywords)
             return True
-        if self.is_free():
-            return False
-        self._calls.append(call)
-        return True
+        resumed, self._resumed = self._resumed, None
+        is_free = self.is_free()
+        if resumed is not None:
+            if not is_free:
+                self._calls.appendleft(call)
+        elif not is_free or (self._is_running and self._calls):
+            self._calls.append(call)
+            return True
+        return not is_free
 
     def stops_offer(self, offer: Offer) -> bool:
         """Let an offer wait if it must; those a session makes again are kept once."""
@@ -136,11 +143,21 @@ class Standstill:
 
     def run(self) -> None:
         """Go on with what waited, as long as nothing stops the queue again."""
-        while self._calls and not self.reasons:
-            self._calls.popleft()()
+        if not self._is_running:
+            self._is_running = True
+            try:
+                self._run_calls()
+            finally:
+                self._is_running = False
         while self._offers and not self.reasons:
             for offer in self._offers.pop(next(iter(self._offers))):
                 self._receive(offer)
+
+    def _run_calls(self) -> None:
+        while self._calls and not self.reasons:
+            self._resumed = self._calls.popleft()
+            self._resumed()
+            self._resumed = None
 
     def pass_on(self, onward: QueueHandle) -> None:
         """The queue is served elsewhere: whoever asked here is led there from now on."""
