@@ -172,7 +172,9 @@ class Migrations:
         except TimeoutError:
             progress.text = "a queue did not answer in time; run the command again"
         finally:
-            progress.state = "failed" if progress.state == "running" else progress.state
+            if progress.state == "running":
+                progress.state = "failed"
+                progress.text = progress.text or "a bug: see the node's log"
             facts = {"queue": source.name, "target": wish.target, "moved": progress.moved}
             _log.info("queue.migration_ended", extra={**facts, "state": progress.state})
 
@@ -182,9 +184,8 @@ class Migrations:
         target = await self._declared(serving, source, wish.target)
         queues = serving.queues
         stat = _stat(await _answer(queues.open(source).stat))
-        fault = plan.overflow(
-            serving.catalogue, target, stat, _stat(await _answer(queues.open(target).stat))
-        )
+        held = _stat(await _answer(queues.open(target).stat))
+        fault = plan.obstacle(serving.catalogue, source, target, stat, held)
         if fault is not None:
             raise _Ended(fault)
         context = serving.context
@@ -200,16 +201,16 @@ class Migrations:
             most = 2 * stat.ready + OUTRUN
             await carrying.until(lambda now: now.ready <= FEW or mover.moved > most)
             progress.bindings = await self._bindings_moved(source, target)
-            held = await carrying.until_empty()
+            unacked = await carrying.until_empty()
             _check(await _answer(mover.leave))
         finally:
             progress.moved = mover.moved
             mover.end()
         progress.state = "done"
-        if held:
+        if unacked:
             progress.text = (
-                f"{held} messages are held by consumers of '{source.name}': run the command again"
-                " once these have acknowledged or returned them"
+                f"{unacked} messages are held by consumers of '{source.name}': run the command"
+                " again once these have acknowledged or returned them"
             )
         elif wish.deletes:
             progress.text = await _deleted(serving, source)

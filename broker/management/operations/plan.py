@@ -78,15 +78,27 @@ def with_arguments(source: Queue) -> dict[str, object]:
     return {**kept, arguments.QUEUE_TYPE: "quorum"}
 
 
-def overflow(catalogue: Catalogue, target: Queue, stat: QueueStat, held: QueueStat) -> str | None:
-    """Say so if the target's limits would drop or refuse messages, None if all fit.
+def obstacle(
+    catalogue: Catalogue, source: Queue, target: Queue, stat: QueueStat, held: QueueStat
+) -> str | None:
+    """Say so if what the queues hold, and who consumes, stands against it; None if nothing does.
 
     Args:
         catalogue: What exists.
+        source: The queue whose messages shall move.
         target: The quorum queue.
-        stat: What the source holds.
-        held: What the target holds already.
+        stat: What the source says of itself.
+        held: What the target says of itself.
     """
+    if source.arguments.get("x-single-active-consumer") is True and stat.consumers:
+        return (
+            f"queue '{source.name}' has x-single-active-consumer: stop its consumers first, or"
+            " nothing else gets a message"
+        )
+    return _overflow(catalogue, target, stat, held)
+
+
+def _overflow(catalogue: Catalogue, target: Queue, stat: QueueStat, held: QueueStat) -> str | None:
     policy = catalogue.effective_policy(target)
     for key, arrives, there in (
         ("max-length", stat.ready + stat.unacked, held.ready),

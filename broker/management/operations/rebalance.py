@@ -29,6 +29,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring
 from broker.patterns import searcher
+from broker.server.serving import Serving
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Rebalance:
         self._control = control
         self._errands = errands
         self._reports = reports
-        self._is_running = False
+        self._serving: Serving | None = None  # under which one runs
         self._moved = 0
         self._kept: list[str] = []
         self._nodes: list[dict[str, Any]] = []
@@ -113,12 +114,16 @@ class Rebalance:
 
     # What is asked of this node.
 
+    @property
+    def _is_running(self) -> bool:
+        return self._serving is not None and self._serving is self._control.serving
+
     async def _begin(self, errand: Errand) -> Told:
         serving = self._control.serving
-        if self._is_running or serving is None:
+        if self._is_running or serving is None:  # what ran before a stop_app has ended with it
             return Told(is_done=False, text=IN_PROGRESS)
         selection = msgspec.json.decode(errand.word, type=Selection)
-        self._is_running = True
+        self._serving = serving
         self._moved, self._kept, self._nodes = 0, [], []
         serving.spawn(self._run(selection))
         return Told(is_done=True)
@@ -151,7 +156,7 @@ class Rebalance:
         try:
             await self._spread(selection)
         finally:
-            self._is_running = False
+            self._serving = None
             _log.info("queues.rebalanced", extra={"moved": self._moved, "kept": len(self._kept)})
 
     async def _spread(self, selection: Selection) -> None:
@@ -203,11 +208,16 @@ class Rebalance:
             ring = self._ring(move.uid)
             return ring is None or (ring.master is not None and ring.master.node == move.target)
 
+        def is_leaving() -> bool:
+            ring = self._ring(move.uid)
+            return is_there() or (ring is not None and ring.master is None)
+
         left_s = MOVE_S if move.is_ready else FILL_S
         while left_s > 0:
             if not move.is_ready:
                 await self._fill(move.uid)
-            if not (await self._errands.ask(move.source, errand)).is_done and not is_there():
+            told = await self._errands.ask(move.source, errand)
+            if not told.is_done and not is_leaving():
                 return False
             if await _until(is_there, ASK_AGAIN_S):
                 return self._ring(move.uid) is not None

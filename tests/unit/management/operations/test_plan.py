@@ -92,10 +92,26 @@ def test_limits_that_would_drop_messages_are_found_beforehand():
     asker = founded()
     asker.queue("t", arguments={**QUORUM, "x-max-length": 10})
     catalogue = asker.machine.catalogue
-    target = catalogue.queue("/", "t")
-    assert plan.overflow(catalogue, target, counts(8, 0), counts(2, 0)) is None
-    assert "max-length 10" in str(plan.overflow(catalogue, target, counts(8, 0), counts(3, 0)))
+    queue, target = source(asker), catalogue.queue("/", "t")
+
+    def obstacle(stat: QueueStat, held: QueueStat) -> str | None:
+        return plan.obstacle(catalogue, queue, target, stat, held)
+
+    assert obstacle(counts(8, 0), counts(2, 0)) is None
+    assert "max-length 10" in str(obstacle(counts(8, 0), counts(3, 0)))
     asker.ask(commands.SetPolicy("/", "p", "t", {"max-length-bytes": 100}))
-    assert plan.overflow(catalogue, target, counts(1, 100), counts(0, 0)) is None
-    said = plan.overflow(catalogue, target, counts(1, 99), counts(0, 2))
-    assert "max-length-bytes 100" in str(said)
+    assert obstacle(counts(1, 100), counts(0, 0)) is None
+    assert "max-length-bytes 100" in str(obstacle(counts(1, 99), counts(0, 2)))
+
+
+def test_a_single_active_consumer_would_keep_all_messages_from_being_carried():
+    asker = founded()
+    queue = source(asker, arguments={"x-single-active-consumer": True})
+    asker.queue("t", arguments=QUORUM)
+    catalogue = asker.machine.catalogue
+    target = catalogue.queue("/", "t")
+    attached = counts(1, 1)._replace(consumers=1)
+    assert "stop its consumers" in str(
+        plan.obstacle(catalogue, queue, target, attached, counts(0, 0))
+    )
+    assert plan.obstacle(catalogue, queue, target, counts(1, 1), counts(0, 0)) is None
