@@ -444,6 +444,7 @@ class ClassicQueue:
 
     def replicate_no_more(self) -> None:
         """The policy is gone: a plain classic queue again."""
+        self.hand_in_ledger()
         self._copies = None
         self.machine.set_ledger("persistent" if self.record.durable else "none")
         still, self._still = self._still, None

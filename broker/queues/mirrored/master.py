@@ -209,6 +209,18 @@ class Master:
         for each in owed:
             (each.done if is_deleted else each.lost)()
 
+    def dissolve(self) -> None:
+        """The queue goes on here without mirrors: what waited for them waits for this disk."""
+        self._is_over = True
+        owed, self._owed = self._owed, deque()
+        self.queue.replicate_no_more()
+        self._journal.when_synced(partial(self._tell, owed))
+
+    def _tell(self, owed: deque[_Owed]) -> None:
+        for each in owed:
+            each.done()
+        self.queue.serve()
+
     # What tending asks.
 
     def is_in_place(self, member: RingMember) -> bool:

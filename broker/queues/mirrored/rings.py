@@ -309,6 +309,11 @@ class Rings:
         uid, ring = queue.uid, queue.ring
         del self._seats[uid]
         master = seat.master
+        if master is not None and ring is None and queue.home == self._around.node:
+            master.queue.record = queue
+            master.dissolve()
+            seat.close(self._host)
+            return
         seat.close(self._host)
         if master is None:
             is_unwanted = ring is None or (
@@ -316,10 +321,6 @@ class Rings:
             )
             if is_unwanted:  # nobody will ever ask for this copy
                 self._around.store.delete_queue(uid)
-            return
-        if queue.ring is None and queue.home == self._around.node:
-            master.queue.record = queue
-            master.queue.replicate_no_more()
         else:
             self._around.stage.unserve(queue)
 

@@ -241,3 +241,25 @@ def test_a_deleted_queue_leaves_nothing_at_its_members() -> None:
     for name in (A, B, C):
         assert trio.nodes[name].registry.rings.seat(trio.uid) is None
         assert not list(trio.nodes[name].disk.families.get("queue_index", {}))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_was_under_way_in_the_ring_is_answered_when_the_policy_goes(durable: bool) -> None:
+    trio = plain(durable=durable)
+    consumer = trio.consume(B)
+    trio.confirmed(A, 1)  # opens the queue directly at A
+    trio.policy(ha_sync_mode="manual")
+    trio.tick(2)
+    trio.cut = {(B, C), (C, B)}
+    channels = [trio.publish(node, 2) for node in (A, B)]
+    outcomes: list[object] = []
+    handle = trio.nodes[B].registry.open(trio.queue)
+    handle.settle(trio.nodes[B].holder(), "t", [consumer.delivered[0].number], outcomes.append)
+    trio.settle()
+    assert [channel.verdicts for channel in channels] == [[], []]
+    assert outcomes == []
+    trio.apply(commands.ClearPolicy("/", "p"))
+    trio.tick(3)
+    assert trio.queue.ring is None
+    assert [channel.verdicts for channel in channels] == [[(2, True)], [(2, True)]]
+    assert outcomes == [None]
