@@ -27,7 +27,7 @@ class Leaving(NamedTuple):
 
 
 class ConsumerInbox:
-    """The filter of one node for one queue; what an earlier leader sends late is not its business."""
+    """The filter of one node for one queue; what an earlier leader sends late never comes here."""
 
     __slots__ = ("_seen",)
 
