@@ -119,6 +119,17 @@ def test_a_joiner_answers_for_what_its_master_saw_settled_and_not_for_what_it_ne
     assert machine.stat().ready == 0
 
 
+def test_what_a_master_never_had_proves_nothing_to_its_joiners_either() -> None:
+    """P11."""
+    master, replica, second = QueueMachine(CONFIG), Replica(), Replica()
+    _apply(master, 1, Enqueue([message()] * 2))
+    replica.adopt(master.handshake())
+    replica.apply([_enqueued(3, 1, first=3)])
+    second.adopt(replica.promote(CONFIG).handshake())
+    effects = _apply(second.promote(CONFIG), 1, Enqueue([message()] * 3))
+    assert effects.verdicts == [Verdict(SESSION, 1, 3, False)]
+
+
 def test_a_handshake_makes_a_mirror_begin_again():
     master, replica = QueueMachine(CONFIG), Replica()
     replica.apply([_enqueued(50, 2, first=1)])
