@@ -118,7 +118,7 @@ def node_of(data_dir: Path) -> str:
         return msgspec.json.decode(path.read_bytes(), type=Identity).node
     except FileNotFoundError:
         raise IdentityDamaged(f"{data_dir} is no node's data folder: no {FILE_NAME}") from None
-    except msgspec.MsgspecError as why:
+    except ValueError as why:
         raise IdentityDamaged(f"{path} cannot be understood: {why}") from why
 
 

@@ -167,7 +167,7 @@ def parse_state(key: bytes, value: bytes, record: type[StateRecord]) -> StateRec
         raise RecordDamaged(f"checksum of state record {key.hex()} does not match")
     try:
         return msgspec.msgpack.decode(memoryview(value)[_STATE_HEAD_BYTES:], type=record)
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise RecordDamaged(f"state record {key.hex()} does not decode: {error}") from error
 
 

@@ -81,7 +81,7 @@ class IdentityFile:
             return Identity(node=node)
         try:
             identity = msgspec.json.decode(data, type=Identity)
-        except msgspec.MsgspecError as why:
+        except ValueError as why:
             raise IdentityDamaged(f"{self._path} cannot be understood: {why}") from why
         if identity.version > IDENTITY_VERSION:
             raise IdentityDamaged(f"{self._path} has version {identity.version}, which is newer")

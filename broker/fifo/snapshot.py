@@ -139,7 +139,7 @@ def decode_state(parts: list[bytes]) -> State:
     """
     try:
         return _decode(_cut_sections(parts))
-    except (msgspec.DecodeError, StopIteration) as error:
+    except (ValueError, StopIteration) as error:  # bad UTF-8 is no DecodeError
         raise SnapshotError(f"expected a queue's snapshot, found: {error}") from error
 
 

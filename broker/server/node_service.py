@@ -224,7 +224,7 @@ class NodeService:
     async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
         try:
             result = _unpack(await self._links.call(node, method, payload, CALL_TIMEOUT_S))
-        except (CallFailed, msgspec.MsgspecError, TypeError, IndexError) as why:
+        except (CallFailed, ValueError, TypeError, IndexError) as why:
             _log.info("node.call_failed", extra={"node": node, "method": method, "why": str(why)})
             result = Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer: {why}")
         try:

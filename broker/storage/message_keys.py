@@ -153,7 +153,7 @@ def parse_record(value: bytes) -> IndexRecord:
     start = _HEAD.size if body is None else _HEAD.size + _ADDRESS.size
     try:
         message = _decoder.decode(memoryview(value)[start:])
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise RecordDamaged(f"index record does not decode: {error}") from error
     return IndexRecord(message, body)
 

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from broker.metadata.mirroring.wanted import wanted_members
 from broker.metadata.records import Queue
 from broker.metadata.ring_commands import (
@@ -409,7 +407,7 @@ class Rings:
             return None
         try:
             return decode_member(noted)
-        except msgspec.DecodeError:
+        except ValueError:
             return None
 
     def _promote(self, seat: Seat) -> None:

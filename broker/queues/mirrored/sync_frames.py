@@ -131,6 +131,6 @@ class Frames:
             return None
         try:
             return _decode_frame(whole)
-        except msgspec.DecodeError as why:
+        except ValueError as why:
             _log.warning("sync.frame_dropped", extra={"node": node, "why": str(why)})
             return None

@@ -49,7 +49,14 @@ def test_it_is_synced_with_its_folder_before_save_returns(
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b'{"node": 1}', b'{"version": 99, "node": "rabbit@a"}']
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"node": 1}',
+        b'{"node": "\xff"}',
+        b'{"version": 99, "node": "rabbit@a"}',
+    ],
 )
 def test_damaged_file_stops_the_node(tmp_path: Path, data: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(data)
