@@ -79,7 +79,7 @@ class _Settled(NamedTuple):
 
 
 class _Got:
-    """A basic.get under way, of a channel that asks one thing at a time."""
+    """A basic.get under way."""
 
     __slots__ = ("done", "holder", "is_over")
 
@@ -141,7 +141,7 @@ class RemoteQueue:
         self._lag = 0
         self._dropped = 0
         self._drained: list[Callable[[], None]] = []
-        self._gets: dict[str, _Got] = {}  # by holder
+        self._gets: dict[str, list[_Got]] = {}  # by holder
         self._stats: list[tuple[Done, int]] = []
         self._renewed_for: Server | None = None
 
@@ -257,8 +257,7 @@ class RemoteQueue:
     def release(self, holder: str) -> None:
         """End a channel."""
         self._consumers.release(holder)
-        got = self._gets.pop(holder, None)
-        if got is not None:
+        for got in self._gets.pop(holder, ()):
             got.is_over = True
         self._add(commands.Release(holder), None)
 
@@ -275,7 +274,8 @@ class RemoteQueue:
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
         """Take one message."""
         if not self._refuses(done):
-            got = self._gets[holder] = _Got(holder, done)
+            got = _Got(holder, done)
+            self._gets.setdefault(holder, []).append(got)
             self._add(commands.Get(holder, no_ack), got)
 
     def purge(self, done: Done) -> None:
@@ -489,7 +489,8 @@ class RemoteQueue:
             elif type(token) is Asked:
                 self._consumers.answered(token, outcome.value)
             elif type(token) is _Got:
-                self._gets.pop(token.holder, None)
+                if not token.is_over:
+                    self._gets[token.holder].remove(token)
                 token.done(self._consumers.got(outcome.value))
             elif callable(token):
                 token(outcome.value)

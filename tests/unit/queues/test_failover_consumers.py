@@ -253,6 +253,25 @@ def test_a_get_whose_channel_has_ended_is_not_asked_again(world: RingedWorld) ->
     assert (stat.ready, stat.unacked) == (1, 0)
 
 
+def test_of_several_gets_whose_channel_has_ended_none_is_asked_again(world: RingedWorld) -> None:
+    """Found by the simulator: only the latest was left out."""
+    node, got = world.nodes[C], list[object]()
+    node.handle.publish([message()] * 3, None, Channel())
+    world.settle()
+    world.cut.add((A, C))
+    for _ in range(3):
+        node.handle.get(node.holder(), no_ack=False, done=got.append)
+    world.settle()
+    world.cut.clear()
+    node.handle.release(node.holder())
+    world.settle()
+    fail_over(world)
+    assert len(got) == 3
+    assert world.master is not None
+    stat = world.master.machine.stat()
+    assert (stat.ready, stat.unacked) == (3, 0)
+
+
 def test_a_purge_is_answered_by_the_next_master(world: RingedWorld) -> None:
     node, counts = world.nodes[C], list[object]()
     node.handle.publish([message()] * 3, None, Channel())
