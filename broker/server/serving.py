@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import secrets
 from collections.abc import Coroutine
@@ -43,6 +44,9 @@ QUEUES_TICK_S: Final = 1.0
 
 LEAVE_RINGS_S: Final = 10.0
 """How long a stopping node tries to hand its mirrored queues over."""
+
+DRAIN_S: Final = 4.0
+"""How much of that it waits for what is under way in them."""
 
 
 class Serving:
@@ -196,7 +200,8 @@ class Serving:
     async def _leave_rings(self) -> None:
         """Give every mirrored queue mastered here to a mirror, as far as policies allow.
 
-        What has happened in them comes round first, so that the successor has it all.
+        What has happened in them comes round first, so that the successor has it all at once; what
+        has not by then is in the ring all the same, and comes round without this node (P22).
         """
         rings = self.queues.rings
         if self._is_stopped or not self.is_valid() or not rings.masters():
@@ -205,7 +210,8 @@ class Serving:
         rings.stand_still(drained.set)
         try:
             async with asyncio.timeout(LEAVE_RINGS_S):
-                await drained.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(drained.wait(), DRAIN_S)
                 steps = rings.farewells()
                 for start in range(0, len(steps), STEPS_MAX):
                     part = tuple(steps[start : start + STEPS_MAX])

@@ -442,7 +442,8 @@ class Rings:
         source = seat.source
         assert source is not None, "every master has one"
         source.tend(ring, policy, may_begin=not is_moving and not self._is_stopping)
-        if not is_moving and not master.is_join_open and not source.is_running:
+        is_busy = is_moving or self._is_stopping or master.is_join_open or source.is_running
+        if not is_busy:
             self._join(seat, master, wanted)
         members = {member.node for member in ring.alive()}
         is_complete = members == {node for node in wanted if self._boot_of(node) is not None}

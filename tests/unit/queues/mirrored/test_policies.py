@@ -128,6 +128,16 @@ def test_a_node_that_stops_hands_its_queues_to_the_oldest_synchronised_mirror() 
     assert trio.depth(B) == 2
 
 
+def test_a_node_that_stops_takes_nobody_in_any_more() -> None:
+    trio = Trio(ha_sync_mode="manual")
+    disk = trio.kill(C)
+    trio.settle()
+    trio.nodes[A].registry.rings.stand_still(lambda: None)
+    trio.boot(C, disk)
+    trio.tick(3)
+    assert trio.ring.member_on(C) is None
+
+
 @pytest.mark.parametrize(("when", "master"), [("when-synced", None), ("always", B)])
 def test_a_stop_without_a_synchronised_mirror(when: str, master: str | None) -> None:
     trio = Trio(ha_sync_mode="manual", ha_promote_on_shutdown=when)
