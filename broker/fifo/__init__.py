@@ -15,5 +15,7 @@ The non-guarantee: a delivery may be made again after a failover (P17), with `de
 
 Modules: `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts.
 `ready`, `consumers` and `sessions` are its three parts, `snapshot` its bytes. `offers` and `inbox`
-run on the nodes of publishers and consumers, `config` says how one queue is to behave.
+run on the nodes of publishers and consumers, `config` says how one queue is to behave. A mirror is
+a `replica` of the ledger: it begins with a `handshake`, knows by `evidence` what it may say of
+duplicates, and gets older messages by a `fill`; `digest` tells whether two members are alike.
 """
