@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import logging
 import multiprocessing
 import sys
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim.mirrored.options import Options, describe, draw
-from tests.sim.mirrored.planted import BUGS, planted
+from tests.sim.mirrored.planted import AIMED, BUGS, planted
 from tests.sim.mirrored.simulation import Simulation
+from tests.sim.mirrored.small import schedules
+from tests.sim.mirrored.tally import tallying
 
 CRASH, SAFETY, LIVENESS = 1, 2, 3
 TWICE_EVERY = 20  # 5 % of the seeds run twice, to show that a run depends on nothing else
@@ -51,9 +54,10 @@ def run_options(options: Options, bug: str | None = None, *, trace: bool = False
     logging.disable(logging.ERROR)  # what the broker says of faults is expected here
     simulation = None
     try:
-        with planted(bug):
+        with planted(bug), tallying() as tally:
             simulation = Simulation(options, trace=trace)
             result = simulation.run()
+            result.counts.update(tally.total())
     except Exception as error:  # noqa: BLE001 the outermost frame: anything is a finding
         text = "".join(traceback.format_exception(error)[-4:])
         tail = list(simulation.world.tail) if simulation is not None else []
@@ -131,21 +135,40 @@ class _Here:
     imap_unordered = staticmethod(map)
 
 
+def _small_job(options: Options) -> Outcome:
+    return run_options(options)
+
+
+def run_small(count: int, jobs: int) -> int:
+    """Run the first small schedules (`small`); the worst exit code."""
+    began = time.monotonic()
+    code = 0
+    some = list(itertools.islice(schedules(), count))
+    with multiprocessing.get_context("fork").Pool(jobs) if jobs > 1 else _Here() as pool:
+        for outcome in pool.imap_unordered(_small_job, some):
+            if outcome.code:
+                code = max(code, outcome.code)
+                print(f"small {outcome.seed} {some[outcome.seed - 1].script}: {outcome.text}")
+                sys.stdout.flush()
+    print(f"{count} small schedules, exit {code}, {time.monotonic() - began:.1f} s")
+    return code
+
+
 def _search(bug: str, seeds: list[int], given: dict[str, Any]) -> tuple[str, int, str]:
     """The first seed that finds a planted bug (0: none does), and what it found."""
     for seed in seeds:
-        outcome = run_options(draw(seed, **given), bug)
+        outcome = run_options(draw(seed, **{**AIMED.get(bug, {}), **given}), bug)
         if outcome.code:
             return bug, seed, outcome.text.strip().splitlines()[0]
     return bug, 0, ""
 
 
-def search_bugs(seeds: list[int], given: dict[str, Any], jobs: int) -> int:
+def search_bugs(bugs: list[str], seeds: list[int], given: dict[str, Any], jobs: int) -> int:
     """Print the first seed that finds each planted bug; 0 if every one is found."""
     missed = 0
     work = partial(_search, seeds=seeds, given=given)
     with multiprocessing.get_context("fork").Pool(jobs) if jobs > 1 else _Here() as pool:
-        for bug, seed, text in pool.imap_unordered(work, list(BUGS)):
+        for bug, seed, text in pool.imap_unordered(work, bugs):
             missed += not seed
             print(f"{bug:>5} seed {seed:>3}: {text}" if seed else f"{bug:>5} is not found")
             sys.stdout.flush()
@@ -168,17 +191,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="without --seed: how many to run")
     parser.add_argument("--first", type=int, default=1, help="without --seed: the first one")
     parser.add_argument("--bug", choices=sorted(BUGS), help="with --seed: plant a known bug")
-    parser.add_argument("--bugs", action="store_true", help="find every planted bug")
+    parser.add_argument("--small", type=int, default=0, help="run so many small schedules")
+    parser.add_argument("--bugs", nargs="*", metavar="BUG", help="find these planted bugs, or all")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every note")
     parser.add_argument("--set", action="append", default=[], help="option=value, not drawn")
     chosen = parser.parse_args(arguments)
     given = {key: _value(value) for key, _, value in (each.partition("=") for each in chosen.set)}
+    if chosen.small:
+        return run_small(chosen.small, chosen.jobs)
     if chosen.seed is None:
         seeds = list(range(chosen.first, chosen.first + chosen.seeds))
-        if chosen.bugs:
-            return search_bugs(seeds, given, chosen.jobs)
+        if chosen.bugs is not None:
+            return search_bugs(chosen.bugs or list(BUGS), seeds, given, chosen.jobs)
         return run_many(kept_seeds() + seeds, given, chosen.jobs, goes_on=chosen.all)
     options = draw(chosen.seed, **given)
     print(f"seed {chosen.seed}\n{describe(options)}", flush=True)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 GET_TAG: Final = ""
 RECONNECT_MS: Final = 300
 CONSUME_AGAIN_MS: Final = 700
-SETTLE_MS: Final = 400
+SETTLE_MS: Final = 100
+"""Mean time to a settle once the faults are over."""
+
 GET_P: Final = 0.15
 ASK_P: Final = 0.4
 CHURN_MS: Final = 1_000
@@ -253,7 +255,8 @@ class Client:
         )
         world.note(f"{self.name} gets {held.ident} as {held.number}.{epoch}")
         self.held.append(held)
-        world.clock.after(self._random(SETTLE_MS // 2), self._settle, held)
+        mean_ms = world.options.settle_ms if world.is_faulty else SETTLE_MS
+        world.clock.after(self._random(mean_ms), self._settle, held)
 
     def _is_living(self) -> bool:
         """Whether group 0 holds the boot this client is connected to as living."""

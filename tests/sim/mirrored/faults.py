@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 FIRST_STEP = 50
 """Time to found the cluster and the queue."""
 
+BURST_STEPS = (1, 2, 4, 8, 12, 18, 26)
 FAST_MS = 400
 STOPPED_MS = 1_000
-ALL_P = 0.3
+ALL_P = 0.5
 MASTER_P = 0.35
 """The master is hit more often than chance would have it."""
 
@@ -26,6 +27,7 @@ class Nemesis:
     def __init__(self, world: World) -> None:
         self._world = world
         self._step_number = 0
+        self._next = -1  # the step of a fault that another has brought
         self._is_stopped = False
         self._kinds: dict[str, Callable[[str, str, int], None]] = {
             "kill": self._kill,
@@ -78,8 +80,11 @@ class Nemesis:
         world, options, rng = self._world, self._world.options, self._world.rng
         if rng.random() < options.flap_p:
             world.flap()
-        if rng.random() >= options.fault_p:
+        is_due = self._step_number == self._next
+        if not is_due and rng.random() >= options.fault_p:
             return
+        if rng.random() < options.burst_p:
+            self._next = self._step_number + rng.choice(BURST_STEPS)
         one, other = rng.sample(world.names, 2)
         if rng.random() < MASTER_P and world.history.reign.member:
             one = world.history.reign.member.split("/")[0]

@@ -50,6 +50,8 @@ class Options:
         latency_ms: Most of a link's delay.
         sync_ms: Most of a disk sync.
         prefetch: Of each consumer.
+        settle_ms: Mean time from a delivery to its settle: slow consumers leave much in the queue.
+        burst_p: Chance that a fault brings the next one soon, to another node.
         requeue_p: Share of settles that requeue.
         churn_p: Chance, each second and client, to cancel or to open another channel.
         late_policy: The queue is declared without mirrors, the policy comes later.
@@ -77,6 +79,8 @@ class Options:
     latency_ms: int = 5
     sync_ms: int = 4
     prefetch: int = 2
+    settle_ms: int = 200
+    burst_p: float = 0.0
     requeue_p: float = 0.1
     churn_p: float = 0.02
     late_policy: bool = False
@@ -90,7 +94,7 @@ def draw(seed: int, **given: object) -> Options:
     promote = rng.choice(("always", "when-synced"))
     sync = rng.choice(("automatic", "automatic", "manual"))
     fault_p = rng.choice((0.01, 0.03, 0.06))
-    waiting_max = rng.choice((4, 8, 30))
+    waiting_max = rng.choice((4, 8, 30, 60))
     is_wide = rng.random() < 0.2
     ha_mode = rng.choice(("exactly", "nodes")) if is_wide else "all"
     drawn: dict[str, object] = {
@@ -111,6 +115,8 @@ def draw(seed: int, **given: object) -> Options:
         "latency_ms": rng.choice((2, 10, 60)),
         "sync_ms": rng.choice((1, 5, 60)),
         "prefetch": rng.choice((1, 2, 10)),
+        "settle_ms": rng.choice((150, 150, 800, 3_000)),
+        "burst_p": rng.choice((0.0, 0.3, 0.6)),
         "requeue_p": rng.choice((0.0, 0.1, 0.3)),
         "churn_p": rng.choice((0.0, 0.02, 0.1)),
         "late_policy": rng.random() < 0.2,

@@ -131,9 +131,8 @@ def _replays_before_handshake() -> Any:
 
 
 def _confirms_while_join_is_open() -> Any:
-    return patch.object(
-        Master, "is_join_open", property(lambda _self: False, lambda _self, _value: None)
-    )
+    ignored = property(lambda _self: False, lambda _self, _value: None)
+    return patch.object(Master, "is_join_open", ignored, create=True)
 
 
 def _promotes_before_delivery() -> Any:
@@ -214,6 +213,52 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P23c": _recovers_any_copy,
     "P23r": _recovers_beside_others,
 }
+
+
+_UNSYNCED: Final[dict[str, Any]] = {
+    "sync": "manual",
+    "promote_on_failure": "always",
+    "durable": True,
+    "transient": 0.0,
+    "waiting_max": 60,
+    "publish_ms": 100,
+    "settle_ms": 3_000,
+    "fault_p": 0.05,
+    "burst_p": 0.6,
+    "fault_ms": 40_000,
+}
+_HELD_BACK: Final[dict[str, Any]] = {"waiting_max": 60, "publish_ms": 100, "settle_ms": 3_000}
+_CROWDED: Final[dict[str, Any]] = {
+    "publish_ms": 30,
+    "waiting_max": 60,
+    "latency_ms": 60,
+    "fault_p": 0.06,
+    "flap_p": 0.0,
+}
+
+_SLOW_DISKS: Final[dict[str, Any]] = {
+    "sync": "manual",
+    "sync_ms": 400,
+    "publish_ms": 30,
+    "waiting_max": 60,
+    "settle_ms": 3_000,
+    "transient": 0.0,
+    "durable": True,
+    "fault_p": 0.06,
+}
+
+AIMED: Final[dict[str, dict[str, Any]]] = {
+    "P4": _HELD_BACK,
+    "P15": _SLOW_DISKS,
+    "P19": _SLOW_DISKS,
+    "P10": _UNSYNCED,
+    "P11": _UNSYNCED,
+    "P18": _UNSYNCED,
+    "P20h": _CROWDED,
+    "P22": _CROWDED,
+    "P23c": {**_HELD_BACK, "promote_on_failure": "when-synced", "fault_p": 0.06},
+}
+"""Options under which a bug shows within few seeds: what it needs is rare otherwise."""
 
 
 @contextmanager

@@ -46,7 +46,10 @@ class Simulation:
         world = self.world
         world.clock.run_until(self.options.fault_ms)
         self._heal()
-        world.clock.run_until(world.clock.now_ms + WORK_ON_MS)
+        world.clock.run_until(world.clock.now_ms + WORK_ON_MS // 2)
+        if self.options.kind != "plain":
+            world.set_policy(world.policy())  # an earlier change may have come late
+        world.clock.run_until(world.clock.now_ms + WORK_ON_MS // 2)
         world.is_consuming = False
         for client in world.clients:
             client.cancel()

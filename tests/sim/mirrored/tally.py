@@ -1,0 +1,112 @@
+"""Counts how often the rules really acted in a run: a rule that never acts is not tested."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from broker.fifo.commands import Enqueue
+from broker.fifo.evidence import Evidence
+from broker.fifo.offers import Offers
+from broker.fifo.replica import Replica
+from broker.queues.mirrored.seat import Seat
+from broker.queues.routes import HomeRoute
+from gm.core.member import Member
+
+GM: Final = (
+    "takeovers",
+    "takeovers_in_flight",
+    "catchups_taken",
+    "adopted",
+    "replayed",
+    "held_newer",
+    "older_processed",
+    "stale",
+    "gaps",
+)
+
+
+class Tally:
+    """What happened in one run, by name. `members` are GM's, whose counters are read at the end."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.members: list[Member] = []
+
+    def total(self) -> Counter[str]:
+        """All counts."""
+        found = Counter(self.counts)
+        for member in self.members:
+            for name in GM:
+                found[f"gm {name}"] += getattr(member.counters, name)
+        return found
+
+
+@contextmanager
+def tallying() -> Iterator[Tally]:
+    """Count while this is open."""
+    tally = Tally()
+    with ExitStack() as stack:
+        for owner, name, before, after in _WATCHED:
+            original = getattr(owner, name)
+            stack.enter_context(patch.object(owner, name, _watched(original, tally, before, after)))
+        yield tally
+
+
+_Look = Callable[[Tally, Any], None]
+
+
+def _watched(original: Any, tally: Tally, before: _Look | None, after: _Look | None) -> Any:
+    def watched(self: Any, *args: Any, **more: Any) -> Any:
+        if before is not None:
+            before(tally, self)
+        result = original(self, *args, **more)
+        if after is not None:
+            after(tally, (self, result))
+        return result
+
+    return watched
+
+
+def _seated(tally: Tally, seen: Any) -> None:
+    tally.members.append(seen[0].gm.member)
+
+
+def _fails_over(tally: Tally, offers: Any) -> None:
+    publishes = [item for item in offers._pending if isinstance(item.command, Enqueue)]
+    tally.counts["offered again (P11)"] += sum(len(item.command.messages) for item in publishes)
+    tally.counts["failovers of a session"] += 1
+
+
+def _admitted(tally: Tally, seen: Any) -> None:
+    tally.counts["answers fenced off (P18)"] += not seen[1]
+
+
+def _judged(tally: Tally, _evidence: Any) -> None:
+    tally.counts["duplicates judged (P11)"] += 1
+
+
+def _adopted(tally: Tally, _replica: Any) -> None:
+    tally.counts["handshakes adopted (P20)"] += 1
+
+
+def _begun(tally: Tally, _replica: Any) -> None:
+    tally.counts["fills begun (P26)"] += 1
+
+
+def _filled(tally: Tally, _replica: Any) -> None:
+    tally.counts["fills ended (P26)"] += 1
+
+
+_WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
+    (Seat, "__init__", None, _seated),
+    (Offers, "fail_over", _fails_over, None),
+    (HomeRoute, "admits", None, _admitted),
+    (Evidence, "judge", _judged, None),
+    (Replica, "adopt", _adopted, None),
+    (Replica, "begin_fill", _begun, None),
+    (Replica, "end_fill", _filled, None),
+)
