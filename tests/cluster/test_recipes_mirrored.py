@@ -285,6 +285,29 @@ def test_nodes_leave_and_come_back(own_trio: Trio, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+def test_the_last_node_stopped_is_waited_for(own_trio: Trio) -> None:
+    """Recipe 26: it has what came last; the others start before it, wait, and say for whom."""
+    first, last, _ = own_trio.nodes
+    names = [each.user_name for each in own_trio.nodes]
+    set_policy(first, "all", "^last$", ha_mode="all")
+    declare(first, "last")
+    fill(first, "last", range(10))
+    first.stop(30)
+    wait_until(lambda: shown(last, "last")["node"] == names[1], "the oldest mirror serves", 20)
+    wait_until(lambda: shown(last, "last")["state"] == "running", "it serves")
+    fill(last, "last", range(10, 20))  # the first one has not got these
+    for node in own_trio.nodes[:0:-1]:
+        node.stop(30)
+    for node in (own_trio.nodes[0], own_trio.nodes[2]):
+        node.start(wait=False)
+    first.wait_ready()
+    wait_until(lambda: shown(first, "last").get("waits_for") == names[1], "it is waited for", 30)
+    last.start()
+    wait_until(lambda: shown(first, "last")["state"] == "running", "the last one serves", 30)
+    assert taken(first, "last") == list(range(20))
+
+
+@pytest.mark.slow
 def test_a_queue_that_waits_for_a_lost_node_goes_on_when_that_is_forgotten(own_trio: Trio) -> None:
     """The way out of "down" when the master's node is gone for good."""
     node, other, _ = own_trio.nodes
