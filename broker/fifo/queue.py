@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from typing import Final, cast
@@ -387,7 +387,7 @@ class Queue:
             state=state,
         )
 
-    def restore_messages(self, messages: list[tuple[int, Message]], next_number: int) -> None:
+    def restore_messages(self, messages: Iterable[tuple[int, Message]], next_number: int) -> None:
         """Become what is left of a classic queue after a restart (P16).
 
         Args:
@@ -395,7 +395,7 @@ class Queue:
             next_number: At least one more than any number ever used.
         """
         self._clear()
-        items = [Delivery(number, 1, message) for number, message in messages]
+        items = [_delivery((number, 1, message)) for number, message in messages]
         self._ready.append(items, body_bytes(items))
         self.next_number = next_number
         self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now

@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
@@ -84,7 +84,8 @@ class Replica:
 
     def messages(self) -> list[tuple[int, Message]]:
         """All messages here with their numbers, ascending."""
-        return sorted(self._contents.items(), key=_number)
+        contents = self._contents
+        return [(number, contents[number]) for number in self.numbers()]
 
     # Replay.
 
@@ -184,7 +185,10 @@ class Replica:
             The machine; this replica is over. Duplicates are answered by P11.
         """
         machine = QueueMachine(config)
-        machine.restore_messages(self.messages(), self.next_number)
+        contents, numbers = self._contents, self.numbers()
+        machine.restore_messages(
+            zip(numbers, map(contents.__getitem__, numbers), strict=True), self.next_number
+        )
         machine.sessions = self._sessions
         machine.sessions.take_over()
         return machine
@@ -223,7 +227,3 @@ class Replica:
         if len(contents) < high - low:
             return sorted([number for number in contents if low <= number <= high])
         return [number for number in range(low, high + 1) if number in contents]
-
-
-def _number(item: tuple[int, Any]) -> int:
-    return item[0]
