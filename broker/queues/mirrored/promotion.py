@@ -13,7 +13,6 @@ from typing import Final
 
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.ring_commands import (
-    RingDesignate,
     RingHandOver,
     RingLost,
     RingPromoted,
@@ -38,26 +37,14 @@ def promoted(uid: int, me: RingMember) -> RingStep:
     return RingPromoted(uid, me)
 
 
-def designation(
-    uid: int, ring: Ring, policy: HaPolicy, *, refused_ms: int, silent_ms: int
-) -> RingStep | None:
-    """What the leader of group 0 proposes for a ring that nobody succeeds in (P23).
+def is_designation_due(*, refused_ms: int, silent_ms: int) -> bool:
+    """Whether a dead master's node has been waited for long enough (P23).
 
     Args:
-        uid: The queue's incarnation.
-        ring: Its ring.
-        policy: What applies to it.
         refused_ms: How long connections to the last master's node have been refused.
         silent_ms: How long that node has not been heard.
     """
-    if not ring.is_down or ring.stopped or policy.promote_on_failure != "always":
-        return None
-    if refused_ms < REFUSED_MS and silent_ms < SILENT_MS:
-        return None
-    for member in ring.alive():
-        if member in ring.joined:
-            return RingDesignate(uid, member)
-    return None
+    return refused_ms >= REFUSED_MS or silent_ms >= SILENT_MS
 
 
 def recovery(

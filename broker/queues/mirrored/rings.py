@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from broker.metadata.mirroring.steps import designable
 from broker.metadata.mirroring.wanted import wanted_members
 from broker.metadata.records import Queue
 from broker.metadata.ring_commands import (
+    RingDesignate,
     RingDissolve,
     RingErase,
     RingFound,
@@ -503,22 +505,16 @@ class Rings:
         """As the leader of group 0: name successors that are not synchronised, where allowed."""
         around = self._around
         for queue in around.catalogue.rings():
-            ring = queue.ring
-            if ring is None or not ring.is_down or ring.last is None:
+            heir = designable(around.catalogue, queue)
+            last = None if queue.ring is None else queue.ring.last
+            if heir is None or last is None or last.node == around.node:
                 continue
-            policy = around.catalogue.ha_policy(queue)
-            node = ring.last.node
-            if policy is None or node == around.node:
-                continue
-            step = promotion.designation(
-                queue.uid,
-                ring,
-                policy,
-                refused_ms=self._links.refused_ms(node),
-                silent_ms=self._links.silent_ms(node),
+            refused_ms, silent_ms = (
+                self._links.refused_ms(last.node),
+                self._links.silent_ms(last.node),
             )
-            if step is not None:
-                self._proposals.want(step)
+            if promotion.is_designation_due(refused_ms=refused_ms, silent_ms=silent_ms):
+                self._proposals.want(RingDesignate(queue.uid, heir))
 
     def _is_cut(self, node: str) -> bool:
         """Whether a node can't be reached, and this one may still speak."""

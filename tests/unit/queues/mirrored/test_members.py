@@ -120,6 +120,25 @@ def test_without_a_synchronised_mirror_an_old_one_is_named_once_the_master_is_lo
     assert trio.depth(B) == trio.depth(C) == 1
 
 
+def test_a_queue_whose_policy_went_while_it_was_down_is_served_again() -> None:
+    """Without a policy RabbitMQ's defaults hold, and they promote (`steps.designable`)."""
+    trio = Trio(ha_sync_mode="manual")
+    trio.confirmed(A, 1)
+    disks = {name: trio.kill(name) for name in (B, C)}
+    for name in (B, C):
+        trio.boot(name, disks[name])
+    trio.tick(3)
+    trio.kill(A)
+    trio.apply(commands.ClearPolicy("/", "p"))
+    for name in (B, C):
+        trio.nodes[name].neighbours.gone.add(A)
+    trio.tick(8)
+    queue = trio.catalogue.queue_by_uid(trio.uid)
+    assert queue is not None
+    assert queue.home in {B, C}
+    trio.confirmed(queue.home, 2)
+
+
 def test_a_leader_that_has_never_heard_the_master_waits_as_others_do() -> None:
     """P23: it has just started, and can't know how long the master has been silent."""
     trio = Trio(ha_sync_mode="manual")
