@@ -61,17 +61,20 @@ check: $(DEV)
 test: check
 	$(BIN)/pytest -m "not docker" --ignore tests/tidy
 
-## make sim             the deterministic simulators of Raft and of GM; SEED=n replays one seed
+## make sim             the deterministic simulators of Raft, GM and mirrored queues; SEED=n replays one seed
 sim: $(DEV)
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.sim.gm $(if $(SEED),--seed $(SEED),--seeds $(GM_SEEDS))
+	$(BIN)/python -m tests.sim.mirrored $(if $(SEED),--seed $(SEED),--seeds 50)
 
-## make sim-long        SEEDS=n seeds of Raft, GM_SEEDS=n of GM, and every planted bug must be found
+## make sim-long        SEEDS=n seeds of Raft and of mirrored queues, GM_SEEDS=n of GM; planted bugs must be found
 sim-long: $(DEV)
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 	$(BIN)/python -m tests.sim --bugs
 	$(BIN)/python -m tests.sim.gm --seeds $(GM_SEEDS)
 	$(BIN)/python -m tests.sim.gm --bugs
+	$(BIN)/python -m tests.sim.mirrored --seeds $(SEEDS) --jobs 2
+	$(BIN)/python -m tests.sim.mirrored --bugs --seeds 60 --jobs 2
 
 ## make chaos           short chaos runs, all types of queues; SEED=n, ONLY=part of a cell's name (chaos.matrix --list)
 chaos: $(DEV)

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.sim.mirrored import __main__ as sim
 from tests.sim.mirrored.history import Content, History
 from tests.sim.mirrored.options import FAULTS, draw
+from tests.sim.mirrored.planted import BUGS, RARE
 
 CI_SEEDS = 16
 BLOCKS = 4
+SMALL = 6
+# The first seed that found each planted bug. Any change to the broker or the simulator moves these,
+# so a test looks at the next few seeds too; when it no longer finds the bug there, search again
+# with `python -m tests.sim.mirrored --bugs --seeds 40` and write the seed down here.
+FOUND_AT = {"P11r": 5, "P16": 2, "P18": 2, "P19": 8, "P19r": 4, "P20": 12, "P23": 9, "P4": 15}
+LOOK_AHEAD = 20
+# What a correct ring must have done in some seeds for them to mean anything.
+MUST_HAPPEN = (
+    "ring promoted",
+    "ring recovered",
+    "ring joined",
+    "ring synced",
+    "ring erased",
+    "gm takeovers_in_flight",
+    "gm catchups_taken",
+    "gm replayed",
+    "fills begun (P26)",
+    "offered again (P11)",
+    "duplicates judged (P11)",
+    "answers fenced off (P18)",
+    "boot.redrawn",
+)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -20,6 +45,30 @@ def test_nothing_is_found_in_the_first_seeds(block: int) -> None:
 
 def test_nothing_is_found_in_the_kept_seeds() -> None:
     assert sim.run_many(sim.kept_seeds(), {}) == 0
+
+
+def test_nothing_is_found_in_small_schedules() -> None:
+    assert sim.run_small(SMALL, jobs=1) == 0
+
+
+@pytest.mark.parametrize("bug", sorted(FOUND_AT))
+def test_planted_bug_is_found(bug: str) -> None:
+    first = FOUND_AT[bug]
+    name, seed, _ = sim._search(bug, list(range(first, first + LOOK_AHEAD)), {})
+    assert name == bug
+    assert seed
+
+
+def test_bugs_that_are_not_rare_have_a_recorded_seed() -> None:
+    assert set(FOUND_AT) == set(BUGS) - RARE
+
+
+def test_the_rules_really_act() -> None:
+    totals: Counter[str] = Counter()
+    for seed in range(60, 76):
+        given = {"silent_ms": 2_500} if seed % 2 else {}  # a pause that ends the boot
+        totals.update(sim.run_seed(seed, given).counts)
+    assert [name for name in MUST_HAPPEN if not totals[name]] == []
 
 
 def test_nothing_is_found_with_queues_that_are_not_mirrored() -> None:
