@@ -435,6 +435,10 @@ class Node:
         )
         await serving.start(member.tasks)
         self._serving = serving
+        if serving.context.boot != member.cluster.boot:  # it was ended while this began
+            self._boot_ended(serving.context.boot, member.cluster.boot)
+        else:
+            serving.applied(Changes(restored=True))  # what was applied since it looked (P6)
 
     async def _stop_serving(self, text: str) -> None:
         serving, self._serving = self._serving, None

@@ -1,0 +1,63 @@
+"""What a node misses while it begins to serve: group 0 and its own boot go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker import node as node_module
+from broker.config import Settings
+from broker.metadata.results import Changes
+from broker.node import Node
+
+
+class SlowServing:
+    """A serving half; `meanwhile` happens between its look at the catalogue and its start."""
+
+    def __init__(self, boot: str, meanwhile: Any) -> None:
+        self.context = SimpleNamespace(boot=boot)
+        self.heard: list[Changes] = []
+        self.is_dropped = False
+        self._meanwhile = meanwhile
+
+    async def start(self, _tasks: object) -> None:
+        self._meanwhile()
+
+    def applied(self, changes: Changes) -> None:
+        self.heard.append(changes)
+
+    def drop_boot(self) -> None:
+        self.is_dropped = True
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> tuple[Node, SlowServing]:
+    member = SimpleNamespace(
+        cluster=SimpleNamespace(boot="1"), journal=None, store=None, service=None, tasks=None
+    )
+    node = Node(Settings())
+    serving = SlowServing("1", lambda: meanwhile(node, member))
+    monkeypatch.setattr(node_module, "Serving", lambda *_arguments: serving)
+    asyncio.run(node._begin_serving(member))  # type: ignore[arg-type]
+    return node, serving
+
+
+def test_what_was_applied_meanwhile_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P6: nobody forwards a change to a serving half that has not started."""
+    node, serving = begin(monkeypatch, lambda node, _member: node._applied(Changes()))
+    assert node.serving is serving
+    assert [each.restored for each in serving.heard] == [True]
+
+
+def test_a_boot_that_ended_meanwhile_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P1: whoever heard of the end had nothing to drop yet."""
+
+    def reboot(node: Node, member: SimpleNamespace) -> None:
+        member.cluster.boot = "2"
+        node._boot_ended("1", "2")
+
+    node, serving = begin(monkeypatch, reboot)
+    assert serving.is_dropped
+    assert node.serving is None
