@@ -14,6 +14,7 @@ from broker.cluster.formation import Found, Join, Standing
 from broker.cluster.identity import Identity, IdentityFile
 from broker.cluster.links import Links
 from broker.ports import Clock
+from raft.group import Group
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,9 @@ JOIN_METHOD = "membership.join"
 ROUND_S = 0.2
 ASK_TIMEOUT_S = 1.0
 JOIN_TIMEOUT_S = 15.0
+LOOK_S = 0.1
+LOOKS_MAX = 50
+"""A joining node looks so often whether it counts before it serves all the same: 5 s, as P3."""
 
 
 class JoinRequest(msgspec.Struct, array_like=True):
@@ -103,6 +107,18 @@ class Joining:
         while not await self._join_any(list(self._links.peers)):
             pass  # it pauses
         self.is_data_lost = False
+
+    async def be_voter(self, group: Group) -> None:
+        """Let a joining node count in group 0 before it serves: who sees it serve counts on it.
+
+        Were it a learner still, the death of the node it joined through would leave the group
+        without a majority. Its boot is committed after the configuration that makes it a voter.
+        """
+        for _ in range(LOOKS_MAX):
+            if group.voters and self._links.node not in group.learners:
+                return
+            await asyncio.sleep(LOOK_S)
+        log.info("membership.no_voter_yet", extra={"voters": group.voters})
 
     async def _ask_all(self, standing: Standing) -> dict[str, Standing]:
         peers = [peer for peer in self._links.peers if self._links.is_up(peer)]

@@ -301,6 +301,8 @@ class Cluster:
         await self._open(belonged=belonged)
         if self.file.identity.is_founding:
             await self._found()
+        assert self.metadata.group is not None, "it was opened just now"
+        await self._joining.be_voter(self.metadata.group)
         await self._commit_boot()
         while True:
             if self.metadata.is_leading:

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pika
 import pika.exceptions
@@ -329,3 +330,20 @@ def test_wiped_node_comes_back_as_learner_then_voter(cluster: Trio) -> None:
     assert drain(three, queue) == list(range(720))
     one.start()
     await_running(one, names(cluster.nodes))
+
+
+def test_the_founder_is_killed_as_soon_as_all_serve(tmp_path: Path) -> None:
+    """Who serves is a voter of group 0: two of three go on, however young the cluster is."""
+    three = Trio(tmp_path)
+    try:
+        three.start()
+        first, *others = three.nodes
+        first.kill()
+        queue = unique("young")
+        for node in others:
+            with node.connect() as connection:
+                channel = confirming(connection)
+                channel.queue_declare(queue, durable=True, arguments=QUORUM)
+                channel.basic_publish("", queue, b"x", PERSISTENT, mandatory=True)
+    finally:
+        three.end()
