@@ -15,7 +15,6 @@ from pipeline import audit
 ROOT = Path(__file__).parents[2]
 RUNS = {
     ("quorum", "kill-leader"): 6_000,
-    ("quorum", "cut-leader-from-all"): 8_000,
     ("mirrored", "kill-leader"): 6_000,
 }
 """Type of queue and fault -> the longest time without a confirm, milliseconds."""
