@@ -1,6 +1,6 @@
 # Everything runs from .venv, made once by the first command that needs it.
 #   make run            a three-node cluster on this machine (Ctrl-C stops it; DETACH=1 returns when it serves)
-#   make test           linters, types, layers and the whole test suite
+#   make test           linters, types, layers and the test suite
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 2>/dev/null))
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -57,9 +57,9 @@ check: $(DEV)
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/tidy
 
-## make test            check, then the whole test suite but what needs a Docker engine
+## make test            check, then all tests but those that need a Docker engine or minutes (ci-long)
 test: check
-	$(BIN)/pytest -m "not docker" --ignore tests/tidy
+	$(BIN)/pytest -m "not docker and not long" --ignore tests/tidy
 
 ## make sim             the deterministic simulators of Raft, GM and mirrored queues; SEED=n replays one seed
 sim: $(DEV)
@@ -84,9 +84,9 @@ chaos: $(DEV)
 chaos-soak: $(DEV)
 	$(BIN)/python -m chaos.matrix --seeds $(SEEDS) --stop-early $(if $(ONLY),--only '$(ONLY)')
 
-## make ci-long         what CI adds to `make test`: containers, more seeds, the short chaos runs
+## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
 ci-long: $(DEV)
-	$(BIN)/pytest -m docker tests/docker
+	$(BIN)/pytest -m "docker or long"
 	$(if $(wildcard tests/sim/__main__.py),$(MAKE) --no-print-directory sim-long)
 	$(if $(wildcard chaos/run.py),$(MAKE) --no-print-directory chaos)
 

@@ -27,7 +27,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=RUNS, ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("quorum", "kill-leader"),
+        pytest.param(("mirrored", "kill-leader"), marks=pytest.mark.long),
+    ],
+    ids="-".join,
+)
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:

@@ -87,7 +87,7 @@ def test_masters_killed_three_times(own_trio: Trio) -> None:
     judge(publisher, consumer, drain(trio.nodes[0], queue), faults)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
     """Every node is stopped and started in turn, then all at once: the queue keeps everything."""
     trio = own_trio
@@ -107,7 +107,7 @@ def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
     assert sorted(drain(trio.nodes[2], queue)) == list(range(300))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_paused_master_is_replaced_and_returns_as_a_mirror(own_trio: Trio) -> None:
     trio = own_trio
     mirror(trio.nodes[0])

@@ -74,7 +74,7 @@ def test_consumers_of_a_dead_master(own_trio: Trio) -> None:
         assert check.channel().queue_declare(queue, passive=True).method.message_count == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_transaction_that_acknowledges_what_a_dead_master_gave(own_trio: Trio) -> None:
     """P18: nobody knows, so commit fails with 406, and the message comes again."""
     trio = own_trio

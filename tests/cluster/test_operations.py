@@ -140,7 +140,7 @@ def test_migration_while_clients_go_on(trio: Trio) -> None:
     assert Counter(taken(third, "busy.new")) == Counter(sent), "each exactly once"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_migration_that_was_interrupted_goes_on(own_trio: Trio) -> None:
     trio = own_trio
     here, there, third = trio.nodes

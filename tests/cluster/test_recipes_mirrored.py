@@ -126,7 +126,7 @@ def test_a_full_queue_is_synchronised_when_it_is_told(
     assert taken(other, "twenty.full") == list(range(1501))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cancelled_synchronisation_leaves_no_half_filled_mirror(own_trio: Trio) -> None:
     """Recipe 20, second half."""
     node, other, _ = own_trio.nodes
@@ -148,7 +148,7 @@ def test_a_cancelled_synchronisation_leaves_no_half_filled_mirror(own_trio: Trio
     assert found == (list(range(1500)) if full else []), "all or nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_master_stopped_on_purpose(own_trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     """Recipe 21."""
     node, other, _ = own_trio.nodes
@@ -250,7 +250,7 @@ def test_a_master_killed_under_confirmed_load(own_trio: Trio) -> None:
     assert not set(publisher.confirmed) - set(taken(third, "killed"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nodes_leave_and_come_back(own_trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     """Recipe 26, as far as mirrored queues are concerned."""
     node, other, third = own_trio.nodes
@@ -284,7 +284,7 @@ def test_nodes_leave_and_come_back(own_trio: Trio, capsys: pytest.CaptureFixture
     assert taken(third, "left.q") == list(range(50))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_node_stopped_is_waited_for(own_trio: Trio) -> None:
     """Recipe 26: it has what came last; the others start before it, wait, and say for whom."""
     first, last, _ = own_trio.nodes
