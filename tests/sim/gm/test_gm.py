@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -71,8 +72,12 @@ def honest(seed: int) -> tuple[int, str, Result | None]:
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("gm").setLevel(logging.CRITICAL + 1)
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("gm")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(before)
 
 
 @pytest.mark.parametrize("block", range(5))

@@ -14,6 +14,8 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,12 +51,21 @@ def kept_seeds() -> list[int]:
     return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """What the broker says of faults is expected here."""
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def run_options(options: Options, bug: str | None = None, *, trace: bool = False) -> Outcome:
     """Run once, with a planted bug if one is named."""
-    logging.disable(logging.ERROR)  # what the broker says of faults is expected here
     simulation = None
     try:
-        with planted(bug), tallying() as tally:
+        with silent(), planted(bug), tallying() as tally:
             simulation = Simulation(options, trace=trace)
             result = simulation.run()
             result.counts.update(tally.total())
