@@ -27,14 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        ("quorum", "kill-leader"),
-        pytest.param(("mirrored", "kill-leader"), marks=pytest.mark.long),
-    ],
-    ids="-".join,
-)
+@pytest.fixture(scope="module", params=RUNS, ids="-".join)
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:
@@ -49,7 +42,7 @@ def stored(
     return next(store.iterdir()), RUNS[request.param]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_nothing_confirmed_is_lost(stored: tuple[Path, int]) -> None:
     directory, limit_ms = stored
@@ -64,7 +57,7 @@ def test_nothing_confirmed_is_lost(stored: tuple[Path, int]) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(180)
 def test_spark_agrees(stored: tuple[Path, int]) -> None:
