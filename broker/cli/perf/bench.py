@@ -59,6 +59,13 @@ WORKLOADS = (
     ),
     Workload("large-64KB", 1, "-c 50 -q 300 -A 50 -s 65536", "received_per_s"),
     Workload("latency-1000-per-s", 1, "-a -s 100 -r 1000", "p99"),
+    Workload("mirrored3-1KB", 3, f"-c 1000 {_CONFIRMED_1KB}", "received_per_s"),
+    Workload(
+        "mirrored3-three-ports-1KB",
+        3,
+        f"-x 6 -y 6 -qp mirrored3.%d -qpt 6 -c 300 {_CONFIRMED_1KB}",
+        "received_per_s",
+    ),
     Workload("quorum3-1KB", 3, f"-c 1000 {_QUORUM}", "received_per_s"),
     Workload(
         "quorum3-twenty-queues-1KB",
@@ -91,11 +98,22 @@ def main(rounds: int, seconds: float, only: str, output: str) -> None:
             port, management_port = free_ports(nodes)
             places = cluster.start(nodes, amqp_port=port, management_port=management_port)
             uris = ",".join(f"amqp://127.0.0.1:{place.amqp_port}" for place in places)
+            if nodes > 1:
+                _mirror(places[0].management_port)
             for workload in group:
                 lines.append(_measure(workload, uris, rounds, seconds))
                 click.echo(lines[-1])
     _write(Path(output), lines, rounds, seconds)
     click.echo(f"written to {output}")
+
+
+def _mirror(management_port: int) -> None:
+    """Have queues named mirrored... mirrored on all nodes."""
+    definition = '{"ha-mode":"all","ha-sync-mode":"automatic"}'
+    command = [sys.executable, "-m", "broker", "ctl"]
+    command += ["--url", f"http://127.0.0.1:{management_port}"]
+    command += ["set_policy", "bench", "^mirrored", definition, "--apply-to", "queues"]
+    subprocess.run(command, capture_output=True, check=True, cwd=_ROOT)
 
 
 def _measure(workload: Workload, uris: str, rounds: int, seconds: float) -> str:
