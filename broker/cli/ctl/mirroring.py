@@ -45,7 +45,12 @@ def _act(api: Api, call: Invocation, body: dict[str, object]) -> Any:
 
 
 def sync_queue(api: Api, call: Invocation) -> str | None:
-    """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended."""
+    """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended.
+
+    Raises:
+        CtlError: 75 if mirrors still lack messages then (cancelled, or failed), where rabbitmqctl
+            ends with 0: a script that goes on to stop the master must not take that for success.
+    """
     _act(api, call, {"action": "sync"})
     last_seen = time.monotonic()
     while True:
@@ -53,8 +58,15 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
         lacking = set(found.get("slave_nodes", [])) - set(found.get("synchronised_slave_nodes", []))
         if found.get("state") == "syncing":
             last_seen = time.monotonic()
-        elif not lacking or time.monotonic() - last_seen > _SEEN_S:
+        elif not lacking:
             return None
+        elif time.monotonic() - last_seen > _SEEN_S:
+            raise CtlError(
+                EXIT_TEMPORARY,
+                "the synchronisation ended early, mirrors on"
+                f" {', '.join(sorted(lacking))} still lack messages: run it again, or see the log"
+                f" of {found.get('leader', 'its master')}",
+            )
         time.sleep(_POLL_S)
 
 

@@ -77,10 +77,14 @@ def test_sync_returns_when_it_has_ended(api: FakeApi, capsys):
     assert capsys.readouterr().out == "Synchronising queue 'q' in vhost '/' ...\n"
 
 
-def test_sync_that_was_cancelled_returns_too(api: FakeApi):
+def test_sync_that_was_cancelled_says_who_still_lacks_messages(api: FakeApi, capsys):
     api.answers["POST", PATH + "/actions"] = (204, None)
     api.answers["GET", PATH] = [(200, {**QUEUE, "state": "syncing"}), (200, QUEUE)]
-    assert ctl(api, "sync_queue", "q") == 0
+    assert ctl(api, "sync_queue", "q") == 75
+    assert capsys.readouterr().err == (
+        "Error:\nthe synchronisation ended early, mirrors on rabbit@node2 still lack messages:"
+        " run it again, or see the log of rabbit@node1\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["sync_queue", "cancel_sync_queue"])
