@@ -27,6 +27,12 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
         header_size: Size in bytes of the header frame's payload: `content[7:7 + header_size]`.
         body_size: Size in bytes of the body, all frames together.
         persistent: True for delivery_mode 2.
+        ttl_ms: Its `expiration` in milliseconds, -1 without one.
+        priority: Its `priority`, 0 without one.
+        expires_ms: When it expires in the queue that holds this copy, in milliseconds since the
+            epoch; 0 is never. Set by the queue, from `ttl_ms` and its own TTL.
+        bcc: Routing keys of its BCC header, which was taken out; dead-lettering goes by them too.
+        dedup: What tells publishes apart where the queue drops doubles; "" is never a double.
     """
 
     exchange: str
@@ -36,6 +42,11 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     header_size: int
     body_size: int
     persistent: bool
+    ttl_ms: int = -1
+    priority: int = 0
+    expires_ms: int = 0
+    bcc: tuple[str, ...] = ()
+    dedup: str = ""
 
 
 class Delivery(NamedTuple):

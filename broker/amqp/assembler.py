@@ -235,7 +235,7 @@ class Assembler:
         exchange, routing_key = route.exchange, route.routing_key
         mandatory, immediate = route.mandatory, route.immediate
         header_size, body_size = repeat.header_size, repeat.body_size
-        persistent = facts.persistent
+        persistent, ttl_ms, priority = facts.persistent, facts.ttl_ms, facts.priority
         append, starts, size_of_chunk = out.append, data.startswith, len(data)
         while starts(prefix, pos):
             end = pos + total
@@ -254,6 +254,8 @@ class Assembler:
                         header_size,
                         body_size,
                         persistent,
+                        ttl_ms,
+                        priority,
                     ),
                     facts,
                 )
@@ -299,6 +301,8 @@ class Assembler:
             header_size,
             body_size,
             facts.persistent,
+            facts.ttl_ms,
+            facts.priority,
         )
         out.append(Publish(channel, route.mandatory, route.immediate, message, facts))
         if facts is not self._facts or body_size != self._body_size:

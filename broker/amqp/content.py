@@ -20,6 +20,7 @@ Source: amqp0-9-1 2.3.5.2 (header frame), amqp0-9-1.extended.xml class basic (pr
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -39,6 +40,7 @@ HEADER_FIXED_SIZE: Final = 12
 
 _FIXED: Final = struct.Struct(">HHQ")
 _CLASS_BASIC: Final = 60
+_WHOLE: Final = re.compile(r"\+?[0-9]{1,18}")
 _FLAGS_UNDEFINED: Final = 0b11
 
 _ORDER: Final = (
@@ -66,7 +68,8 @@ class PropertyFacts(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         persistent: delivery_mode is 2.
         expiration: As sent, not yet checked to be a number.
-        priority: 0 to 255.
+        priority: 0 to 255, 0 where there is none.
+        ttl_ms: `expiration` as a number, -1 where there is none or it is not one.
         user_id: As sent.
         reply_to: As sent.
         has_headers: There is a headers table, perhaps an empty one.
@@ -75,7 +78,8 @@ class PropertyFacts(msgspec.Struct, frozen=True, gc=False):
 
     persistent: bool = False
     expiration: str | None = None
-    priority: int | None = None
+    priority: int = 0
+    ttl_ms: int = -1
     user_id: str | None = None
     reply_to: str | None = None
     has_headers: bool = False
@@ -136,10 +140,18 @@ def _read_facts(raw: bytes) -> PropertyFacts:
     has_headers = bool(raw[0] & 1 << 5)
     return PropertyFacts(
         persistent=found.pop("delivery_mode", None) == PERSISTENT,
+        ttl_ms=ttl_of(found.get("expiration")),
         has_headers=has_headers,
         has_routing_headers=has_headers and (b"\x02CC" in raw or b"\x03BCC" in raw),
         **found,  # type: ignore[arg-type]  # the names above are fields of their types
     )
+
+
+def ttl_of(expiration: object) -> int:
+    """An `expiration` property in milliseconds; -1 for anything but a whole number from 0 on."""
+    if not isinstance(expiration, str) or not _WHOLE.fullmatch(expiration):
+        return -1
+    return int(expiration)
 
 
 def _spans(raw: bytes) -> list[tuple[str, str, int, int]]:
@@ -250,6 +262,11 @@ def with_properties(message: Message, properties: Properties) -> Message:
         HEADER_FIXED_SIZE + len(raw),
         message.body_size,
         properties.delivery_mode == PERSISTENT,
+        ttl_of(properties.expiration),
+        properties.priority or 0,
+        message.expires_ms,
+        message.bcc,
+        message.dedup,
     )
 
 
@@ -291,4 +308,6 @@ def build_message(
         HEADER_FIXED_SIZE + len(raw),
         len(body),
         properties.delivery_mode == PERSISTENT,
+        ttl_of(properties.expiration),
+        properties.priority or 0,
     )

@@ -196,6 +196,8 @@ class Partial:
             self._header_size,
             self._body_size,
             facts.persistent,
+            facts.ttl_ms,
+            facts.priority,
         )
         return Publish(channel, route.mandatory, route.immediate, message, facts)
 

@@ -6,17 +6,19 @@ one pass. Fields are only ever appended, with defaults. A node's commands for a 
 
 A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
 
-    [version, now_ms, [offer | end-boot, ...]]
+    [version, now_ms, [offer | end-boot | set-rules | bury, ...]]
     offer  = [20, session, lowest, first, [command, ...]]
     command = [tag, field, ...]
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from broker.fifo.rules import Rules
 from broker.message import Message
 
 VERSION: Final = 1
@@ -157,18 +159,34 @@ class EndBoot(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
     boot: str
 
 
+class SetRules(msgspec.Struct, array_like=True, tag=22, frozen=True, gc=False):
+    """The queue's arguments and policies ask for other limits from now on."""
+
+    rules: Rules
+
+
+class Bury(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=False):
+    """What died and was held has reached where dead messages go: it may be forgotten."""
+
+    numbers: list[int]
+
+
+QueueCommand = Offer | EndBoot | SetRules | Bury
+
+
 class Batch(msgspec.Struct, array_like=True, frozen=True):
     """What one Raft entry of a quorum queue holds.
 
     Attributes:
         version: `VERSION` of the writer.
         now_ms: The proposing leader's clock, milliseconds since the epoch: the only time there is.
-        commands: Applied in order, then consumers are served once.
+        commands: Applied in order, then consumers are served once; none at all in an entry that
+            only tells the time (a message is about to expire).
     """
 
     version: int
     now_ms: int
-    commands: list[Offer | EndBoot]
+    commands: list[QueueCommand]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -176,14 +194,14 @@ _batch_decoder = msgspec.msgpack.Decoder(Batch)
 _offer_decoder = msgspec.msgpack.Decoder(Offer)
 
 
-def encode_batch(commands: list[Offer | EndBoot], now_ms: int) -> bytes:
+def encode_batch(commands: Sequence[QueueCommand], now_ms: int) -> bytes:
     """Return the bytes of a Raft entry for these commands.
 
     Args:
         commands: In the order they are to be applied.
         now_ms: The leader's clock, milliseconds since the epoch.
     """
-    return _encoder.encode(Batch(VERSION, now_ms, commands))
+    return _encoder.encode(Batch(VERSION, now_ms, list(commands)))
 
 
 def decode_batch(data: bytes) -> Batch:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from broker.errors import quoted
+from broker.fifo.rules import NO_RULES, Rules
 
 LedgerMode = Literal["none", "persistent", "all"]
 
@@ -23,7 +24,15 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         ledger: What is recorded: "none", "persistent" (a durable classic queue: enqueue and end
             of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored:
             everything, and every verdict that the ledger tells of waits).
-        delivery_limit: Most redeliveries of a message before it is dropped; None is no limit.
+        rules: Limits it begins with; they may change (`Queue.set_rules`).
+        order: "fifo", "priority" (`priority_max` says how many levels) or "due": by the time at
+            which messages expire, with no consumers (the store of a delayed-message exchange).
+        priority_max: The highest priority, 0 where the queue has none.
+        is_single_active: Only one consumer at a time is given messages.
+        single_active_by_priority: The next active one is the oldest of the highest priority
+            (classic), else simply the oldest (quorum).
+        dedup_size: How many publishes are remembered to drop their doubles; 0 drops none.
+        dedup_ttl_ms: How long; None is for as long as there is room.
         allow_exclusive: False where the exclusive flag of a consumer is ignored (quorum queues).
         credit_max: Credit of a consumer with prefetch 0; None is without limit (quorum: 2,000).
         burst_max: Most messages one `pump` hands out; 0 is without limit. Classic queues set it,
@@ -34,7 +43,13 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
     vhost: str = "/"
     requeue: Literal["original", "front", "tail"] = "original"
     ledger: LedgerMode = "none"
-    delivery_limit: int | None = None
+    rules: Rules = NO_RULES
+    order: Literal["fifo", "priority", "due"] = "fifo"
+    priority_max: int = 0
+    is_single_active: bool = False
+    single_active_by_priority: bool = True
+    dedup_size: int = 0
+    dedup_ttl_ms: int | None = None
     allow_exclusive: bool = True
     credit_max: int | None = None
     burst_max: int = 0
@@ -61,7 +76,7 @@ def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueCon
         name=name,
         vhost=vhost,
         requeue="tail" if delivery_limit is None else "front",
-        delivery_limit=delivery_limit,
+        rules=Rules(delivery_limit=delivery_limit),
         allow_exclusive=False,
         credit_max=QUORUM_CREDIT,
     )

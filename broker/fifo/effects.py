@@ -14,6 +14,7 @@ import msgspec
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.ledger import LedgerRecord
+from broker.fifo.rules import Reason
 from broker.message import Delivery
 from broker.ports import GetResult
 
@@ -55,6 +56,20 @@ class OutOfSequence(NamedTuple):
     expected: int
 
 
+class Dead(NamedTuple):
+    """Messages that died, for the shell to dead-letter (`dead_letter`).
+
+    Attributes:
+        reason: Why.
+        items: In order; number 0 for one that never got into the queue (reject-publish-dlx).
+        is_held: They wait here for `Queue.bury` with their numbers.
+    """
+
+    reason: Reason
+    items: list[Delivery]
+    is_held: bool
+
+
 class Effects:
     """Everything one batch caused. Mutable while the machine runs, then the shell's.
 
@@ -64,11 +79,13 @@ class Effects:
         verdicts: Answers without one, adjacent numbers merged.
         session_lost: Sessions the queue does not know (P10).
         out_of_sequence: Offers that were not applied for a gap before them.
+        dead: Messages that died, in order; empty unless the rules ask for them.
         lost_consumers: (holder, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
     """
 
     __slots__ = (
+        "dead",
         "deliveries",
         "ledger",
         "lost_consumers",
@@ -80,6 +97,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.deliveries: dict[tuple[str, str], list[Delivery]] = {}
+        self.dead: list[Dead] = []
         self.replies: list[Reply] = []
         self.verdicts: list[Verdict] = []
         self.session_lost: list[str] = []
@@ -105,6 +123,7 @@ class Effects:
             or self.replies
             or self.session_lost
             or self.out_of_sequence
+            or self.dead
             or self.lost_consumers
         )
 

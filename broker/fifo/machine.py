@@ -21,6 +21,7 @@ from broker.fifo.commands import (
     Cancel,
     Checkout,
     Discard,
+    EndBoot,
     Enqueue,
     Get,
     Offer,
@@ -30,6 +31,7 @@ from broker.fifo.commands import (
     SessionCommand,
     SetActive,
     SetPrefetch,
+    SetRules,
     Settle,
     Skip,
     decode_batch,
@@ -63,8 +65,10 @@ class QueueMachine(Queue):
         for command in batch.commands:
             if isinstance(command, Offer):
                 self._apply_offer(command, batch.now_ms)
-            else:
+            elif isinstance(command, EndBoot):
                 self.end_boot(command.node, command.boot)
+            elif isinstance(command, SetRules):
+                self.rules = command.rules
         self.is_pump_due = self.pump()
 
     def apply_entry(self, data: bytes) -> None:

@@ -54,6 +54,7 @@ class Queue:
 
     Attributes:
         config: As given; `ledger` may change.
+        rules: Limits as they are now.
         effects: What is due since the last `take_effects`.
         sessions: Publisher sessions known here.
         unacked: Messages held by consumers.
@@ -70,6 +71,7 @@ class Queue:
         "effects",
         "next_number",
         "position",
+        "rules",
         "sessions",
         "unacked",
         "unacked_bytes",
@@ -77,6 +79,7 @@ class Queue:
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
+        self.rules = config.rules
         self.effects = Effects()
         self.position = 0
         self._clear()
@@ -495,7 +498,7 @@ class Queue:
 
     def _give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
         back = [Delivery(number, count + 1, message) for number, count, message in items]
-        limit = self.config.delivery_limit
+        limit = self.rules.delivery_limit
         if limit is not None:
             over = [item for item in back if item.delivery_count > limit]
             if over:

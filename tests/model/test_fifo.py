@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
+from broker.fifo.rules import Rules
 from tests.model.fifo_model import QueueModel, message
 
 HOLDERS = st.sampled_from(["a/1/1/1", "a/1/1/2", "a/2/1/1", "b/1/1/1"])
@@ -21,7 +22,9 @@ class QueueLife(RuleBasedStateMachine):
         limit=st.sampled_from([None, None, 2]),
     )
     def start(self, mode, limit):
-        self.machine = QueueMachine(QueueConfig(name="q", requeue=mode, delivery_limit=limit))
+        self.machine = QueueMachine(
+            QueueConfig(name="q", requeue=mode, rules=Rules(delivery_limit=limit))
+        )
         self.model = QueueModel(mode, limit)
         self.size = 1
 

@@ -30,6 +30,7 @@ from broker.fifo.commands import (
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
+from broker.fifo.rules import Rules
 from tests.model.fifo_model import message
 
 HOLDER = st.sampled_from(["a/1/1/1", "a/2/1/1", "b/1/1/1"])
@@ -77,7 +78,7 @@ CONFIG = st.builds(
     name=st.just("q"),
     requeue=st.sampled_from(["original", "front", "tail"]),
     ledger=st.sampled_from(["none", "persistent", "all"]),
-    delivery_limit=st.sampled_from([None, 1]),
+    rules=st.builds(Rules, delivery_limit=st.sampled_from([None, 1])),
     credit_max=st.sampled_from([None, 2]),
 )
 

@@ -18,6 +18,7 @@ from broker.fifo.commands import Enqueue, Offer
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Effects
 from broker.fifo.machine import QueueMachine
+from broker.fifo.rules import Rules
 from broker.message import Delivery, Message
 from tests.golden import datadriven
 
@@ -75,7 +76,7 @@ class Player:
                 requeue=options.get("requeue", "original"),
                 ledger=options.get("ledger", "none"),
                 credit_max=int(options["credit"]) if "credit" in options else None,
-                delivery_limit=int(options["limit"]) if "limit" in options else None,
+                rules=Rules(delivery_limit=int(options["limit"]) if "limit" in options else None),
                 burst_max=int(options.get("burst", "0")),
             )
         )

@@ -78,6 +78,7 @@ def test_facts_hold_what_publishing_asks() -> None:
         persistent=True,
         expiration="60000",
         priority=9,
+        ttl_ms=60_000,
         user_id="guest",
         reply_to="r",
         has_headers=True,

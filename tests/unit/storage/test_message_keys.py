@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,14 @@ def test_index_keys_sort_as_queue_and_number(left: tuple[int, int], right: tuple
 def test_an_embedded_record_as_drawn() -> None:
     record = keys.embedded_record(message())
     assert record[:2] == b"\x01\x00"
-    assert record[6:] == b"\x97\xa4logs\xa3a.b\xc4\x07content\x03\x0e\x07\xc3"
+    assert record[6:] == (b"\x9c\xa4logs\xa3a.b\xc4\x07content\x03\x0e\x07\xc3\xff\x00\x00\x90\xa0")
+    assert keys.parse_record(record) == (message(), None)
+
+
+def test_a_record_from_before_ttl_and_priority_is_read() -> None:
+    rest = b"\x97\xa4logs\xa3a.b\xc4\x07content\x03\x0e\x07\xc3"
+    checksum = zlib.crc32(rest, zlib.crc32(b"\x01\x00"))
+    record = b"\x01\x00" + checksum.to_bytes(4, "big") + rest
     assert keys.parse_record(record) == (message(), None)
 
 
