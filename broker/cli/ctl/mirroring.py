@@ -5,6 +5,7 @@ Texts and exit codes are those of rabbitmqctl and rabbitmq-queues 3.10.8; `migra
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -47,14 +48,24 @@ def _act(api: Api, call: Invocation, body: dict[str, object]) -> Any:
 def sync_queue(api: Api, call: Invocation) -> str | None:
     """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended.
 
+    A master that the policy does not name leaves as soon as one mirror has everything; the next
+    master is then asked to go on.
+
     Raises:
         CtlError: 75 if mirrors still lack messages then (cancelled, or failed), where rabbitmqctl
             ends with 0: a script that goes on to stop the master must not take that for success.
     """
     _act(api, call, {"action": "sync"})
     last_seen = time.monotonic()
+    asked: str | None = None
     while True:
         found = api.get(_queue(call))
+        leader = found.get("leader")
+        if asked not in {None, leader}:
+            with contextlib.suppress(CtlError):  # refused until the next master serves
+                _act(api, call, {"action": "sync"})
+                asked, last_seen = leader, time.monotonic()
+        asked = asked or leader
         lacking = set(found.get("slave_nodes", [])) - set(found.get("synchronised_slave_nodes", []))
         if found.get("state") == "syncing":
             last_seen = time.monotonic()
@@ -65,7 +76,7 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
                 EXIT_TEMPORARY,
                 "the synchronisation ended early, mirrors on"
                 f" {', '.join(sorted(lacking))} still lack messages: run it again, or see the log"
-                f" of {found.get('leader', 'its master')}",
+                f" of {leader or 'its master'}",
             )
         time.sleep(_POLL_S)
 

@@ -87,6 +87,18 @@ def test_sync_that_was_cancelled_says_who_still_lacks_messages(api: FakeApi, cap
     )
 
 
+def test_a_master_that_leaves_meanwhile_hands_the_work_on(api: FakeApi):
+    api.answers["POST", PATH + "/actions"] = (204, None)
+    moved = {**QUEUE, "leader": "rabbit@node3", "slave_nodes": ["rabbit@node2"]}
+    left = (200, {**moved, "synchronised_slave_nodes": []})
+    whole = (200, {**moved, "synchronised_slave_nodes": ["rabbit@node2"]})
+    syncing = (200, {**QUEUE, "state": "syncing"})
+    api.answers["GET", PATH] = [(200, QUEUE), syncing, left, left, whole]
+    assert ctl(api, "sync_queue", "q") == 0
+    asked = [each for each in api.asked if each[0] == "POST"]
+    assert asked == [("POST", PATH + "/actions", {"action": "sync"})] * 2
+
+
 @pytest.mark.parametrize("command", ["sync_queue", "cancel_sync_queue"])
 def test_queues_that_have_nothing_to_synchronise(api: FakeApi, capsys, command: str):
     assert ctl(api, command, "q") == 69
