@@ -12,6 +12,7 @@ NODES           ?= 3
 DIR             ?= .warrenmq
 AMQP_PORT       ?= 5672
 MANAGEMENT_PORT ?= 15672
+JOBS            ?= 2
 SEED            ?=
 SEEDS           ?= 200
 GM_SEEDS        ?= 1000
@@ -59,7 +60,7 @@ check: $(DEV)
 
 ## make test            check, then all tests but those that need a Docker engine or minutes (ci-long)
 test: check
-	$(BIN)/pytest -m "not docker and not long" --ignore tests/tidy
+	$(BIN)/pytest -m "not docker and not long" --ignore tests/tidy -n $(JOBS) --dist loadfile
 
 ## make sim             the deterministic simulators of Raft, GM and mirrored queues; SEED=n replays one seed
 sim: $(DEV)

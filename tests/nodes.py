@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,35 @@ import pika
 READY_TIMEOUT_S = 40.0
 
 
+def _candidates() -> Iterator[int]:
+    """Ports below the range from which the kernel gives clients theirs, each once.
+
+    A port of that range could be a client's by the time a node, or a restarted one, listens on it.
+    Workers of pytest-xdist have parts of their own.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    low, size = 11_000 + worker % 5 * 4_000, 4_000
+    start = os.getpid() * 97 % size
+    for count in itertools.count(start):
+        yield low + count % size
+
+
+_ports = _candidates()
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; held together until all are known."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
-    finally:
-        for item in sockets:
-            item.close()
+    """Ports nobody listens on now, and that were not drawn lately."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_ports)
+        with socket.socket() as item:
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                item.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+    return found
 
 
 def wait_until(claim: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
