@@ -209,6 +209,7 @@ class ConnectionMachine:
             max_message_size=settings.max_message_size_bytes,
         )
         self._held = b""
+        self._last_word: spec.ConnectionClose | None = None
         self._now_ms = now_ms
         self._deadline_ms: int | None = now_ms + settings.handshake_timeout_ms
         self._wrote_ms = now_ms
@@ -361,7 +362,7 @@ class ConnectionMachine:
         if command.channel != 0 or not isinstance(command, MethodCommand):
             return AmqpError(
                 ReplyCode.UNEXPECTED_FRAME,
-                f"frame on channel {command.channel} in connection state {self._state_name}",
+                f"frame on channel {command.channel} in connection state {self.state.name.lower()}",
             )
         method = command.method
         if isinstance(method, spec.ConnectionClose):
@@ -451,19 +452,29 @@ class ConnectionMachine:
 
     # The end
 
-    def close(self, error: AmqpError) -> None:
-        """Send connection.close and ignore what still comes; nothing happens when it is ending."""
+    def close(self, error: AmqpError, *, is_held: bool = False) -> None:
+        """Send connection.close and ignore what still comes; nothing happens when it is ending.
+
+        `is_held` has it sent by `say_why`, or when the grace is over.
+        """
         if self.state not in _HANDSHAKE and self.state is not State.RUNNING:
             return
         if self.state is State.HEADER:
             self._end(error.reply_text)
             return
-        self._send(
-            spec.ConnectionClose(int(error.code), error.reply_text, error.class_id, error.method_id)
-        )
+        why = (int(error.code), error.reply_text, error.class_id, error.method_id)
+        self._last_word = spec.ConnectionClose(*why)
+        if not is_held:
+            self.say_why()
         self.state = State.CLOSING
         self._assembler.refuse()
         self._deadline_ms = self._now_ms + GRACE_MS
+
+    def say_why(self) -> None:
+        """Send the connection.close that was held: all the client had is released."""
+        if self._last_word is not None:
+            self._send(self._last_word)
+            self._last_word = None
 
     def close_ok(self) -> None:
         """All the client held is released: let it go."""
@@ -495,6 +506,7 @@ class ConnectionMachine:
         """
         self._now_ms = now_ms
         if self._deadline_ms is not None and now_ms >= self._deadline_ms:
+            self.say_why()
             self._end(_OVERDUE.get(self.state, "handshake timeout"))
         elif self.heartbeat and self.state in _BEATS:
             self._beat(now_ms)
@@ -563,23 +575,16 @@ class ConnectionMachine:
     def _send(self, method: spec.Method) -> None:
         self.out.append(method_frame(0, method))
 
-    @property
-    def _state_name(self) -> str:
-        return self.state.name.lower()
-
     def _unexpected(self, method: spec.Method) -> AmqpError:
         return AmqpError(
             ReplyCode.CHANNEL_ERROR,
-            f"unexpected method in connection state {self._state_name}",
+            f"unexpected method in connection state {self.state.name.lower()}",
             method.class_id,
             method.method_id,
         )
 
 
-_OVERDUE: Final = {
-    State.CLOSING: "no close-ok from the client",
-    State.SILENT: "login refused",
-}
+_OVERDUE: Final = {State.CLOSING: "no close-ok from the client", State.SILENT: "login refused"}
 
 
 def _check_limit(field: str, least: int, client: int, server: int) -> AmqpError | None:

@@ -369,14 +369,19 @@ class AmqpConnection(asyncio.Protocol):
         context.gate.opened(self.info.connection_id)
 
     def _fail(self, error: AmqpError) -> None:
-        """End the connection with a hard error; the machine ignores what comes after."""
+        """End the connection with a hard error; the machine ignores what comes after.
+
+        The client hears of it when its exclusive queues are gone, so that its next connection can
+        declare them (as rabbit_reader: close_connection, then send). A node that stops may not
+        live to see that.
+        """
         _log.warning(
             "connection.closed_by_server",
             extra={"connection": self.info.name, "code": int(error.code), "text": error.text},
         )
-        self._machine.close(error)
+        self._machine.close(error, is_held=error.code is not ReplyCode.CONNECTION_FORCED)
         self._count_partial(self._machine.partial_bytes)  # none now
-        self._release(None)
+        self._release(self._machine.say_why)
         self._context.outbox.mark(self)
 
     def _release(self, then: Callable[[], None] | None) -> None:

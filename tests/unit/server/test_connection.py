@@ -236,3 +236,33 @@ async def test_without_the_lease_a_client_waits_and_then_goes_on() -> None:
     await turn()
     assert node.sink.count == 1
     assert client.wire.is_reading
+
+
+@virtually
+async def test_the_client_hears_why_when_its_exclusive_queues_are_gone() -> None:
+    """So that its next connection may declare them. The wait for group 0 is bounded."""
+    node = Node()
+    agreed = asyncio.Event()
+    propose = node.propose
+
+    async def slowly(command: commands.AnyCommand) -> object:
+        if isinstance(command, commands.CloseConnection):
+            await agreed.wait()
+        return await propose(command)
+
+    node.propose = slowly  # type: ignore[method-assign]
+    first, second = [await node.client().with_channel() for _ in range(2)]
+    for client, name in ((first, "one"), (second, "two")):
+        client.send(spec.QueueDeclare(queue=name, exclusive=True), channel=1)
+        assert isinstance((await client.heard())[-1], spec.QueueDeclareOk)
+    first.send(spec.ChannelOpen(), channel=1)
+    assert await first.heard() == []
+    agreed.set()
+    assert closes(await first.heard()) == [(504, "CHANNEL_ERROR - second 'channel.open' seen")]
+    assert node.world.catalogue.queue("/", "one") is None
+
+    agreed.clear()
+    second.send(spec.ChannelOpen(), channel=1)
+    await ticked(second, 3)
+    assert [code for code, _ in closes(await second.heard())] == [504]
+    assert not second.wire.is_open
