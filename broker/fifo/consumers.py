@@ -4,8 +4,16 @@ Consumers that can take a message stand in a ring, one ring a priority; the high
 has anyone in its ring is served, one message a turn. A consumer without credit, or paused, leaves
 its ring and comes back at the end (behaviour.md 1.8, round robin).
 
-Invariant: a consumer is in its priority's ring exactly when `can_take` is true for it. Every change
-of credit or activity therefore ends in `refresh`.
+Where only one consumer at a time may be served (single active consumer), all others wait outside
+the rings, whatever their credit. The first to come is active until it goes, however high the
+priority of a later one; without credit, or paused, it stays active and nobody is served. What a
+cancelled one still holds does not keep the next from being active.
+
+Invariant: a consumer is in its priority's ring exactly when it has credit and need not wait. Every
+change of credit or activity therefore ends in `refresh`.
+
+Source: rabbit_queue_consumers.erl; rabbit_amqqueue_process.erl (basic_consume, basic_cancel);
+rabbit_fifo.erl activate_next_consumer/2, and its single_active_cancelled_with_unacked_test.
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from broker.errors import Refusal, ReplyCode
 from broker.message import Delivery
 
 UNLIMITED: Final = 1 << 60
@@ -35,6 +44,7 @@ class Consumer:
         held: What it holds, by number; shared with the holder's record, outlives the consumer.
         is_active: False while its socket is full.
         is_reachable: False while the link to its node is clogged; no part of the replicated state.
+        is_waiting: Another consumer is the single active one.
         in_ring: It stands in its priority's ring.
     """
 
@@ -46,6 +56,7 @@ class Consumer:
         "in_ring",
         "is_active",
         "is_reachable",
+        "is_waiting",
         "key",
         "limit",
         "no_ack",
@@ -78,6 +89,7 @@ class Consumer:
         self.limit = UNLIMITED
         self.is_active = True
         self.is_reachable = True
+        self.is_waiting = False
         self.in_ring = False
 
     @property
@@ -95,16 +107,43 @@ class Roster:
 
     Args:
         credit_max: What prefetch 0 means; None is without limit.
+        is_single_active: Only one consumer at a time is served.
+        by_priority: The next active one is the oldest of the highest priority, else the oldest.
+
+    Attributes:
+        count: How many there are.
+        active: The single active consumer; None where there is no consumer, or no such rule.
     """
 
-    __slots__ = ("_by_holder", "_credit_max", "_members", "_priorities", "_rings", "count")
+    __slots__ = (
+        "_by_holder",
+        "_by_priority",
+        "_credit_max",
+        "_is_single_active",
+        "_members",
+        "_order",
+        "_priorities",
+        "_rings",
+        "active",
+        "count",
+    )
 
-    def __init__(self, credit_max: int | None) -> None:
+    def __init__(
+        self,
+        credit_max: int | None,
+        *,
+        is_single_active: bool = False,
+        by_priority: bool = True,
+    ) -> None:
         self._credit_max = credit_max
+        self._is_single_active = is_single_active
+        self._by_priority = by_priority
         self._by_holder: dict[str, dict[str, Consumer]] = {}
         self._rings: dict[int, deque[Consumer]] = {}
         self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
+        self._order: dict[tuple[str, str], Consumer] = {}  # as they came; only if single active
+        self.active: Consumer | None = None
         self.count = 0
 
     def __iter__(self) -> Iterator[Consumer]:
@@ -124,8 +163,39 @@ class Roster:
         """Return the names of all channels that consume here."""
         return list(self._by_holder)
 
+    def refusal(self, title: str, *, exclusive: bool, known: Consumer | None) -> Refusal | None:
+        """Tell why a consumer may not attach.
+
+        Args:
+            title: The queue as error texts name it (`QueueConfig.title`).
+            exclusive: It would refuse others.
+            known: The consumer it replaces.
+
+        Returns:
+            403 where it or another is exclusive and the other there, or where it is exclusive and
+            only one consumer at a time is served; else None.
+
+        Source:
+            behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3, and
+            exclusive_consume_unavailable, which has the same text.
+        """
+        if exclusive and self._is_single_active:
+            return _in_exclusive_use(title)
+        for other in self:
+            if other is not known and (exclusive or other.exclusive):
+                return _in_exclusive_use(title)
+            if not exclusive:
+                break  # an exclusive consumer is the only one, so the first tells for all
+        return None
+
     def add(self, consumer: Consumer) -> None:
-        """Attach a consumer at the end of its ring; its (holder, tag) must be free."""
+        """Attach a consumer at the end of its ring, in place of the one of its (holder, tag).
+
+        With a single active consumer it keeps the place, and the activity, of the one replaced.
+        """
+        known = self.find(*consumer.key)
+        if known is not None:
+            self._detach(known)
         self._by_holder.setdefault(consumer.holder, {})[consumer.tag] = consumer
         self.count += 1
         priority = consumer.priority
@@ -133,22 +203,21 @@ class Roster:
             self._rings[priority] = deque()
             self._priorities = sorted(self._rings, reverse=True)
         self._members[priority] = self._members.get(priority, 0) + 1
+        if self._is_single_active:
+            self._order[consumer.key] = consumer
+            if self.active is None or self.active is known:
+                self.active = consumer
+            else:
+                consumer.is_waiting = True
         self.set_prefetch(consumer, consumer.prefetch)
 
     def remove(self, consumer: Consumer) -> None:
-        """Detach a consumer."""
-        consumers = self._by_holder[consumer.holder]
-        del consumers[consumer.tag]
-        if not consumers:
-            del self._by_holder[consumer.holder]
-        self.count -= 1
-        self._leave(consumer)
-        priority = consumer.priority
-        self._members[priority] -= 1
-        if not self._members[priority]:
-            del self._members[priority]
-            del self._rings[priority]
-            self._priorities.remove(priority)
+        """Detach a consumer; was it the single active one, the next is active now."""
+        self._detach(consumer)
+        if self._is_single_active:
+            del self._order[consumer.key]
+            if consumer is self.active:
+                self._activate(self._next_active())
 
     def set_prefetch(self, consumer: Consumer, prefetch: int) -> None:
         """Give a consumer another limit; 0 is the queue's own."""
@@ -157,8 +226,8 @@ class Roster:
         self.refresh(consumer)
 
     def refresh(self, consumer: Consumer) -> None:
-        """Put a consumer into its ring or take it out, as its credit now says."""
-        if consumer.credit > 0:
+        """Put a consumer into its ring or take it out, as its credit and its turn now say."""
+        if consumer.credit > 0 and not consumer.is_waiting:
             if not consumer.in_ring:
                 consumer.in_ring = True
                 self._rings[consumer.priority].append(consumer)
@@ -175,14 +244,57 @@ class Roster:
         return None
 
     def ring_keys(self) -> list[tuple[int, list[tuple[str, str]]]]:
-        """Return each priority with its ring's (holder, tag) in turn (snapshots)."""
+        """Return each priority with its ring's (holder, tag) in turn (snapshots).
+
+        With a single active consumer: two lists, the active one and all in the order they came.
+        """
+        if self._is_single_active:
+            active = [] if self.active is None else [self.active.key]
+            return [(0, active), (0, list(self._order))]
         return [(p, [c.key for c in self._rings[p]]) for p in self._priorities]
 
     def load_rings(self, rings: list[tuple[int, list[tuple[str, str]]]]) -> None:
         """Put the consumers already added into the turn that `ring_keys` gave."""
-        for priority, keys in rings:
-            members = [c for holder, tag in keys if (c := self.find(holder, tag)) is not None]
-            self._rings[priority] = deque(members)
+        turns = [
+            (priority, [c for holder, tag in keys if (c := self.find(holder, tag)) is not None])
+            for priority, keys in rings
+        ]
+        if not self._is_single_active:
+            for priority, members in turns:
+                self._rings[priority] = deque(members)
+            return
+        named = [consumer for _, members in turns for consumer in members]
+        self._order = {c.key: c for c in [*named[1:], *named[:1], *self._order.values()]}
+        self._activate(named[0] if named else self._next_active())
+
+    def _next_active(self) -> Consumer | None:
+        waiting = self._order.values()
+        if self._by_priority:  # of equals the first: the oldest
+            return max(waiting, key=lambda consumer: consumer.priority, default=None)
+        return next(iter(waiting), None)
+
+    def _activate(self, consumer: Consumer | None) -> None:
+        before, self.active = self.active, consumer
+        if before is not None and before is not consumer:
+            before.is_waiting = True
+            self._leave(before)
+        if consumer is not None:
+            consumer.is_waiting = False
+            self.refresh(consumer)
+
+    def _detach(self, consumer: Consumer) -> None:
+        consumers = self._by_holder[consumer.holder]
+        del consumers[consumer.tag]
+        if not consumers:
+            del self._by_holder[consumer.holder]
+        self.count -= 1
+        self._leave(consumer)
+        priority = consumer.priority
+        self._members[priority] -= 1
+        if not self._members[priority]:
+            del self._members[priority]
+            del self._rings[priority]
+            self._priorities.remove(priority)
 
     def _leave(self, consumer: Consumer) -> None:
         if not consumer.in_ring:
@@ -193,3 +305,7 @@ class Roster:
             ring.popleft()
         else:
             ring.remove(consumer)
+
+
+def _in_exclusive_use(title: str) -> Refusal:
+    return Refusal(ReplyCode.ACCESS_REFUSED, f"{title} in exclusive use")

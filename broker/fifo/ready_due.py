@@ -1,0 +1,138 @@
+"""Messages by the time at which they are due: the store of a delayed-message exchange.
+
+The order is that of `expires_ms`, and of the numbers among equals; what never expires stands last.
+A returned message stands where it stood, for neither changes. Messages are cancelled by number, so
+the truth is a dict; the heap may still name what has left it.
+
+Invariants: 1. every message of `_items` has its key in `_heap`. 2. `_heap` has at most
+`SLACK_MIN` keys more than twice the messages. 3. its first key, if any, is that of a message here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush, nsmallest
+from typing import Final
+
+from broker.fifo.ready import body_bytes
+from broker.message import Delivery
+
+SLACK_MIN: Final = 64
+"""Keys without a message that the heap always may have."""
+
+_NEVER_MS: Final = 1 << 63
+
+
+def _key(item: Delivery) -> tuple[int, int]:
+    return item[2].expires_ms or _NEVER_MS, item[0]
+
+
+class DueLine:
+    """See the module; the methods are `ready.Line`'s."""
+
+    __slots__ = ("_heap", "_items", "size_bytes")
+
+    def __init__(self) -> None:
+        self._items: dict[int, Delivery] = {}
+        self._heap: list[tuple[int, int]] = []
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, items: list[Delivery], size_bytes: int) -> None:
+        """See `Line`: each to where its time puts it."""
+        self._items.update([(item[0], item) for item in items])
+        heap = self._heap
+        for item in items:
+            heappush(heap, _key(item))
+        self.size_bytes += size_bytes
+
+    def give_back(self, items: list[Delivery]) -> None:
+        """See `Line`: each to where its time puts it."""
+        self.append(items, body_bytes(items))
+
+    def take(self, count: int) -> tuple[list[Delivery], int]:
+        """See `Line`."""
+        items: list[Delivery] = []
+        while self._heap and len(items) < count:
+            items.append(self._pop())
+        size_bytes = body_bytes(items)
+        self.size_bytes -= size_bytes
+        return items, size_bytes
+
+    def head(self) -> Delivery | None:
+        """See `Line`."""
+        return self._items[self._heap[0][1]] if self._heap else None
+
+    def take_expired(self, now_ms: int) -> list[Delivery]:
+        """See `Line`: all that is due."""
+        items: list[Delivery] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            items.append(self._pop())
+        self.size_bytes -= body_bytes(items)
+        return items
+
+    def drop(self, numbers: Iterable[int]) -> list[Delivery]:
+        """See `Line`."""
+        pop = self._items.pop
+        items = [item for number in numbers if (item := pop(number, None)) is not None]
+        items.sort(key=_key)
+        self.size_bytes -= body_bytes(items)
+        if len(self._heap) > SLACK_MIN + 2 * len(self._items):
+            self._heap = [_key(item) for item in self._items.values()]
+            heapify(self._heap)
+        self._clean()
+        return items
+
+    def in_order(self) -> list[Delivery]:
+        """See `Line`."""
+        return sorted(self._items.values(), key=_key)
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """See `Line`."""
+        return nsmallest(first + count, self._items.values(), key=_key)[first:]
+
+    def lowest(self) -> int | None:
+        """See `Line`."""
+        return min(self._items, default=None)
+
+    def numbers_from(self, low: int) -> set[int]:
+        """See `Line`."""
+        return {number for number in self._items if number >= low}
+
+    def fresh(self) -> list[Delivery]:
+        """See `Line`: all of them."""
+        return self.in_order()
+
+    def returned(self) -> list[tuple[int, Delivery]]:
+        """See `Line`: none, a returned message is like any other."""
+        return []
+
+    @property
+    def next_return(self) -> int:
+        """See `Line`: always 1, for returns have no order of their own."""
+        return 1
+
+    def load(
+        self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
+    ) -> None:
+        """See `Line`."""
+        del next_return
+        items = fresh + [item for _, item in returned]
+        self._items = {item[0]: item for item in items}
+        self._heap = [_key(item) for item in items]
+        heapify(self._heap)
+        self.size_bytes = body_bytes(items)
+
+    def _pop(self) -> Delivery:
+        item = self._items.pop(heappop(self._heap)[1])
+        self._clean()
+        return item
+
+    def _clean(self) -> None:
+        """Take keys of messages that have gone off the top of the heap."""
+        heap, items = self._heap, self._items
+        while heap and heap[0][1] not in items:
+            heappop(heap)

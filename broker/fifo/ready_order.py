@@ -1,0 +1,17 @@
+"""Which order the ready messages of a queue have."""
+
+from __future__ import annotations
+
+from broker.fifo.config import QueueConfig
+from broker.fifo.ready import Line, ReadyLine
+from broker.fifo.ready_due import DueLine
+from broker.fifo.ready_priority import PriorityLine
+
+
+def ready_line(config: QueueConfig) -> Line:
+    """Return an empty line in the order a queue's settings ask for."""
+    if config.order == "priority":
+        return PriorityLine(config.priority_max)
+    if config.order == "due":
+        return DueLine()
+    return ReadyLine(by_number=config.requeue == "original")
