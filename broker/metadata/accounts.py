@@ -80,6 +80,8 @@ def delete_vhost(step: Step, command: commands.DeleteVhost) -> Result:
         return False
     for queue in step.catalogue.queues(command.name):
         delete_queue(step, queue)
+    for store in step.catalogue.all_queues(command.name):  # none but stores is left
+        delete_queue(step, store)
     step.catalogue.remove_vhost(command.name)
     step.changes.vhosts_removed.append(command.name)
     step.changes.routing_changed = True

@@ -9,6 +9,8 @@ Invariants:
 2. What applies to a queue follows from its name, its type and the policies, nothing else.
 3. The default exchange has one binding per queue of its vhost in its matcher, none in the listings.
 4. Matchers hold queue uids and `Source` objects, never names: a namesake can't inherit bindings.
+5. The store of an x-delayed-message exchange is a queue for whoever serves queues, and for nobody
+   else: no name leads to it, no policy applies, no listing or limit counts it.
 """
 
 from __future__ import annotations
@@ -80,10 +82,11 @@ class _ExchangeEntry:
 class _VhostEntry:
     """All that lives in a vhost."""
 
-    __slots__ = ("exchanges", "incoming", "queues", "record")
+    __slots__ = ("exchanges", "incoming", "queues", "record", "stores")
 
     def __init__(self, record: Vhost) -> None:
         self.record = record
+        self.stores: dict[str, Queue] = {}  # by exchange
         self.exchanges: dict[str, _ExchangeEntry] = {}
         self.queues: dict[str, Queue] = {}
         self.incoming: dict[str, dict[tuple[str, BindingKey], Binding]] = {}
@@ -187,8 +190,18 @@ class Catalogue:
         return self._queues.get(uid)
 
     def queues(self, vhost: str | None = None) -> list[Queue]:
-        """The queues of one vhost, or all."""
+        """The queues of one vhost, or all; no stores."""
         return [queue for home in self._entries(vhost) for queue in home.queues.values()]
+
+    def all_queues(self, vhost: str | None = None) -> list[Queue]:
+        """The queues of one vhost, or all, and the stores of x-delayed-message exchanges."""
+        stores = [store for home in self._entries(vhost) for store in home.stores.values()]
+        return self.queues(vhost) + stores
+
+    def store(self, vhost: str, exchange: str) -> Queue | None:
+        """Where an x-delayed-message exchange keeps messages."""
+        entry = self._vhosts.get(vhost)
+        return None if entry is None else entry.stores.get(exchange)
 
     def rings(self) -> list[Queue]:
         """The mirrored queues, oldest first."""
@@ -301,7 +314,7 @@ class Catalogue:
 
     def effective_policy(self, queue: Queue) -> Mapping[str, object]:
         """Policy and operator policy of a queue that is here, merged; {} without any."""
-        return self._policies.applied(queue).effective
+        return {} if queue.delays_for is not None else self._policies.applied(queue).effective
 
     def effective_policy_for(self, vhost: str, name: str, queue_type: str) -> Mapping[str, object]:
         """The effective policy that a queue of this name and type would have."""
@@ -392,13 +405,19 @@ class Catalogue:
     def put_queue(self, record: Queue) -> None:
         """Add a queue, or replace the record of the same incarnation."""
         home = self._vhosts[record.vhost]
-        if record.uid not in self._queues:
-            home.exchanges[""].source.bind(record.name, {}, record.uid)
-            if record.exclusive_owner is not None:
-                self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
+        is_new = record.uid not in self._queues
         self._place(record.uid, self._queues.get(record.uid), record)
         self._queues[record.uid] = record
-        home.queues[record.name] = record
+        delayed = record.delays_for
+        if delayed is not None:
+            home.stores[delayed] = record
+            home.exchanges[delayed].source.store = record.uid
+        else:
+            home.queues[record.name] = record
+            if is_new:
+                home.exchanges[""].source.bind(record.name, {}, record.uid)
+            if is_new and record.exclusive_owner is not None:
+                self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
         self.touch()
 
     def remove_queue(self, record: Queue) -> None:
@@ -408,8 +427,13 @@ class Catalogue:
         self._place(record.uid, record, None)
         del self._queues[record.uid]
         self._policies.forget_queue(record.uid)
-        del home.queues[record.name]
-        home.exchanges[""].source.unbind(record.name, {}, record.uid)
+        delayed = record.delays_for
+        if delayed is not None:
+            del home.stores[delayed]
+            home.exchanges[delayed].source.store = None
+        else:
+            del home.queues[record.name]
+            home.exchanges[""].source.unbind(record.name, {}, record.uid)
         if record.exclusive_owner is not None:
             owned = self._owned[record.exclusive_owner]
             del owned[record.uid]

@@ -138,7 +138,12 @@ class ClearTopicPermissions(Command, frozen=True, tag=12):
 
 
 class DeclareExchange(Command, frozen=True, tag=13):
-    """Declare an exchange (never passively). Result: True if created, False if it was there."""
+    """Declare an exchange (never passively). Result: True if created, False if it was there.
+
+    Attributes:
+        home: First leader of the store of an x-delayed-message exchange; "" for all others.
+        members: Nodes with a replica of it; () leaves the choice to the machine.
+    """
 
     vhost: str
     name: str
@@ -147,6 +152,8 @@ class DeclareExchange(Command, frozen=True, tag=13):
     auto_delete: bool
     internal: bool
     arguments: dict[str, object]
+    home: str = ""
+    members: tuple[str, ...] = ()
 
 
 class DeleteExchange(Command, frozen=True, tag=14):

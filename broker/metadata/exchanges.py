@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata import commands, equivalence
+from broker.metadata import commands, delays, equivalence
 from broker.metadata.arguments import type_name
 from broker.metadata.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.records import Binding, Exchange, Queue
@@ -71,8 +71,12 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             internal=command.internal,
             arguments=command.arguments,
         )
+        if refusal is None and command.type == delays.TYPE:
+            delays.make_store(step, command)
         return refusal or False
     refusal = name_refusal("exchange", command.name)
+    if refusal is None and command.type == delays.TYPE:
+        refusal = delays.inner_type_refusal(command.arguments)
     if refusal is not None:
         return refusal
     alternate = command.arguments.get("alternate-exchange", "")
@@ -91,6 +95,8 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             arguments=command.arguments,
         )
     )
+    if command.type == delays.TYPE:
+        delays.make_store(step, command)
     step.changes.routing_changed = True
     return True
 

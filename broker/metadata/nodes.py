@@ -77,9 +77,9 @@ def forget_node(step: Step, command: commands.ForgetNode) -> Result:
     if node.alive:
         text = f"node '{command.node}' must be stopped before it is removed"
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
-    for queue in catalogue.queues():
-        if queue.ring is not None:
-            continue
+    for queue in catalogue.all_queues():
+        if queue.ring is not None or catalogue.queue_by_uid(queue.uid) is None:
+            continue  # the latter: a store that went with its auto-delete exchange meanwhile
         if queue.home != node.name and node.name not in queue.members:
             continue
         members = tuple(name for name in queue.members if name != node.name)

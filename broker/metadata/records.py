@@ -6,7 +6,7 @@ snapshot stays readable. Records are values: a change replaces the record.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +14,10 @@ from broker.metadata.rings import Ring
 
 QueueType = Literal["classic", "quorum"]
 DestinationKind = Literal["queue", "exchange"]
+
+STORE_PREFIX: Final = "amq.delayed."
+STORE_ARGUMENT: Final = "x-warren-delayed-exchange"
+"""A queue with both keeps what an x-delayed-message exchange delays. No client can declare one."""
 
 
 class Vhost(msgspec.Struct, array_like=True, frozen=True):
@@ -135,6 +139,14 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     ring: Ring | None = None
     past_version: int = 0
     past_epoch: int = 0
+
+    @property
+    def delays_for(self) -> str | None:
+        """The exchange whose delayed messages it keeps; None for every queue of clients."""
+        if not self.name.startswith(STORE_PREFIX):
+            return None
+        value = self.arguments.get(STORE_ARGUMENT)
+        return value if isinstance(value, str) else None
 
 
 class Binding(msgspec.Struct, array_like=True, frozen=True):

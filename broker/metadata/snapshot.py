@@ -181,7 +181,7 @@ def _records(catalogue: Catalogue, answers: Answers) -> Iterator[_Record]:
         policies.sort(key=lambda each: (each.vhost, each.name))
         yield from (PolicyRecord(bool(operator), policy) for policy in policies)
     yield from sorted(catalogue.exchanges(), key=lambda each: (each.vhost, each.name))
-    yield from sorted(catalogue.queues(), key=lambda each: each.uid)
+    yield from sorted(catalogue.all_queues(), key=lambda each: each.uid)
     yield from sorted(
         catalogue.bindings(), key=lambda each: (each.vhost, each.source, binding_key(each))
     )

@@ -38,7 +38,7 @@ def delete_exchange(step: Step, vhost: str, name: str) -> None:
     catalogue = step.catalogue
     _unbind_all(step, catalogue.bindings_from(vhost, name))
     sources = _unbind_all(step, catalogue.bindings_to(vhost, "exchange", name))
-    catalogue.remove_exchange(vhost, name)
+    _remove_exchange(step, vhost, name)
     step.changes.routing_changed = True
     _delete_unbound(step, vhost, sources)
 
@@ -70,4 +70,13 @@ def _delete_unbound(step: Step, vhost: str, sources: list[str]) -> None:
         if exchange is None or not exchange.auto_delete or catalogue.bindings_from(vhost, name):
             continue
         pending.extend(_unbind_all(step, catalogue.bindings_to(vhost, "exchange", name)))
-        catalogue.remove_exchange(vhost, name)
+        _remove_exchange(step, vhost, name)
+
+
+def _remove_exchange(step: Step, vhost: str, name: str) -> None:
+    """Remove an exchange without bindings, and what it delays."""
+    store = step.catalogue.store(vhost, name)
+    if store is not None:
+        step.catalogue.remove_queue(store)
+        step.changes.queues_removed.append(store)
+    step.catalogue.remove_exchange(vhost, name)

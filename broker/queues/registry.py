@@ -304,7 +304,7 @@ class QueueRegistry:
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
         self._check_homes()
-        wanted = {queue.uid: queue for queue in self._catalogue.queues()}
+        wanted = {queue.uid: queue for queue in self._catalogue.all_queues()}
         for uid in [*self._classic, *self._quorum, *self._remote]:
             if uid not in wanted:
                 self._stop(uid)

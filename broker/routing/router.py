@@ -10,105 +10,67 @@ Source: rabbit_exchange.erl route1/4, process_alternate/2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Hashable, Mapping
 
-from broker.routing.direct import DirectMatcher
-from broker.routing.fanout import FanoutMatcher
-from broker.routing.headers import HeadersMatcher
-from broker.routing.topic import TopicMatcher
-
-ExchangeType = Literal["direct", "fanout", "topic", "headers"]
-TYPES: tuple[ExchangeType, ...] = ("direct", "fanout", "topic", "headers")
+from broker.routing import delays, history
+from broker.routing.traits import Traits
+from broker.routing.types import type_of
 
 
 class Source:
-    """An exchange as the walk sees it: its bindings and its alternate's name.
+    """An exchange as the walk sees it: its bindings, its alternate's name, its store.
+
+    Args:
+        exchange_type: One of `types.TYPES`.
+        arguments: The exchange's, checked.
+        alternate: Name of the alternate exchange, or None.
 
     Attributes:
         type: Exchange type.
         alternate: Name of the alternate exchange, or None.
+        looks_inside: True if matching wants more of a message than its keys.
+        matcher: Its bindings.
+        store: What holds messages for it (x-delayed-message, x-recent-history), or None.
     """
 
-    __slots__ = ("_direct", "_fanout", "_headers", "_topic", "alternate", "type")
+    __slots__ = ("alternate", "looks_inside", "matcher", "store", "type")
 
-    def __init__(self, exchange_type: str, alternate: str | None) -> None:
+    def __init__(
+        self, exchange_type: str, alternate: str | None, arguments: Mapping[str, object] = {}
+    ) -> None:
+        found, _ = type_of(exchange_type, arguments)
         self.type = exchange_type
         self.alternate = alternate
-        self._direct: DirectMatcher[Hashable] = DirectMatcher()
-        self._fanout: FanoutMatcher[Hashable] = FanoutMatcher()
-        self._topic: TopicMatcher[Hashable] = TopicMatcher()
-        self._headers: HeadersMatcher[Hashable] = HeadersMatcher()
-
-    def bind(
-        self, routing_key: str, arguments: Mapping[str, object], destination: Hashable
-    ) -> None:
-        """Add a binding that is not there yet."""
-        match self.type:
-            case "direct":
-                self._direct.bind(routing_key, destination)
-            case "fanout":
-                self._fanout.bind(destination)
-            case "topic":
-                self._topic.bind(routing_key, destination)
-            case _:
-                self._headers.bind(arguments, destination)
-
-    def unbind(
-        self, routing_key: str, arguments: Mapping[str, object], destination: Hashable
-    ) -> None:
-        """Remove a binding that is there."""
-        match self.type:
-            case "direct":
-                self._direct.unbind(routing_key, destination)
-            case "fanout":
-                self._fanout.unbind(destination)
-            case "topic":
-                self._topic.unbind(routing_key, destination)
-            case _:
-                self._headers.unbind(arguments, destination)
-
-    def match(
-        self, routing_keys: Sequence[str], headers: Mapping[str, object] | None
-    ) -> Iterable[Hashable]:
-        """Destinations of a message, each once."""
-        if self.type == "fanout":
-            return self._fanout.match()
-        if self.type == "headers":
-            return self._headers.match(headers)
-        match = self._direct.match if self.type == "direct" else self._topic.match
-        if len(routing_keys) == 1:
-            return match(routing_keys[0])
-        found: dict[Hashable, None] = {}
-        for key in routing_keys:
-            found.update(dict.fromkeys(match(key)))
-        return found
+        self.looks_inside = found.looks_inside(arguments)
+        self.matcher = found.matcher(arguments)
+        self.store: Hashable | None = None
 
 
 def walk(
-    start: Source,
-    routing_keys: Sequence[str],
-    headers: Mapping[str, object] | None,
-    find: Callable[[str], Source | None],
-) -> list[Hashable]:
+    start: Source, traits: Traits, find: Callable[[str], Source | None]
+) -> tuple[list[Hashable], list[Hashable]]:
     """Find all leaves a message reaches.
 
     Args:
         start: The exchange published to.
-        routing_keys: The routing key and those of CC and BCC.
-        headers: The message's headers; None where no headers exchange can be reached.
+        traits: The message; keys are enough where no source on the way looks inside.
         find: Looks an alternate exchange up by name; None if there is none.
 
     Returns:
-        Leaves, each once.
+        Leaves, each once; and the stores that take the message, each once.
     """
     leaves: dict[Hashable, None] = {}
+    stores: dict[Hashable, None] = {}
     seen = {id(start)}
     pending = [start]
     while pending:
         source = pending.pop()
         is_routed = False
-        for destination in source.match(routing_keys, headers):
+        if source.store is not None and _takes(source, traits):
+            stores[source.store] = None
+            if source.type == delays.TYPE:
+                continue
+        for destination in source.matcher.match(traits):
             is_routed = True
             if not isinstance(destination, Source):
                 leaves[destination] = None
@@ -120,4 +82,11 @@ def walk(
             if alternate is not None and id(alternate) not in seen:
                 seen.add(id(alternate))
                 pending.append(alternate)
-    return list(leaves)
+    return list(leaves), list(stores)
+
+
+def _takes(source: Source, traits: Traits) -> bool:
+    """True if a source's store takes a message."""
+    if source.type == delays.TYPE:
+        return delays.delay_ms(traits.headers) > 0
+    return history.is_kept(traits.headers)

@@ -142,7 +142,7 @@ class Serving:
         self._tasks = tasks
         await self._journal_synced()  # what an earlier serving wrote is recovered from disk
         self._service.attach(self.queues, self.listener, self._groups.readmit)
-        self._groups.erase_unknown({queue.uid for queue in self.catalogue.queues()})
+        self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
         self.queues.reconcile_all()
         await self.listener.open()
         for name, work in (
@@ -248,7 +248,7 @@ class Serving:
         running = [node.name for node in nodes if node.alive]
         led: dict[str, int] = {}
         held: dict[str, int] = {}
-        for queue in self.catalogue.queues():
+        for queue in self.catalogue.all_queues():
             led[queue.home] = led.get(queue.home, 0) + 1
             for member in queue.members:
                 held[member] = held.get(member, 0) + 1

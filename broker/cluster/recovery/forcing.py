@@ -73,7 +73,7 @@ def conclude(node: str, catalogue: Catalogue, lost: Collection[str]) -> Conclusi
     if strangers:
         raise ForcingRefused(f"no node {', '.join(strangers)} in this cluster; there are {known}")
     replicas = {}
-    for queue in catalogue.queues():
+    for queue in catalogue.all_queues():
         left = tuple(sorted(set(queue.members) - set(lost)))
         if queue.type == "quorum" and left:
             replicas[queue.uid] = left
@@ -111,7 +111,7 @@ def losses(catalogue: Catalogue, lost: Collection[str]) -> Losses:
     """What is deleted, and what may lack messages, once `lost` are forgotten."""
     deleted: list[Queue] = []
     shrunk: list[Queue] = []
-    for queue in catalogue.queues():
+    for queue in catalogue.all_queues():
         if queue.ring is not None:
             if queue.home in lost:
                 copies = {each.node for each in (*queue.ring.alive(), *queue.ring.left)}

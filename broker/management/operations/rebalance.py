@@ -274,7 +274,7 @@ def movable(
     counts = Counter(node for _term, node, _messages in served.values())
     order = sorted(reports, key=lambda node: (counts[node], node))
     queues = []
-    for queue in catalogue.queues():
+    for queue in catalogue.all_queues():
         if not in_vhost(queue.vhost) or not is_named(queue.name) or queue.uid not in served:
             continue
         _term, node, messages = served[queue.uid]

@@ -102,7 +102,7 @@ async def quorum_critical(call: Call) -> web.Response:
         return _ok(reason="single node cluster")
     states = QueueStates(await call.reports.gather(QUEUES))
     critical = []
-    for queue in call.catalogue.queues():
+    for queue in call.catalogue.all_queues():
         if queue.type == "quorum" and here in queue.members:
             left = [node for node in states.online_members(queue) if node != here]
             if len(left) <= len(queue.members) // 2:

@@ -28,7 +28,7 @@ async def grow(call: Call) -> web.Response:
     if strategy not in ("all", "even"):
         raise bad_request('the strategy is "all" or "even"')
     grown = []
-    for queue in call.catalogue.queues():
+    for queue in call.catalogue.all_queues():
         is_even = len(queue.members) % 2 == 0
         if queue.type != "quorum" or node in queue.members or (strategy == "even" and not is_even):
             continue
