@@ -11,7 +11,6 @@ rabbit_quorum_queue.erl declare/2 for the properties.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata.records import Queue, QueueType, Vhost
@@ -20,6 +19,11 @@ EXPIRY_MS_MAX = 315_360_000_000
 """Ten years; RabbitMQ's timers go no further."""
 
 PRIORITY_MAX = 255
+
+DEDUP_SIZE_DEFAULT = 128
+"""How many keys a queue that drops doubles remembers where `x-cache-size` is absent."""
+
+DEDUP_HEADER_DEFAULT = "x-deduplication-header"
 
 QUEUE_TYPE = "x-queue-type"
 
@@ -37,6 +41,7 @@ _BOTH = (
     "x-single-active-consumer",
     QUEUE_TYPE,
 )
+_DEDUP = ("x-message-deduplication", "x-deduplication-header", "x-cache-size", "x-cache-ttl")
 _CLASSIC = ("x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator")
 _QUORUM = (
     "x-dead-letter-strategy",
@@ -52,7 +57,10 @@ _STREAM = (
     "x-stream-filter-size-bytes",
     "x-initial-cluster-size",
 )
-ACCEPTED: dict[str, tuple[str, ...]] = {"classic": _BOTH + _CLASSIC, "quorum": _BOTH + _QUORUM}
+ACCEPTED: dict[str, tuple[str, ...]] = {
+    "classic": _BOTH + _CLASSIC + _DEDUP,
+    "quorum": _BOTH + _QUORUM + _DEDUP,
+}
 _KNOWN = frozenset(_BOTH + _CLASSIC + _QUORUM + _STREAM)
 
 _CONSUMER_ACCEPTED: dict[str, tuple[str, ...]] = {
@@ -178,11 +186,23 @@ _CHECKS: dict[str, _Check] = {
     "x-quorum-initial-group-size": _positive,
     "x-delivery-limit": _integer,
     "x-queue-leader-locator": _one_of(_LOCATORS, "invalid_queue_locator_arg"),
+    "x-message-deduplication": _boolean,
+    "x-deduplication-header": _string,
+    "x-cache-size": _positive,
+    "x-cache-ttl": _expires,
 }
 _CONSUMER_CHECKS: dict[str, _Check] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _boolean,
 }
+
+
+def dedup_header(arguments: Mapping[str, object]) -> str | None:
+    """The header by which a queue tells doubles; None for a queue that drops none."""
+    if not arguments or arguments.get("x-message-deduplication") is not True:
+        return None
+    header = arguments.get("x-deduplication-header")
+    return header if isinstance(header, str) and header else DEDUP_HEADER_DEFAULT
 
 
 def queue_type(arguments: Mapping[str, object]) -> QueueType:
@@ -285,43 +305,3 @@ def consumer_fault(queue: Queue, arguments: Mapping[str, object]) -> Refusal | N
                 f"invalid arg '{key}' for {subject} of queue type {MODULES[queue.type]}"
             )
     return None
-
-
-class QueueSettings(NamedTuple):
-    """A queue's arguments as its machine needs them; None where nothing is asked."""
-
-    message_ttl_ms: int | None
-    expires_ms: int | None
-    max_length: int | None
-    max_length_bytes: int | None
-    overflow: str
-    dead_letter_exchange: str | None
-    dead_letter_routing_key: str | None
-    delivery_limit: int | None
-    max_priority: int | None
-    single_active_consumer: bool
-
-
-def settings_of(arguments: Mapping[str, object]) -> QueueSettings:
-    """Read valid arguments. No policy is looked at."""
-
-    def number(key: str) -> int | None:
-        value = arguments.get(key)
-        return value if isinstance(value, int) else None
-
-    def text(key: str) -> str | None:
-        value = arguments.get(key)
-        return value if isinstance(value, str) else None
-
-    return QueueSettings(
-        message_ttl_ms=number("x-message-ttl"),
-        expires_ms=number("x-expires"),
-        max_length=number("x-max-length"),
-        max_length_bytes=number("x-max-length-bytes"),
-        overflow=text("x-overflow") or "drop-head",
-        dead_letter_exchange=text("x-dead-letter-exchange"),
-        dead_letter_routing_key=text("x-dead-letter-routing-key"),
-        delivery_limit=number("x-delivery-limit"),
-        max_priority=number("x-max-priority"),
-        single_active_consumer=arguments.get("x-single-active-consumer") is True,
-    )

@@ -110,10 +110,3 @@ def test_consumer_arguments_are_policed_by_type():
     fault = arguments.consumer_fault(classic, {"x-priority": "high"})
     assert fault is not None
     assert fault.text.endswith('"expected integer, got longstr"')
-
-
-def test_settings_read_what_was_validated():
-    settings = arguments.settings_of({"x-message-ttl": 5, "x-single-active-consumer": True})
-    assert settings.message_ttl_ms == 5
-    assert settings.single_active_consumer
-    assert settings.overflow == "drop-head"
