@@ -1,7 +1,9 @@
-"""How long a message asks an x-delayed-message exchange to keep it.
+"""x-delayed-message as routing sees it: which type it routes by, which messages it holds back.
 
-Source: rabbit_delayed_message_utils.erl get_delay/1 of the plugin, which takes whole numbers,
-numbers as text and floats (cut), and nothing else.
+The holding back is not done here: the walk puts the exchange's store in place of its bindings.
+
+Source: rabbit_exchange_type_delayed_message.erl validate/1, route/2;
+rabbit_delayed_message_utils.erl get_delay/1: whole numbers, numbers as text, floats (cut).
 """
 
 from __future__ import annotations
@@ -13,12 +15,23 @@ from typing import Final
 
 from broker.amqp.fields import Timestamp
 
+TYPE: Final = "x-delayed-message"
+INNER_TYPE: Final = "x-delayed-type"
 HEADER: Final = "x-delay"
 
 DELAY_MS_MAX: Final = 315_360_000_000
 """Ten years, as for every other time a queue is told. The plugin's timers end at 2^32-1 ms."""
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def inner_fault(inner: object) -> str:
+    """The text for a 406 for an `x-delayed-type` that can't be."""
+    if inner == TYPE:
+        return f"Invalid argument, '{TYPE}' can't be used for '{INNER_TYPE}'"
+    if isinstance(inner, str):
+        return f"unknown exchange type '{inner}'"
+    return f"Invalid argument, '{INNER_TYPE}' must be an existing exchange type"
 
 
 def asked_ms(headers: Mapping[str, object] | None) -> int | None:
@@ -41,10 +54,10 @@ def asked_ms(headers: Mapping[str, object] | None) -> int | None:
     return None
 
 
-def delay_of(headers: Mapping[str, object] | None) -> int:
-    """Return how many milliseconds a message is to be kept; 0 is not at all.
+def delay_ms(headers: Mapping[str, object] | None) -> int:
+    """How long a message is to be held back, in milliseconds; 0 is not at all.
 
-    A message that was kept carries the header negated, so it is never kept again. Beyond
-    `DELAY_MS_MAX` counts as that; basic.publish refuses such a delay before.
+    One that was held back carries the header negated, so it never is again. Beyond `DELAY_MS_MAX`
+    counts as that; basic.publish refuses such a delay before.
     """
     return min(max(asked_ms(headers) or 0, 0), DELAY_MS_MAX)
