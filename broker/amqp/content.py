@@ -42,6 +42,7 @@ _FIXED: Final = struct.Struct(">HHQ")
 _CLASS_BASIC: Final = 60
 _WHOLE: Final = re.compile(r"\+?[0-9]{1,18}")
 _FLAGS_UNDEFINED: Final = 0b11
+_HEADERS_FLAG: Final = 1 << 5  # in the upper octet of the flags
 
 _ORDER: Final = (
     ("content_type", 1 << 15, "shortstr"),
@@ -137,7 +138,7 @@ def _read_facts(raw: bytes) -> PropertyFacts:
             found[name] = raw[start]
         elif name in ("expiration", "user_id", "reply_to"):
             found[name] = raw[start + 1 : end].decode("utf-8", "surrogateescape")
-    has_headers = bool(raw[0] & 1 << 5)
+    has_headers = bool(raw[0] & _HEADERS_FLAG)
     return PropertyFacts(
         persistent=found.pop("delivery_mode", None) == PERSISTENT,
         ttl_ms=ttl_of(found.get("expiration")),
@@ -267,6 +268,44 @@ def with_properties(message: Message, properties: Properties) -> Message:
         message.expires_ms,
         message.bcc,
         message.dedup,
+    )
+
+
+def raw_headers(message: Message) -> bytes:
+    """A message's headers table with its size in front; b"" where it has none."""
+    raw = raw_properties(message)
+    if not raw[0] & _HEADERS_FLAG:
+        return b""
+    return next(raw[start:end] for _, domain, start, end in _spans(raw) if domain == "table")
+
+
+def with_raw_headers(message: Message, headers: bytes, *, without_expiration: bool) -> Message:
+    """The same message with another headers table; every other byte stays as it came.
+
+    Args:
+        message: As it came through the assembler, or `build_message`.
+        headers: A table with its size in front.
+        without_expiration: Take its `expiration` out.
+
+    Returns:
+        The message; `ttl_ms` says what its `expiration` says, and it is in no queue (`expires_ms`).
+    """
+    raw = raw_properties(message)
+    values = {name: raw[start:end] for name, _, start, end in _spans(raw)}
+    values["headers"] = headers
+    if without_expiration:
+        values.pop("expiration", None)
+    flags = sum([bit for name, bit, _ in _ORDER if name in values])
+    parts = [values[name] for name, _, _ in _ORDER if name in values]
+    raw = flags.to_bytes(2, "big") + b"".join(parts)
+    bodies = message.content[FRAME_OVERHEAD + message.header_size :]
+    expiration = values.get("expiration", b"\0")[1:].decode("utf-8", "surrogateescape")
+    return msgspec.structs.replace(
+        message,
+        content=_header_frame(message.channel, message.body_size, raw) + bodies,
+        header_size=HEADER_FIXED_SIZE + len(raw),
+        ttl_ms=ttl_of(expiration),
+        expires_ms=0,
     )
 
 

@@ -11,9 +11,10 @@ value. The types and what they become here:
     F table         -> dict          A array                 -> list
 
 Integers lose their width: encoding takes `I` where it fits and `l` elsewhere, as RabbitMQ's
-management and clients do. Everything else comes back with the type it went in with. Timestamps
-stay integers: 2^64-1 is legal and no datetime. Keys that are not UTF-8 survive by surrogates in
-messages; in methods they are refused.
+management and clients do, and `l` for a `Long`. Everything else comes back with the type it went in
+with. Who changes somebody else's table keeps the bytes of its other entries (`raw_entries`).
+Timestamps stay integers: 2^64-1 is legal and no datetime. Keys that are not UTF-8 survive by
+surrogates in messages; in methods they are refused.
 
 Bounds: 32 levels, 16,384 entries in one table with all that is nested in it, so neither the stack
 nor a frame full of empty values can be made to hurt. Of doubled keys the first counts.
@@ -43,6 +44,12 @@ _SHORTSTR_MAX: Final = 255
 
 class Timestamp(int):
     """Seconds since the epoch as the client sent them, 0 to 2^64-1."""
+
+    __slots__ = ()
+
+
+class Long(int):
+    """An integer that is written as a signed 64-bit one (`l`), however small."""
 
     __slots__ = ()
 
@@ -269,6 +276,41 @@ def check_table(data: bytes, pos: int, end: int) -> int:
     return stop
 
 
+def raw_entries(data: bytes) -> list[tuple[bytes, int, int]]:
+    """Cut a table into its entries.
+
+    Args:
+        data: The table with its size in front, as `check_table` lets it pass.
+
+    Returns:
+        (key, start, stop) of each, in order: `data[start:stop]` is the whole entry; doubled keys
+        come twice.
+    """
+    reader = _Reader(data)
+    pos, end = reader.size(0, len(data))
+    found = []
+    while pos < end:
+        start, value_at = pos, pos + 1 + data[pos]
+        _, pos = reader.value(value_at, end, 1)
+        found.append((data[start + 1 : value_at], start, pos))
+    return found
+
+
+def join_entries(entries: list[bytes]) -> bytes:
+    """Make a table of whole entries."""
+    return _sized(b"".join(entries))
+
+
+def encode_entry(key: str, value: object) -> bytes:
+    """Write one entry of a table.
+
+    Raises:
+        ValueError: As `encode_table`.
+        TypeError: As `encode_table`.
+    """
+    return encode_shortstr(key) + _encode_value(value)
+
+
 def encode_table(table: dict[str, object]) -> bytes:
     """Write a table with its size in front.
 
@@ -276,11 +318,7 @@ def encode_table(table: dict[str, object]) -> bytes:
         ValueError: For a key over 255 bytes or an integer wider than 64 bits.
         TypeError: For a value that has no AMQP type.
     """
-    parts: list[bytes] = []
-    for key, value in table.items():
-        parts.append(encode_shortstr(key))
-        parts.append(_encode_value(value))
-    return _sized(b"".join(parts))
+    return join_entries([encode_entry(key, value) for key, value in table.items()])
 
 
 def encode_shortstr(text: str) -> bytes:
@@ -321,6 +359,7 @@ _ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
     tuple: _encode_array,
     float: lambda v: struct.pack(">cd", b"d", v),
     type(None): lambda _: b"V",
+    Long: lambda v: struct.pack(">cq", b"l", v),
     Timestamp: lambda v: struct.pack(">cQ", b"T", v),
     Binary: lambda v: b"x" + _sized(v),
     Float32: lambda v: struct.pack(">cf", b"f", v),

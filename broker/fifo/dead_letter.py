@@ -1,0 +1,251 @@
+"""What becomes of a message that died: its headers, and where it goes on to (behaviour.md 1.5).
+
+A dead message is published again with its death told in its headers:
+
+    x-death            one table for each queue and reason, the latest death first:
+                       count, reason, queue, time (of the pair's first death, seconds), exchange,
+                       routing-keys (with CC, without BCC), original-expiration (if it had one)
+    x-first-death-*    reason, queue and exchange of the first death; written once
+    x-last-death-*     the same of the latest
+
+A death known from the x-death table is continued, whoever wrote it: applications republish what
+they got, and count on the count. An x-death that isn't such a list counts as none. Every byte that
+is not about deaths stays as it came, for clients look at the types of numbers in their headers.
+
+Bounds: the 1,000 latest deaths are told. Where a publisher's headers leave no room for them
+(`fields.ENTRIES_MAX`), the publisher's go: a death that is not told would let a message circle for
+ever.
+
+Pure. The shell finds the queues, asks `is_cycle` for each, and publishes.
+
+Source: rabbit_dead_letter.erl, mc.erl (record_death, is_cycle_v2), mc_amqpl.erl
+(deaths_to_headers); rabbitmq_delayed_message_exchange, rabbit_delayed_message.erl
+(swap_delay_header).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, cast
+
+import msgspec
+
+from broker.amqp import fields
+from broker.amqp.content import raw_headers, with_raw_headers
+from broker.amqp.fields import Long, Timestamp
+from broker.errors import AmqpError
+from broker.fifo.rules import Reason
+from broker.message import Message
+
+DEATHS_MAX: Final = 1_000
+DELAY_HEADER: Final = "x-delay"
+
+_DEATHS: Final = "x-death"
+_CC: Final = "CC"
+_MARKS: Final = (b"x-death", b"x-first-death-", b"x-last-death-", b"CC")
+"""Where none of these occurs in a headers table, nothing in it needs to be looked at."""
+_EMPTY_TABLE: Final = b"\0\0\0\0"
+_INT64_MAX: Final = (1 << 63) - 1
+_SIGNED: Final = {b"b": ">cb", b"s": ">ch", b"I": ">ci", b"l": ">cq"}
+
+Death = dict[str, object]
+"""One entry of x-death: `queue`, `reason` and `count` are there, the rest as it came."""
+
+
+def dead_message(
+    message: Message,
+    *,
+    reason: Reason,
+    queue: str,
+    time_s: int,
+    exchange: str,
+    routing_key: str | None,
+) -> tuple[Message, list[str]]:
+    """Return what is to be published for a message that died.
+
+    Args:
+        message: As it was in the queue.
+        reason: Why it died.
+        queue: Name of the queue it died in.
+        time_s: Now, in seconds since the epoch.
+        exchange: The dead-letter exchange.
+        routing_key: The dead-letter routing key; None goes by the keys it came with.
+
+    Returns:
+        The message, and the routing keys it has besides its own: those of CC and BCC, none with a
+        dead-letter routing key (then CC is taken out of it).
+    """
+    table = raw_headers(message) or _EMPTY_TABLE
+    is_plain = not any(mark in table for mark in _MARKS)
+    headers: dict[str, object] = {} if is_plain else fields.decode_table(table)[0]
+    copies = _texts(headers.get(_CC))
+    deaths = _deaths_in(headers)
+    new: dict[str, object] = {}
+    if not deaths:
+        new |= _summary("first", reason, queue, message.exchange)
+    new |= _summary("last", reason, queue, message.exchange)
+    new[_DEATHS] = _with_death(deaths, message, reason, queue, time_s, copies)
+    gone = {*new} if routing_key is None else {*new, _CC}
+    parts = [table[4:]] if is_plain else _entries_without(table, gone)
+    table = _table_of(parts, new)
+    dead = msgspec.structs.replace(
+        with_raw_headers(message, table, without_expiration=True),
+        exchange=exchange,
+        routing_key=message.routing_key if routing_key is None else routing_key,
+        bcc=message.bcc if routing_key is None else (),
+        dedup="",
+    )
+    return dead, [*copies, *message.bcc] if routing_key is None else []
+
+
+def deaths_of(message: Message) -> list[tuple[str, str]]:
+    """Return (queue, reason) of the deaths a message tells of, the latest first."""
+    table = raw_headers(message)
+    if b"x-death" not in table:
+        return []
+    deaths = _deaths_in(fields.decode_table(table)[0])
+    return [(cast("str", death["queue"]), cast("str", death["reason"])) for death in deaths]
+
+
+def is_cycle(message: Message, queue_name: str) -> bool:
+    """Tell whether a dead message would circle without any client's doing.
+
+    Args:
+        message: As `dead_message` returned it.
+        queue_name: A queue it would go to now.
+
+    Returns:
+        True where it died there before, and was not rejected then or since.
+    """
+    for queue, reason in deaths_of(message):
+        if reason == "rejected":
+            return False
+        if queue == queue_name:
+            return True
+    return False
+
+
+def undelayed(message: Message) -> Message:
+    """Return a message whose delay is over: its x-delay is negative now, as the plugin has it.
+
+    Args:
+        message: As it was in the store of its exchange.
+
+    Returns:
+        The message; its `ttl_ms` is that of its `expiration` again.
+    """
+    table = raw_headers(message) or _EMPTY_TABLE
+    parts = []
+    for key, start, stop in fields.raw_entries(table):
+        entry = table[start:stop]
+        if key == DELAY_HEADER.encode():
+            at = 1 + len(key)
+            entry = entry[:at] + _negated(entry[at:], fields.decode_entries(entry)[DELAY_HEADER])
+        parts.append(entry)
+    return with_raw_headers(message, fields.join_entries(parts), without_expiration=False)
+
+
+def _negated(raw: bytes, value: object) -> bytes:
+    """A delay as a table has it, made negative; in its own type where that has a sign."""
+    try:
+        delay = int(cast("int", value))  # text and floats count, as where the delay was read
+    except (TypeError, ValueError, OverflowError):
+        return raw
+    layout = _SIGNED.get(raw[:1])
+    if layout is not None:
+        return struct.pack(layout, raw[:1], -abs(delay))
+    return raw if abs(delay) > _INT64_MAX else fields.encode_entry("", -abs(delay))[1:]
+
+
+def _summary(which: str, reason: str, queue: str, exchange: str) -> dict[str, object]:
+    start = f"x-{which}-death-"
+    return {f"{start}exchange": exchange, f"{start}queue": queue, f"{start}reason": reason}
+
+
+def _with_death(
+    deaths: list[Death],
+    message: Message,
+    reason: Reason,
+    queue: str,
+    time_s: int,
+    copies: list[str],
+) -> list[Death]:
+    """The deaths with one more: a known pair counts on and moves to the front."""
+    others = []
+    latest: Death | None = None
+    for death in deaths:
+        if latest is None and death["queue"] == queue and death["reason"] == reason:
+            latest = {**death, "count": Long(cast("int", death["count"]) + 1)}
+        else:
+            others.append(death)
+    if latest is None:
+        latest = {
+            "count": Long(1),
+            "reason": reason,
+            "queue": queue,
+            "time": Timestamp(time_s),
+            "exchange": message.exchange,
+            "routing-keys": [message.routing_key, *copies],
+        }
+        if message.ttl_ms >= 0:
+            latest["original-expiration"] = str(message.ttl_ms)
+    return [latest, *others[: DEATHS_MAX - 1]]
+
+
+def _deaths_in(headers: dict[str, object]) -> list[Death]:
+    """The entries of x-death, the latest first; none where they are not what a broker writes."""
+    found = headers.get(_DEATHS)
+    if not isinstance(found, list):
+        return []
+    deaths = []
+    for entry in found[:DEATHS_MAX]:
+        if not isinstance(entry, dict):
+            return []
+        count, time_s = entry.get("count"), entry.get("time")
+        if (
+            not isinstance(entry.get("queue"), str)
+            or not isinstance(entry.get("reason"), str)
+            or not isinstance(count, int)
+            or not 0 <= count < _INT64_MAX
+        ):
+            return []
+        death = {**entry, "count": Long(count)}
+        if isinstance(time_s, int) and time_s >= 0:
+            death["time"] = Timestamp(time_s)
+        deaths.append(death)
+    return deaths
+
+
+def _texts(value: object) -> list[str]:
+    """The keys of a CC header: what is no text in it counts for nothing, as in a publish."""
+    return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
+
+
+def _entries_without(table: bytes, names: set[str]) -> list[bytes]:
+    """The bytes of a table's entries, less those of some names."""
+    gone = {name.encode() for name in names}
+    return [table[start:stop] for key, start, stop in fields.raw_entries(table) if key not in gone]
+
+
+def _table_of(parts: list[bytes], new: dict[str, object]) -> bytes:
+    """A table of entries as they came and of new ones; see the module for what must give way."""
+    entries = [fields.encode_entry(key, value) for key, value in new.items()]
+    table = fields.join_entries(parts + entries)
+    if _is_readable(table):
+        return table
+    table = fields.join_entries(entries)
+    if _is_readable(table):
+        return table
+    latest = cast("list[Death]", new[_DEATHS])[0]
+    bare = {key: latest[key] for key in ("count", "reason", "queue")}
+    return fields.encode_table({**new, _DEATHS: [bare]})
+
+
+def _is_readable(table: bytes) -> bool:
+    if len(table) < fields.ENTRIES_MAX:  # every entry is a byte at least
+        return True
+    try:
+        fields.check_table(table, 0, len(table))
+    except AmqpError:
+        return False
+    return True
