@@ -1,43 +1,26 @@
-"""x-delayed-message exchanges: what their declare must say, and the store that comes with them.
+"""x-delayed-message exchanges: the store that comes and goes with each.
 
 The store is a quorum queue whose record is made and removed by the commands that make and remove
 its exchange, so neither is ever without the other. Only one case leaves an exchange without: all
 nodes with a replica of it were forgotten. Its next declare gives it an empty one.
-
-Source: rabbit_exchange_type_delayed_message.erl validate/1 (texts).
 """
 
 from __future__ import annotations
 
-from broker.errors import Refusal, ReplyCode
+from typing import Final
+
 from broker.metadata import commands
 from broker.metadata.records import STORE_ARGUMENT, STORE_PREFIX, Queue
 from broker.metadata.step import Step
-from broker.routing import router
+from broker.routing.delays import TYPE
 
-TYPE = "x-delayed-message"
-INNER_TYPE = "x-delayed-type"
-MEMBERS = 3
+MEMBERS: Final = 3
 """Replicas where the proposer named no nodes that can have one."""
 
 
-def inner_type_refusal(arguments: dict[str, object]) -> Refusal | None:
-    """Check what a new x-delayed-message exchange is to route by. None if all is well."""
-    inner = arguments.get(INNER_TYPE)
-    if inner == TYPE:
-        text = f"Invalid argument, '{TYPE}' can't be used for '{INNER_TYPE}'"
-    elif not isinstance(inner, str):
-        text = f"Invalid argument, '{INNER_TYPE}' must be an existing exchange type"
-    elif inner not in router.TYPES:
-        text = f"unknown exchange type '{inner}'"
-    else:
-        return None
-    return Refusal(ReplyCode.PRECONDITION_FAILED, text)
-
-
-def make_store(step: Step, command: commands.DeclareExchange) -> None:
+def give_store(step: Step, command: commands.DeclareExchange) -> None:
     """Give an x-delayed-message exchange the queue that keeps what it delays, if it has none."""
-    if step.catalogue.store(command.vhost, command.name) is not None:
+    if command.type != TYPE or step.catalogue.store(command.vhost, command.name) is not None:
         return
     members = _members(step, command)
     store = Queue(
