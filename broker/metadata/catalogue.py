@@ -4,22 +4,16 @@ Sessions, queues and the management API read it directly; only `MetadataMachine`
 two entries, so a reader never sees half a command. Records are values and may be kept; a cached
 route holds until `version` moves.
 
-Invariants:
-1. A binding's both ends exist.
-2. What applies to a queue follows from its name, its type and the policies, nothing else.
-3. The default exchange has one binding per queue of its vhost in its matcher, none in the listings.
-4. Matchers hold queue uids and `Source` objects, never names: a namesake can't inherit bindings.
-5. The store of an x-delayed-message exchange is a queue for whoever serves queues, and for nobody
-   else: no name leads to it, no policy applies, no listing or limit counts it.
+Invariant: what applies to a queue follows from its name, its type and the policies, nothing else.
+Those of exchanges and bindings stand in `vhost_tables.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
-
+from broker.amqp.content import Properties
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.policies import Policy, PolicyTable
 from broker.metadata.records import (
@@ -33,18 +27,9 @@ from broker.metadata.records import (
     User,
     Vhost,
 )
-from broker.routing import router
+from broker.metadata.vhost_tables import ExchangeEntry, Sharding, VhostTables, binding_key
 
-_arguments_encoder = msgspec.msgpack.Encoder(order="deterministic")
-
-BindingKey = tuple[str, str, str, bytes]
-"""What tells the bindings of one exchange apart: kind, destination, routing key, arguments."""
-
-
-def binding_key(binding: Binding) -> BindingKey:
-    """The identity of a binding within its source."""
-    arguments = _arguments_encoder.encode(binding.arguments) if binding.arguments else b""
-    return (binding.kind, binding.destination, binding.routing_key, arguments)
+__all__ = ["Catalogue", "Route", "binding_key"]
 
 
 def _nodes_of(queue: Queue | None) -> set[str]:
@@ -60,41 +45,14 @@ class Route(NamedTuple):
 
     Attributes:
         exchange: The exchange published to (an internal one is the caller's 403).
-        queues: Each queue once; () is unroutable.
+        queues: Each queue once; () is unroutable unless a store takes it.
+        stores: Queues that keep the message for an exchange on the way, each once: for later
+            (x-delayed-message) or for whoever binds later (x-recent-history).
     """
 
     exchange: Exchange
     queues: tuple[Queue, ...]
-
-
-class _ExchangeEntry:
-    """An exchange with its bindings as source (`bindings`) and as destination (`incoming`)."""
-
-    __slots__ = ("bindings", "incoming", "record", "source")
-
-    def __init__(self, record: Exchange) -> None:
-        self.record = record
-        self.source = router.Source(record.type, record.alternate)
-        self.bindings: dict[BindingKey, Binding] = {}
-        self.incoming: dict[tuple[str, BindingKey], Binding] = {}
-
-
-class _VhostEntry:
-    """All that lives in a vhost."""
-
-    __slots__ = ("exchanges", "incoming", "queues", "record", "stores")
-
-    def __init__(self, record: Vhost) -> None:
-        self.record = record
-        self.stores: dict[str, Queue] = {}  # by exchange
-        self.exchanges: dict[str, _ExchangeEntry] = {}
-        self.queues: dict[str, Queue] = {}
-        self.incoming: dict[str, dict[tuple[str, BindingKey], Binding]] = {}
-
-    def find(self, name: str) -> router.Source | None:
-        """An exchange's place in the walk, by name."""
-        entry = self.exchanges.get(name)
-        return None if entry is None else entry.source
+    stores: tuple[Queue, ...] = ()
 
 
 class Catalogue:
@@ -116,7 +74,7 @@ class Catalogue:
         self.index = 0
         self.cluster_id = ""
         self.cluster_name = ""
-        self._vhosts: dict[str, _VhostEntry] = {}
+        self._vhosts: dict[str, VhostTables] = {}
         self._queues: dict[int, Queue] = {}
         self._owned: dict[str, dict[int, None]] = {}
         self._placed: dict[str, dict[int, None]] = {}
@@ -127,14 +85,12 @@ class Catalogue:
         self._nodes: dict[str, Node] = {}
         self._parameters: dict[tuple[str, str, str], Parameter] = {}
         self._policies = PolicyTable()
-        self._needs_headers: dict[tuple[str, str], bool] = {}
+        self._sharded: dict[tuple[str, str], Sharding] = {}
         self.touch()
 
     def touch(self) -> None:
         """Note that routing or access may have changed. Machine only."""
         self.version += 1
-        if self._needs_headers:
-            self._needs_headers = {}
 
     # Reading
 
@@ -254,7 +210,13 @@ class Catalogue:
 
     def bindings_to(self, vhost: str, kind: str, name: str) -> list[Binding]:
         """Bindings a queue or an exchange is the destination of."""
-        return list(self._incoming(vhost, kind, name).values())
+        home = self._vhosts.get(vhost)
+        return [] if home is None else list(home.bindings_to(kind, name))
+
+    def has_bindings_from(self, vhost: str, exchange: str) -> bool:
+        """True if an exchange is the source of a binding."""
+        entry = self._exchange_entry(vhost, exchange)
+        return entry is not None and bool(entry.bindings)
 
     def has_binding(self, binding: Binding) -> bool:
         """True if exactly this binding exists."""
@@ -287,6 +249,10 @@ class Catalogue:
         record = self._parameters.get((vhost, "vhost-limits", "limits"))
         limit = record.value.get(name) if record and isinstance(record.value, dict) else None
         return limit if isinstance(limit, int) and limit >= 0 else None
+
+    def sharded(self) -> Mapping[tuple[str, str], Sharding]:
+        """The exchanges that a policy shards, by vhost and name."""
+        return self._sharded
 
     # Policies
 
@@ -328,13 +294,16 @@ class Catalogue:
 
     # Routing
 
-    def needs_headers(self, vhost: str, exchange: str) -> bool:
-        """True if a headers exchange can be reached from here, so `route` wants the headers."""
-        known = self._needs_headers.get((vhost, exchange))
-        if known is None:
-            known = self._reaches_headers(vhost, exchange)
-            self._needs_headers[vhost, exchange] = known
-        return known
+    def looks_inside(self, vhost: str, exchange: str) -> bool:
+        """True if a route from here depends on more than the routing keys.
+
+        If not, it may be kept until `version` moves. If so, `route` wants headers, properties and
+        a draw, for each message anew.
+        """
+        home = self._vhosts.get(vhost)
+        return home is not None and home.looks_inside(exchange)
+
+    needs_headers = looks_inside
 
     def route(
         self,
@@ -343,6 +312,9 @@ class Catalogue:
         routing_key: str,
         headers: Mapping[str, object] | None = None,
         extra_keys: Iterable[str] = (),
+        *,
+        properties: Properties | None = None,
+        draw: int = 0,
     ) -> Route | None:
         """Find the queues a message goes to.
 
@@ -350,8 +322,10 @@ class Catalogue:
             vhost: Virtual host.
             exchange: Exchange published to; "" is the default exchange.
             routing_key: Its routing key.
-            headers: Its headers; may be None unless `needs_headers` says so.
+            headers: Its headers; may be None unless `looks_inside` says that they are wanted.
             extra_keys: The keys of CC and BCC.
+            properties: All its properties, if `looks_inside`.
+            draw: 64 random bits, if `looks_inside`.
 
         Returns:
             The route, or None if there is no such exchange. It holds until `version` moves.
@@ -361,9 +335,8 @@ class Catalogue:
         if home is None or entry is None:
             return None
         keys = (routing_key, *extra_keys)
-        uids = router.walk(entry.source, keys, headers, home.find)
-        queues = self._queues
-        return Route(entry.record, tuple(queues[uid] for uid in uids if isinstance(uid, int)))
+        uids, stores = home.route(entry, keys, headers, properties, draw)
+        return Route(entry.record, self._queues_of(uids), self._queues_of(stores) if stores else ())
 
     # Changing. Machine only; each keeps the invariants, none decides anything.
 
@@ -371,7 +344,7 @@ class Catalogue:
         """Add or replace a vhost's record."""
         entry = self._vhosts.get(record.name)
         if entry is None:
-            self._vhosts[record.name] = _VhostEntry(record)
+            self._vhosts[record.name] = VhostTables(record)
         else:
             entry.record = record
         self.touch()
@@ -390,50 +363,33 @@ class Catalogue:
 
     def put_exchange(self, record: Exchange) -> None:
         """Add an exchange."""
-        entry = _ExchangeEntry(record)
-        self._set_alternate(entry)
-        self._vhosts[record.vhost].exchanges[record.name] = entry
+        policy = self._policies.for_exchange(record.vhost, record.name)
+        home = self._vhosts[record.vhost]
+        home.put_exchange(record, policy)
+        self._note_sharding(record.vhost, home.exchanges[record.name])
         self.touch()
 
     def remove_exchange(self, vhost: str, name: str) -> None:
         """Remove an exchange without bindings."""
-        entry = self._vhosts[vhost].exchanges.pop(name)
-        assert not entry.bindings, "bindings go before their source"
-        assert not entry.incoming, "bindings go before their destination"
+        self._vhosts[vhost].remove_exchange(name)
+        self._sharded.pop((vhost, name), None)
         self.touch()
 
     def put_queue(self, record: Queue) -> None:
         """Add a queue, or replace the record of the same incarnation."""
-        home = self._vhosts[record.vhost]
-        is_new = record.uid not in self._queues
+        if record.uid not in self._queues and record.exclusive_owner is not None:
+            self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
         self._place(record.uid, self._queues.get(record.uid), record)
         self._queues[record.uid] = record
-        delayed = record.delays_for
-        if delayed is not None:
-            home.stores[delayed] = record
-            home.exchanges[delayed].source.store = record.uid
-        else:
-            home.queues[record.name] = record
-            if is_new:
-                home.exchanges[""].source.bind(record.name, {}, record.uid)
-            if is_new and record.exclusive_owner is not None:
-                self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
+        self._vhosts[record.vhost].put_queue(record)
         self.touch()
 
     def remove_queue(self, record: Queue) -> None:
         """Remove a queue without bindings."""
-        home = self._vhosts[record.vhost]
-        assert record.name not in home.incoming, "bindings go before their destination"
+        self._vhosts[record.vhost].remove_queue(record)
         self._place(record.uid, record, None)
         del self._queues[record.uid]
         self._policies.forget_queue(record.uid)
-        delayed = record.delays_for
-        if delayed is not None:
-            del home.stores[delayed]
-            home.exchanges[delayed].source.store = None
-        else:
-            del home.queues[record.name]
-            home.exchanges[""].source.unbind(record.name, {}, record.uid)
         if record.exclusive_owner is not None:
             owned = self._owned[record.exclusive_owner]
             del owned[record.uid]
@@ -443,32 +399,12 @@ class Catalogue:
 
     def put_binding(self, binding: Binding) -> None:
         """Add a binding that is not there; both ends are."""
-        home = self._vhosts[binding.vhost]
-        source = home.exchanges[binding.source]
-        key = binding_key(binding)
-        source.bindings[key] = binding
-        if binding.kind == "queue":
-            incoming = home.incoming.setdefault(binding.destination, {})
-        else:
-            incoming = home.exchanges[binding.destination].incoming
-        incoming[binding.source, key] = binding
-        source.source.bind(binding.routing_key, binding.arguments, self._target(home, binding))
+        self._vhosts[binding.vhost].put_binding(binding)
         self.touch()
 
     def remove_binding(self, binding: Binding) -> None:
         """Remove a binding that is there; both ends still are."""
-        home = self._vhosts[binding.vhost]
-        source = home.exchanges[binding.source]
-        key = binding_key(binding)
-        del source.bindings[key]
-        if binding.kind == "queue":
-            incoming = home.incoming[binding.destination]
-            del incoming[binding.source, key]
-            if not incoming:
-                del home.incoming[binding.destination]
-        else:
-            del home.exchanges[binding.destination].incoming[binding.source, key]
-        source.source.unbind(binding.routing_key, binding.arguments, self._target(home, binding))
+        self._vhosts[binding.vhost].remove_binding(binding)
         self.touch()
 
     def put_user(self, record: User) -> None:
@@ -539,18 +475,23 @@ class Catalogue:
         home = self._vhosts[vhost]
         queues = home.queues.values()
         changed = self._policies.change(vhost, name, policy, queues, operator=operator)
+        home.apply_policies(lambda exchange: self._policies.for_exchange(vhost, exchange))
         for entry in home.exchanges.values():
-            self._set_alternate(entry)
+            self._note_sharding(vhost, entry)
         self.touch()
         return changed
 
-    def _set_alternate(self, entry: _ExchangeEntry) -> None:
-        """The argument wins over the policy."""
-        record = entry.record
-        if "alternate-exchange" not in record.arguments:
-            policy = self._policies.for_exchange(record.vhost, record.name)
-            name = None if policy is None else policy.definition.get("alternate-exchange")
-            entry.source.alternate = name if isinstance(name, str) else None
+    def _note_sharding(self, vhost: str, entry: ExchangeEntry) -> None:
+        """Keep the look-up of sharded exchanges."""
+        key = (vhost, entry.record.name)
+        if entry.sharding is None:
+            self._sharded.pop(key, None)
+        else:
+            self._sharded[key] = entry.sharding
+
+    def _queues_of(self, uids: Iterable[object]) -> tuple[Queue, ...]:
+        queues = self._queues
+        return tuple(queues[uid] for uid in uids if isinstance(uid, int))
 
     def _place(self, uid: int, before: Queue | None, after: Queue | None) -> None:
         """Keep the look-ups by node and of mirrored queues."""
@@ -564,47 +505,12 @@ class Catalogue:
         else:
             self._ringed.pop(uid, None)
 
-    def _entries(self, vhost: str | None) -> Iterable[_VhostEntry]:
+    def _entries(self, vhost: str | None) -> Iterable[VhostTables]:
         if vhost is None:
             return self._vhosts.values()
         entry = self._vhosts.get(vhost)
         return () if entry is None else (entry,)
 
-    def _exchange_entry(self, vhost: str, name: str) -> _ExchangeEntry | None:
+    def _exchange_entry(self, vhost: str, name: str) -> ExchangeEntry | None:
         home = self._vhosts.get(vhost)
         return None if home is None else home.exchanges.get(name)
-
-    def _incoming(
-        self, vhost: str, kind: str, name: str
-    ) -> Mapping[tuple[str, BindingKey], Binding]:
-        home = self._vhosts.get(vhost)
-        if home is None:
-            return {}
-        if kind == "queue":
-            return home.incoming.get(name, {})
-        entry = home.exchanges.get(name)
-        return {} if entry is None else entry.incoming
-
-    def _target(self, home: _VhostEntry, binding: Binding) -> Hashable:
-        """What a matcher holds for a binding's destination (invariant 4)."""
-        if binding.kind == "queue":
-            return home.queues[binding.destination].uid
-        return home.exchanges[binding.destination].source
-
-    def _reaches_headers(self, vhost: str, exchange: str) -> bool:
-        home = self._vhosts.get(vhost)
-        pending, seen = [exchange], {exchange}
-        while pending and home is not None:
-            entry = home.exchanges.get(pending.pop())
-            if entry is None:
-                continue
-            if entry.record.type == "headers":
-                return True
-            following = [
-                each.destination for each in entry.bindings.values() if each.kind == "exchange"
-            ]
-            if entry.source.alternate is not None:
-                following.append(entry.source.alternate)
-            pending.extend(name for name in following if name not in seen)
-            seen.update(following)
-        return False

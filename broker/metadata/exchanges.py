@@ -11,7 +11,7 @@ from broker.metadata.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.records import Binding, Exchange, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, unbind
-from broker.routing import headers, router, topic
+from broker.routing import types
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
     ("", "direct", False),
@@ -56,7 +56,7 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
     """Create an exchange, or find that it is there and means the same."""
     if step.catalogue.vhost(command.vhost) is None:
         return missing_vhost(command.vhost)
-    if command.type not in router.TYPES:
+    if command.type not in types.TYPES:
         text = f"unknown exchange type '{command.type}'"
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     if not command.name:
@@ -71,19 +71,12 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             internal=command.internal,
             arguments=command.arguments,
         )
-        if refusal is None and command.type == delays.TYPE:
-            delays.make_store(step, command)
+        if refusal is None:
+            delays.give_store(step, command)
         return refusal or False
-    refusal = name_refusal("exchange", command.name)
-    if refusal is None and command.type == delays.TYPE:
-        refusal = delays.inner_type_refusal(command.arguments)
+    refusal = name_refusal("exchange", command.name) or _arguments_refusal(command)
     if refusal is not None:
         return refusal
-    alternate = command.arguments.get("alternate-exchange", "")
-    if not isinstance(alternate, str):
-        subject = quoted("exchange", command.name, command.vhost)
-        text = f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in {subject}"
-        return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     step.catalogue.put_exchange(
         Exchange(
             vhost=command.vhost,
@@ -95,10 +88,20 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             arguments=command.arguments,
         )
     )
-    if command.type == delays.TYPE:
-        delays.make_store(step, command)
+    delays.give_store(step, command)
     step.changes.routing_changed = True
     return True
+
+
+def _arguments_refusal(command: commands.DeclareExchange) -> Refusal | None:
+    """What stands against a new exchange's arguments."""
+    alternate = command.arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        subject = quoted("exchange", command.name, command.vhost)
+        text = f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange' in {subject}"
+        return Refusal(ReplyCode.PRECONDITION_FAILED, text)
+    fault = types.declare_fault(command.type, command.arguments)
+    return None if fault is None else Refusal(ReplyCode.PRECONDITION_FAILED, fault)
 
 
 def delete_exchange_by_name(step: Step, command: commands.DeleteExchange) -> Result:
@@ -111,7 +114,7 @@ def delete_exchange_by_name(step: Step, command: commands.DeleteExchange) -> Res
         return Refusal(ReplyCode.ACCESS_REFUSED, text)
     if step.catalogue.exchange(command.vhost, command.name) is None:
         return False
-    if command.if_unused and step.catalogue.bindings_from(command.vhost, command.name):
+    if command.if_unused and step.catalogue.has_bindings_from(command.vhost, command.name):
         return Refusal(ReplyCode.PRECONDITION_FAILED, f"{subject} in use")
     delete_exchange(step, command.vhost, command.name)
     return True
@@ -133,7 +136,7 @@ def bind(step: Step, command: commands.Bind) -> Result:
         refusal = equivalence.exclusive_refusal(destination, command.connection)
         if refusal is not None:
             return refusal
-    fault = _binding_fault(source.type, command)
+    fault = _binding_fault(source, command)
     if fault is not None:
         return Refusal(ReplyCode.PRECONDITION_FAILED, fault)
     binding = _binding(command)
@@ -144,15 +147,12 @@ def bind(step: Step, command: commands.Bind) -> Result:
     return True
 
 
-def _binding_fault(source_type: str, command: commands.Bind) -> str | None:
+def _binding_fault(source: Exchange, command: commands.Bind) -> str | None:
     """What is wrong with a binding; the source's type decides most of it."""
     if len(command.routing_key.encode()) > NAME_BYTES_MAX:
         return f"routing key is longer than {NAME_BYTES_MAX} bytes"
-    if source_type == "topic":
-        return topic.key_fault(command.routing_key)
-    if source_type == "headers":
-        return headers.arguments_fault(command.arguments)
-    return None
+    found, _ = types.type_of(source.type, source.arguments)
+    return found.binding_fault(command.routing_key, command.arguments)
 
 
 def unbind_by_identity(step: Step, command: commands.Unbind) -> Result:

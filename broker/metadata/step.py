@@ -67,7 +67,7 @@ def _delete_unbound(step: Step, vhost: str, sources: list[str]) -> None:
     while pending:
         name = pending.pop()
         exchange = catalogue.exchange(vhost, name)
-        if exchange is None or not exchange.auto_delete or catalogue.bindings_from(vhost, name):
+        if exchange is None or not exchange.auto_delete or catalogue.has_bindings_from(vhost, name):
             continue
         pending.extend(_unbind_all(step, catalogue.bindings_to(vhost, "exchange", name)))
         _remove_exchange(step, vhost, name)

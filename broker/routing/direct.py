@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
+
+from broker.routing.traits import Traits
 
 D = TypeVar("D", bound=Hashable)
 
@@ -16,12 +18,16 @@ class DirectMatcher(Generic[D]):
     def __init__(self) -> None:
         self._by_key: dict[str, dict[D, int]] = {}
 
-    def bind(self, routing_key: str, destination: D) -> None:
+    def bind(
+        self, routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Add a binding that is not there yet."""
         counts = self._by_key.setdefault(routing_key, {})
         counts[destination] = counts.get(destination, 0) + 1
 
-    def unbind(self, routing_key: str, destination: D) -> None:
+    def unbind(
+        self, routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Remove a binding that is there."""
         counts = self._by_key[routing_key]
         counts[destination] -= 1
@@ -30,6 +36,12 @@ class DirectMatcher(Generic[D]):
             if not counts:
                 del self._by_key[routing_key]
 
-    def match(self, routing_key: str) -> Iterable[D]:
+    def match(self, traits: Traits) -> Iterable[D]:
         """Destinations of a message, each once."""
-        return self._by_key.get(routing_key, ())
+        keys = traits.keys
+        if len(keys) == 1:
+            return self._by_key.get(keys[0], ())
+        found: dict[D, int] = {}
+        for key in keys:
+            found.update(self._by_key.get(key, ()))
+        return found

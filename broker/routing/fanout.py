@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
+
+from broker.routing.traits import Traits
 
 D = TypeVar("D", bound=Hashable)
 
@@ -16,16 +18,20 @@ class FanoutMatcher(Generic[D]):
     def __init__(self) -> None:
         self._counts: dict[D, int] = {}
 
-    def bind(self, destination: D) -> None:
+    def bind(
+        self, _routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Add a binding that is not there yet."""
         self._counts[destination] = self._counts.get(destination, 0) + 1
 
-    def unbind(self, destination: D) -> None:
+    def unbind(
+        self, _routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Remove a binding that is there."""
         self._counts[destination] -= 1
         if not self._counts[destination]:
             del self._counts[destination]
 
-    def match(self) -> Iterable[D]:
+    def match(self, _traits: Traits) -> Iterable[D]:
         """Destinations of a message, each once."""
         return self._counts

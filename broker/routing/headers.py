@@ -18,6 +18,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from broker.routing.traits import Traits
+
 D = TypeVar("D", bound=Hashable)
 
 MODES = ("all", "any", "all-with-x", "any-with-x")
@@ -101,7 +103,9 @@ class HeadersMatcher(Generic[D]):
         self._by_pair: dict[_Pair, dict[Hashable, None]] = {}
         self._unconditional: dict[Hashable, None] = {}
 
-    def bind(self, arguments: Mapping[str, object], destination: D) -> None:
+    def bind(
+        self, _routing_key: str, arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Add a binding that is not there yet. Bindings with equal patterns share one."""
         pattern = _Pattern(arguments)
         identity = (pattern.is_any, pattern.pairs)
@@ -112,7 +116,9 @@ class HeadersMatcher(Generic[D]):
         for pair in pattern.index_pairs():
             self._by_pair.setdefault(pair, {})[identity] = None
 
-    def unbind(self, arguments: Mapping[str, object], destination: D) -> None:
+    def unbind(
+        self, _routing_key: str, arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Remove a binding that is there."""
         pattern = _Pattern(arguments)
         identity = (pattern.is_any, pattern.pairs)
@@ -131,8 +137,9 @@ class HeadersMatcher(Generic[D]):
             if not holders:
                 del self._by_pair[pair]
 
-    def match(self, headers: Mapping[str, object] | None) -> Iterable[D]:
+    def match(self, traits: Traits) -> Iterable[D]:
         """Destinations of a message with these headers, each once."""
+        headers = traits.headers
         found: dict[D, int] = {}
         for identity in self._unconditional:
             found.update(self._bound[identity][1])

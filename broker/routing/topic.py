@@ -19,8 +19,10 @@ the words between several `#`, which is exponential and a known denial of servic
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
+
+from broker.routing.traits import Traits
 
 D = TypeVar("D", bound=Hashable)
 
@@ -104,21 +106,25 @@ class TopicMatcher(Generic[D]):
         self._root: _Node[D] = _Node()
         self._has_hash = False
 
-    def bind(self, binding_key: str, destination: D) -> None:
+    def bind(
+        self, routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Add a binding that is not there yet."""
         node = self._root
-        for word in binding_key.split("."):
+        for word in routing_key.split("."):
             node = node.grow(word)
             self._has_hash = self._has_hash or node.loops
         node.destinations[destination] = node.destinations.get(destination, 0) + 1
 
-    def unbind(self, binding_key: str, destination: D) -> None:
+    def unbind(
+        self, routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
         """Remove a binding that is there, and the nodes only it needed."""
-        words = binding_key.split(".")
+        words = routing_key.split(".")
         path = [self._root]
         for word in words:
             node = path[-1].child(word)
-            assert node is not None, f"no binding {binding_key!r}"
+            assert node is not None, f"no binding {routing_key!r}"
             path.append(node)
         counts = path[-1].destinations
         counts[destination] -= 1
@@ -129,8 +135,17 @@ class TopicMatcher(Generic[D]):
                 break
             path[depth - 1].prune(words[depth - 1])
 
-    def match(self, routing_key: str) -> Iterable[D]:
+    def match(self, traits: Traits) -> Iterable[D]:
         """Destinations of a message, each once."""
+        keys = traits.keys
+        if len(keys) == 1:
+            return self._match_key(keys[0])
+        found: dict[D, int] = {}
+        for key in keys:
+            found.update(self._match_key(key))
+        return found
+
+    def _match_key(self, routing_key: str) -> dict[D, int]:
         words = routing_key.split(".")
         reached = self._walk_sets(words) if self._has_hash else self._walk_lists(words)
         if len(reached) == 1:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.routing.headers import HeadersMatcher, arguments_fault
+from tests.unit.routing.hand import Hand
 
 values = st.one_of(
     st.none(),
@@ -50,35 +51,36 @@ def test_matches_what_the_rules_say(bound, removed, headers):
         ({**table, **({} if mode is None else {"x-match": mode})}, destination)
         for mode, table, destination in bound
     ]
-    matcher: HeadersMatcher[int] = HeadersMatcher()
+    matcher = Hand(HeadersMatcher())
     for arguments, destination in bindings:
-        matcher.bind(arguments, destination)
+        matcher.bind("", destination, arguments)
     for index in removed:
         if index < len(bindings):
-            matcher.unbind(*bindings[index])
+            arguments, destination = bindings[index]
+            matcher.unbind("", destination, arguments)
     kept = [each for index, each in enumerate(bindings) if index not in removed]
-    found = list(matcher.match(headers))
+    found = list(matcher.match("", headers=headers))
     assert set(found) == {d for arguments, d in kept if matches(arguments, headers)}
     assert len(found) == len(set(found))
 
 
 def test_all_without_conditions_matches_everything_and_any_matches_nothing():
-    matcher: HeadersMatcher[str] = HeadersMatcher()
-    matcher.bind({"x-match": "all"}, "all")
-    matcher.bind({"x-match": "any"}, "any")
-    assert list(matcher.match(None)) == ["all"]
-    assert list(matcher.match({"a": 1})) == ["all"]
+    matcher = Hand(HeadersMatcher())
+    matcher.bind("", "all", {"x-match": "all"})
+    matcher.bind("", "any", {"x-match": "any"})
+    assert list(matcher.match("")) == ["all"]
+    assert list(matcher.match("", headers={"a": 1})) == ["all"]
 
 
 def test_indexes_are_empty_after_the_last_unbind():
-    matcher: HeadersMatcher[str] = HeadersMatcher()
+    matcher = Hand(HeadersMatcher())
     for arguments in ({"a": 1}, {"x-match": "any", "a": 1, "b": 2}, {}):
-        matcher.bind(arguments, "q")
+        matcher.bind("", "q", arguments)
     for arguments in ({"a": 1}, {"x-match": "any", "a": 1, "b": 2}, {}):
-        matcher.unbind(arguments, "q")
-    assert not matcher._bound
-    assert not matcher._by_pair
-    assert not matcher._unconditional
+        matcher.unbind("", "q", arguments)
+    assert not matcher.matcher._bound
+    assert not matcher.matcher._by_pair
+    assert not matcher.matcher._unconditional
 
 
 @pytest.mark.parametrize("mode", ["all", "any", "all-with-x", "any-with-x"])
