@@ -23,6 +23,7 @@ import re2
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
+from broker.metadata.usage import Usage
 from broker.patterns import compile_pattern, pattern_fault
 
 Action = Literal["configure", "write", "read"]
@@ -96,11 +97,15 @@ class Access:
     Args:
         catalogue: This node's.
         loopback_users: Names that may log in from this machine only.
+
+    Attributes:
+        usage: What is open, for the limits of vhosts and users.
     """
 
     def __init__(
         self, catalogue: Catalogue, loopback_users: frozenset[str] = frozenset({"guest"})
     ) -> None:
+        self.usage = Usage(catalogue)
         self._catalogue = catalogue
         self._loopback_users = loopback_users
         self._compiled: dict[str, Any] = {}
@@ -133,6 +138,33 @@ class Access:
     def may_log_in_from(self, username: str, *, loopback: bool) -> bool:
         """False for a loopback user that comes from elsewhere."""
         return loopback or username not in self._loopback_users
+
+    def opening_refusal(
+        self, username: str, vhost: str, connection_max: int | None
+    ) -> Refusal | None:
+        """Why a connection may not be opened (connection.open), in RabbitMQ's order.
+
+        Args:
+            username: An authenticated user.
+            vhost: What it wants to open.
+            connection_max: Most connections of this node, None for unlimited.
+
+        Returns:
+            530 with the first of: node limit, no such vhost, vhost limit, user limit, no
+            permissions; None if it may.
+
+        Source: rabbit_reader.erl handle_method0(#'connection.open').
+        """
+        if connection_max is not None and self.usage.connection_count >= connection_max:
+            text = f"connection refused: node connection limit ({connection_max}) is reached"
+        elif self._catalogue.vhost(vhost) is None:
+            text = f"vhost {vhost} not found"
+        else:
+            found = self.usage.vhost_refusal(vhost, username) or self.usage.user_refusal(username)
+            if found is not None or self.has_vhost(username, vhost):
+                return found
+            text = f"access to vhost '{vhost}' refused for user '{username}'"
+        return Refusal(ReplyCode.NOT_ALLOWED, text)
 
     def has_vhost(self, username: str, vhost: str) -> bool:
         """True if the user has permissions in the vhost, whatever they allow."""

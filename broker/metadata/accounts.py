@@ -135,11 +135,15 @@ def set_user_tags(step: Step, command: commands.SetUserTags) -> Result:
 
 
 def set_user_limits(step: Step, command: commands.SetUserLimits) -> Result:
-    """Replace a user's limits."""
+    """Replace or change a user's limits."""
     user = step.catalogue.user(command.name)
     if user is None:
         return _missing_user(command.name)
-    _put_user(step, msgspec.structs.replace(user, limits=command.limits))
+    limits = command.limits
+    if command.is_update:
+        limits = {**user.limits, **limits}
+        limits = {name: limits[name] for name in limits if name not in command.removed}
+    _put_user(step, msgspec.structs.replace(user, limits=limits))
     return None
 
 

@@ -90,10 +90,19 @@ class SetUserTags(Command, frozen=True, tag=6):
 
 
 class SetUserLimits(Command, frozen=True, tag=7):
-    """Replace a user's limits ("max-connections", "max-channels")."""
+    """Replace a user's limits ("max-connections", "max-channels").
+
+    Attributes:
+        name: The user.
+        limits: New values.
+        is_update: Limits that are named in neither stay as they are.
+        removed: With `is_update`: those to remove.
+    """
 
     name: str
     limits: dict[str, int]
+    is_update: bool = False
+    removed: tuple[str, ...] = ()
 
 
 class DeleteUser(Command, frozen=True, tag=8):

@@ -180,6 +180,7 @@ class AmqpConnection(asyncio.Protocol):
             _log.debug("connection.lost", extra={"connection": self.info.name, "why": repr(exc)})
         self._transport = None
         self._context.gate.leave(self.info.connection_id)
+        self._context.access.usage.disconnected(self.info.connection_id)
         self._count_partial(0)
         self._release(None)
         # The parts hold each other: without this, buffers would wait for the garbage collector.
@@ -331,16 +332,9 @@ class AmqpConnection(asyncio.Protocol):
         context, user = self._context, self._user
         assert user is not None  # the machine opens after authentication only
         most = context.settings.connection_max
-        if context.gate.is_full(most):
-            text = f"connection refused: node connection limit ({most}) is reached"
-            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 40))
-            return
-        if context.catalogue.vhost(vhost) is None:
-            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, f"vhost {vhost} not found", 10, 40))
-            return
-        if not context.access.has_vhost(user.name, vhost):
-            text = f"access to vhost '{vhost}' refused for user '{user.name}'"
-            self._machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 40))
+        refusal = context.access.opening_refusal(user.name, vhost, most)
+        if refusal is not None:
+            self._machine.fail(AmqpError(refusal.code, refusal.text, 10, 40))
             return
         machine = self._machine
         facts = ConnectionFacts(
@@ -362,11 +356,13 @@ class AmqpConnection(asyncio.Protocol):
             context.new_name,
             context.place,
             context.limits,
+            quota=context.access.usage,
         )
         self._carrier = Carrier(context, self.session, self._mark, self._fail)
         self.info.opened(facts, machine)
         self._machine.opened()
         context.gate.opened(self.info.connection_id)
+        context.access.usage.connected(self.info.connection_id, vhost, user.name, self.session)
 
     def _fail(self, error: AmqpError) -> None:
         """End the connection with a hard error; the machine ignores what comes after.

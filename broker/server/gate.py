@@ -1,7 +1,8 @@
 """Bounds on what strangers, half-sent contents and sheer numbers may cost a node.
 
-Only `connection_max` turns a good client away: a flood of failing logins slows only failing
-logins, and when too many handshakes are under way the oldest gives way to the newest.
+No good client is turned away (limits of users and vhosts are `broker.metadata.usage`'s): a flood of
+failing logins slows only failing logins, and when too many handshakes are under way the oldest
+gives way to the newest.
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ class Gate:
         self.partial_bytes = 0
         self._partial_bytes_max = partial_bytes_max
         self._handshakes: dict[int, Droppable] = {}
-        self._open: set[int] = set()
         self._failures: dict[str, _Bucket] = {}
 
     def enter(self, connection_id: int, connection: Droppable) -> None:
@@ -60,23 +60,13 @@ class Gate:
             oldest = next(iter(self._handshakes))
             self._handshakes.pop(oldest).abort()
 
-    def is_full(self, connection_max: int | None) -> bool:
-        """No further connection may open.
-
-        Args:
-            connection_max: Most connections open at a time, None for unlimited.
-        """
-        return connection_max is not None and len(self._open) >= connection_max
-
     def opened(self, connection_id: int) -> None:
         """A connection's handshake is over."""
         self._handshakes.pop(connection_id, None)
-        self._open.add(connection_id)
 
     def leave(self, connection_id: int) -> None:
         """A connection is gone."""
         self._handshakes.pop(connection_id, None)
-        self._open.discard(connection_id)
 
     def failed_login(self, address: str, now_ms: int) -> int:
         """Count a failed login.

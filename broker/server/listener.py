@@ -9,6 +9,7 @@ import socket
 from broker.config import Listener, Settings
 from broker.errors import ReplyCode
 from broker.message import Message
+from broker.metadata.results import Changes
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
 
@@ -94,6 +95,33 @@ class AmqpListener:
             except TimeoutError:
                 for connection in list(self.connections.values()):
                     connection.abort()
+
+    def follow(self, changes: Changes) -> None:
+        """Close the connections of users and vhosts that were deleted (320).
+
+        Source:
+            rabbit_connection_tracking.erl handle_cast({user_deleted, _}), ({vhost_deleted, _}).
+        """
+        if changes.users_removed or changes.vhosts_removed or changes.restored:
+            users, vhosts = frozenset(changes.users_removed), frozenset(changes.vhosts_removed)
+            is_restored = changes.restored
+            # not inside the apply that told it: closing releases what queues hold
+            asyncio.get_running_loop().call_soon(
+                lambda: self._close_deleted(users, vhosts, is_restored=is_restored)
+            )
+
+    def _close_deleted(
+        self, users: frozenset[str], vhosts: frozenset[str], *, is_restored: bool
+    ) -> None:
+        catalogue = self._context.catalogue
+        for connection in list(self.connections.values()):
+            user, vhost = connection.info.user, connection.info.vhost
+            if connection.session is None:
+                continue
+            if user in users or (is_restored and catalogue.user(user) is None):
+                connection.close(ReplyCode.CONNECTION_FORCED, f"user '{user}' is deleted")
+            elif vhost in vhosts or (is_restored and catalogue.vhost(vhost) is None):
+                connection.close(ReplyCode.CONNECTION_FORCED, f"vhost '{vhost}' is deleted")
 
     def resume(self) -> None:
         """The lease is there: let connections go on that waited for it."""

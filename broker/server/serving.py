@@ -32,6 +32,7 @@ from broker.server.listener import TICK_S, AmqpListener
 from broker.server.node_service import NodeService
 from broker.server.orphans import Orphans
 from broker.server.outbox import Outbox
+from broker.server.usage_exchange import UsageExchange
 from broker.session.facts import Limits
 from broker.storage.message_store import MessageStore
 
@@ -130,6 +131,9 @@ class Serving:
             server_properties=server_properties,
         )
         self.listener = AmqpListener(self.context)
+        self.access.usage.node = cluster.node
+        self.access.usage.node_channel_max = settings.channel_max_per_node
+        self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
 
     # Start and stop
 
@@ -169,6 +173,8 @@ class Serving:
             return
         try:
             self.queues.reconcile(changes)
+            self.listener.follow(changes)
+            self._usage.follow(changes)
         except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
             _log.exception("queues.not_reconciled")
             self._is_behind = True
@@ -282,6 +288,7 @@ class Serving:
             self.queues.reconcile_all()
             self._is_behind = False
         self.queues.tick()
+        self._usage.tick()
         for owner in self._orphans.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 

@@ -53,6 +53,22 @@ def test_user_life():
     assert asker.machine.catalogue.topic_permissions() == []
 
 
+def test_limits_of_a_user_are_changed_one_by_one():
+    asker = founded()
+    asker.ask(commands.AddUser("u", "hash"))
+
+    def after(*fields: object) -> dict[str, int]:
+        assert asker.ask(commands.SetUserLimits("u", *fields)) is None
+        user = asker.machine.catalogue.user("u")
+        assert user is not None
+        return user.limits
+
+    assert after({"max-channels": 3}, True) == {"max-channels": 3}
+    assert after({"max-connections": -1}, True) == {"max-channels": 3, "max-connections": -1}
+    assert after({}, True, ("max-channels", "max-foo")) == {"max-connections": -1}
+    assert after({"max-channels": 1}) == {"max-channels": 1}
+
+
 def test_grants_need_both_ends():
     asker = founded()
     assert refusal(asker.ask(commands.SetPermissions("u", "/", "", "", "")))[0] == 404

@@ -40,18 +40,6 @@ def test_open_connections_are_no_handshakes() -> None:
     assert not first.is_dropped
 
 
-@pytest.mark.parametrize(("most", "full_at"), [(None, None), (0, 0), (1, 1), (2, 2)])
-def test_full_means_open_ones(most: int | None, full_at: int | None) -> None:
-    gate = Gate()
-    for number in range(3):
-        assert gate.is_full(most) is (full_at is not None and number >= full_at)
-        gate.enter(number, Socket())
-        gate.opened(number)
-    for number in range(3):
-        gate.leave(number)
-    assert gate.is_full(most) is (most == 0)
-
-
 def test_failing_logins_of_one_address_are_slowed() -> None:
     gate = Gate()
     delays = [gate.failed_login("192.0.2.1", 0) for _ in range(FAILURES_BURST + 2)]

@@ -1,0 +1,209 @@
+"""How many connections and channels are open, where a limit asks for it.
+
+Limits hold for the whole cluster: this node counts its own, and adds what the other living nodes
+last said of theirs (`Counts`). Two nodes that let somebody in at the same moment don't know of each
+other, so that a limit may be passed by what the other nodes admit within one exchange. RabbitMQ's
+tracking tables are filled after the fact too.
+
+Only names that have a limit are ever told, so the counts of a node without limits are empty.
+
+Source: rabbit_reader.erl is_over_vhost_connection_limit/2, is_over_user_connection_limit/1,
+create_channel/2; rabbit_auth_backend_internal.erl is_over_connection_limit/1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from broker.errors import Refusal, ReplyCode
+from broker.metadata.catalogue import Catalogue
+
+CONNECTIONS: Final = "max-connections"
+CHANNELS: Final = "max-channels"
+
+
+class Holder(Protocol):
+    """A connection's session."""
+
+    @property
+    def channel_count(self) -> int:
+        """Open channels."""
+        ...
+
+
+class Counts(msgspec.Struct, array_like=True, frozen=True):
+    """What one node has open, of the names that have a limit.
+
+    Attributes:
+        vhosts: Vhost to connections.
+        users: User to connections.
+        channels: User to channels.
+    """
+
+    vhosts: dict[str, int] = {}
+    users: dict[str, int] = {}
+    channels: dict[str, int] = {}
+
+
+class _Open(NamedTuple):
+    vhost: str
+    user: str
+    holder: Holder
+
+
+class Usage:
+    """The connections of a node, by vhost and by user, and what other nodes said of theirs.
+
+    Args:
+        catalogue: Has the limits.
+
+    Attributes:
+        changed: Called when other nodes should hear of a change; does nothing until it is set.
+        node: This node's name, for texts.
+        node_channel_max: `channel_max_per_node`, 0 for unlimited.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.changed: Callable[[], None] = _nobody
+        self.node = ""
+        self.node_channel_max = 0
+        self._catalogue = catalogue
+        self._open: dict[int, _Open] = {}
+        self._vhosts: dict[str, int] = {}
+        self._users: dict[str, dict[int, Holder]] = {}
+        self._others: dict[str, Counts] = {}
+
+    # This node
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections of this node."""
+        return len(self._open)
+
+    def connected(self, connection_id: int, vhost: str, user: str, holder: Holder) -> None:
+        """A connection has been opened."""
+        self._open[connection_id] = _Open(vhost, user, holder)
+        self._vhosts[vhost] = self._vhosts.get(vhost, 0) + 1
+        self._users.setdefault(user, {})[connection_id] = holder
+        self._tell(vhost, user)
+
+    def disconnected(self, connection_id: int) -> None:
+        """A connection is gone; one that was never opened is none."""
+        known = self._open.pop(connection_id, None)
+        if known is None:
+            return
+        self._vhosts[known.vhost] -= 1
+        if not self._vhosts[known.vhost]:
+            del self._vhosts[known.vhost]
+        mine = self._users[known.user]
+        del mine[connection_id]
+        if not mine:
+            del self._users[known.user]
+        self._tell(known.vhost, known.user)
+
+    # Limits
+
+    def user_limit(self, user: str, name: str) -> int | None:
+        """A user's limit; None is unlimited, also for who is no user (any more)."""
+        record = self._catalogue.user(user)
+        limit = None if record is None else record.limits.get(name)
+        return limit if limit is not None and limit >= 0 else None
+
+    def vhost_refusal(self, vhost: str, user: str) -> Refusal | None:
+        """Why a vhost takes no further connection, None if it does."""
+        limit = self._catalogue.vhost_limit(vhost, CONNECTIONS)
+        if limit is None:
+            return None
+        count = self._vhosts.get(vhost, 0)
+        count += sum(other.vhosts.get(vhost, 0) for other in self._others.values())
+        if count < limit:
+            return None
+        text = (
+            f"access to vhost '{vhost}' refused for user '{user}': "
+            f"connection limit ({limit}) is reached"
+        )
+        return Refusal(ReplyCode.NOT_ALLOWED, text)
+
+    def user_refusal(self, user: str) -> Refusal | None:
+        """Why a user may not open a further connection, None if it may."""
+        limit = self.user_limit(user, CONNECTIONS)
+        if limit is None:
+            return None
+        count = len(self._users.get(user, ()))
+        count += sum(other.users.get(user, 0) for other in self._others.values())
+        if count < limit:
+            return None
+        text = f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+        return Refusal(ReplyCode.NOT_ALLOWED, text)
+
+    def channel_refusal(self, user: str) -> Refusal | None:
+        """Why a user may not open a further channel, None if it may; asked before each."""
+        most = self.node_channel_max
+        if most and sum(each.holder.channel_count for each in self._open.values()) >= most:
+            text = (
+                f"number of channels opened on node '{self.node}' has reached the maximum "
+                f"allowed limit of ({most})"
+            )
+            return Refusal(ReplyCode.NOT_ALLOWED, text)
+        limit = self.user_limit(user, CHANNELS)
+        if limit is None:
+            return None
+        self.changed()
+        count = self._channels(user)
+        count += sum(other.channels.get(user, 0) for other in self._others.values())
+        if count < limit:
+            return None
+        text = (
+            f"number of channels opened for user '{user}' has reached the maximum allowed "
+            f"user limit of ({limit})"
+        )
+        return Refusal(ReplyCode.NOT_ALLOWED, text)
+
+    # Other nodes
+
+    def counts(self) -> Counts:
+        """What to tell the other nodes."""
+        limited = self._catalogue.vhost_limit
+        return Counts(
+            {
+                vhost: count
+                for vhost, count in self._vhosts.items()
+                if limited(vhost, CONNECTIONS) is not None
+            },
+            {
+                user: len(mine)
+                for user, mine in self._users.items()
+                if self.user_limit(user, CONNECTIONS) is not None
+            },
+            {
+                user: self._channels(user)
+                for user in self._users
+                if self.user_limit(user, CHANNELS) is not None
+            },
+        )
+
+    def heard(self, node: str, counts: Counts) -> None:
+        """Another node said what it has open."""
+        self._others[node] = counts
+
+    def lost(self, nodes: Iterable[str]) -> None:
+        """Nodes are dead: nothing is open there."""
+        for node in nodes:
+            self._others.pop(node, None)
+
+    def _channels(self, user: str) -> int:
+        return sum(holder.channel_count for holder in self._users.get(user, {}).values())
+
+    def _tell(self, vhost: str, user: str) -> None:
+        record = self._catalogue.user(user)
+        if (record is not None and record.limits) or (
+            self._catalogue.vhost_limit(vhost, CONNECTIONS) is not None
+        ):
+            self.changed()
+
+
+def _nobody() -> None:
+    """Until somebody listens."""

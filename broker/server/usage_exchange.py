@@ -1,0 +1,82 @@
+"""Tells the other nodes how many connections and channels are open here, where a limit asks for it.
+
+The whole of a node's counts is one small payload, so a lost one is healed by the next: after each
+change (at most every `GATHER_S`), and every second as long as there is anything to tell. Nobody
+answers; who is dead counts no more (`Usage.lost`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.cluster.links import Links
+from broker.cluster.outbound import CONTROL
+from broker.metadata.results import Changes
+from broker.metadata.usage import Counts, Usage
+
+_log = logging.getLogger(__name__)
+
+USAGE: Final = 24
+"""The kind of its payloads on a link (`broker.cluster.kinds`)."""
+
+GATHER_S: Final = 0.02
+"""Changes of so long go out together: a storm of connections is not a storm of payloads."""
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode = msgspec.msgpack.Decoder(Counts).decode
+_NOTHING: Final = Counts()
+
+
+class UsageExchange:
+    """What this node and the others tell each other.
+
+    Args:
+        links: To the other nodes.
+        usage: What is open here.
+        nodes: The other nodes that can be reached.
+    """
+
+    def __init__(self, links: Links, usage: Usage, nodes: Callable[[], list[str]]) -> None:
+        self._links = links
+        self._usage = usage
+        self._nodes = nodes
+        self._told = _NOTHING
+        self._is_due = False
+        links.on(USAGE, self._heard)
+        usage.changed = self._changed
+
+    def tick(self) -> None:
+        """Tell again what is open, for who missed it; call every second."""
+        counts = self._usage.counts()
+        if counts != _NOTHING or self._told != _NOTHING:
+            self._tell(counts)
+
+    def follow(self, changes: Changes) -> None:
+        """Forget what dead nodes said."""
+        self._usage.lost(node for node, _boot in changes.boots_ended)
+
+    def _changed(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+
+    def _gathered(self) -> None:
+        self._is_due = False
+        self._tell(self._usage.counts())
+
+    def _tell(self, counts: Counts) -> None:
+        self._told = counts
+        payload = _encode(counts)
+        for node in self._nodes():
+            self._links.send(node, CONTROL, USAGE, payload)
+
+    def _heard(self, node: str, _boot: str, payload: bytes) -> None:
+        try:
+            self._usage.heard(node, _decode(payload))
+        except msgspec.MsgspecError:
+            _log.warning("usage.unreadable", extra={"node": node})
