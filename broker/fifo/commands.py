@@ -119,6 +119,12 @@ class Skip(msgspec.Struct, array_like=True, tag=12, frozen=True, gc=False):
     count: int
 
 
+class Drop(msgspec.Struct, array_like=True, tag=13, frozen=True, gc=False):
+    """Remove ready messages by number, as a purge would: delays that are cancelled."""
+
+    numbers: list[int]
+
+
 SessionCommand = (
     Enqueue
     | Checkout
@@ -132,6 +138,7 @@ SessionCommand = (
     | Get
     | Purge
     | Skip
+    | Drop
 )
 
 

@@ -19,8 +19,8 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         name: The queue's name, for error texts.
         vhost: Its virtual host, for error texts.
         requeue: Where a requeued message goes: "original" (classic: its old place), "front"
-            (quorum with a delivery limit: before all others, in order of return) or "tail"
-            (quorum without one; what a dead channel held still goes to the front).
+            (before all others, in order of return) or "tail" (quorum; to the front while the rules
+            have a delivery limit, and always what a dead channel held).
         ledger: What is recorded: "none", "persistent" (a durable classic queue: enqueue and end
             of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored:
             everything, and every verdict that the ledger tells of waits).
@@ -75,7 +75,7 @@ def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueCon
     return QueueConfig(
         name=name,
         vhost=vhost,
-        requeue="tail" if delivery_limit is None else "front",
+        requeue="tail",
         rules=Rules(delivery_limit=delivery_limit),
         allow_exclusive=False,
         credit_max=QUORUM_CREDIT,

@@ -36,12 +36,12 @@ class Verdict(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The queue's answer with a value, to Checkout, Cancel, Get and Purge; they get no verdict.
+    """The queue's answer with a value, to Checkout, Cancel, Get, Purge and Drop; no verdict.
 
     Attributes:
         session: Session name.
         number: The command's sequence number.
-        value: None (done), int (purged), GetResult, or a Refusal.
+        value: None (done), int (purged, dropped), GetResult, or a Refusal.
     """
 
     session: str

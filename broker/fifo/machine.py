@@ -10,17 +10,18 @@ This is the one place that knows which command is answered how: `sessions.VALUED
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from broker.fifo import ledger
+from broker.fifo import ledger, snapshot
 from broker.fifo.commands import (
     Batch,
     Cancel,
     Checkout,
     Discard,
+    Drop,
     EndBoot,
     Enqueue,
     Get,
@@ -37,11 +38,14 @@ from broker.fifo.commands import (
     decode_batch,
 )
 from broker.fifo.config import LedgerMode, QueueConfig
+from broker.fifo.contents import NO_ORIGIN
 from broker.fifo.digest import digest_of
-from broker.fifo.effects import Reply
+from broker.fifo.effects import Effects, Reply
 from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
 from broker.fifo.handshake import Handshake, ranges_of
 from broker.fifo.queue import Queue
+from broker.fifo.ready import body_bytes
+from broker.message import Delivery, Message
 
 
 class QueueMachine(Queue):
@@ -54,21 +58,25 @@ class QueueMachine(Queue):
         is_pump_due: The last `apply_*` stopped at `burst_max`: call `pump` soon.
     """
 
-    __slots__ = ("is_pump_due",)
+    __slots__ = ("_safe_position", "is_pump_due")
 
     def __init__(self, config: QueueConfig) -> None:
         super().__init__(config)
         self.is_pump_due = False
+        self._safe_position = 0
 
     def apply_batch(self, batch: Batch) -> None:
         """Apply a Raft entry's commands in order, then serve the consumers once."""
+        self.set_time(batch.now_ms)
         for command in batch.commands:
             if isinstance(command, Offer):
-                self._apply_offer(command, batch.now_ms)
+                self._apply_offer(command)
             elif isinstance(command, EndBoot):
                 self.end_boot(command.node, command.boot)
             elif isinstance(command, SetRules):
-                self.rules = command.rules
+                self.set_rules(command.rules)
+            else:
+                self.bury(command.numbers)
         self.is_pump_due = self.pump()
 
     def apply_entry(self, data: bytes) -> None:
@@ -87,7 +95,8 @@ class QueueMachine(Queue):
             offer: Numbered commands; what was applied before is only answered.
             now_ms: Milliseconds since the epoch.
         """
-        self._apply_offer(offer, now_ms)
+        self.set_time(now_ms)
+        self._apply_offer(offer)
         self.is_pump_due = self.pump()
 
     def mark_durable(self, position: int) -> None:
@@ -97,7 +106,79 @@ class QueueMachine(Queue):
             position: `position` as it was when that part of the ledger was taken. Only needed
                 with a ledger.
         """
+        self._safe_position = max(self._safe_position, position)
         self.sessions.mark_durable(position, self.effects)
+
+    def restore_messages(self, messages: Iterable[tuple[int, Message]], next_number: int) -> None:
+        """Become what is left of a classic queue after a restart (P16).
+
+        When they expire stands in the messages. Rules and time stay as they were told.
+
+        Args:
+            messages: Numbers and messages in ascending order; each counts as delivered before.
+            next_number: At least one more than any number ever used.
+        """
+        self._clear()
+        items = [Delivery(number, 1, message) for number, message in messages]
+        self._ready.append(items, body_bytes(items))
+        self._is_timed = any(item[2].expires_ms for item in items)
+        if self._dedup is not None:
+            for item in items:
+                if item[2].dedup:
+                    self._dedup.is_double(item[2].dedup, self.now_ms)
+        self.next_number = next_number
+        self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
+
+    def snapshot(self) -> list[bytes]:
+        """Return the whole state in parts of at most 1 MiB; effects not taken are no part of it."""
+        return snapshot.encode_state(
+            snapshot.State(
+                next_number=self.next_number,
+                next_return=self._ready.next_return,
+                consumers=[snapshot.record_of(consumer) for consumer in self._roster],
+                rings=self._roster.ring_keys(),
+                sessions=self.sessions.records(),
+                ended=self.sessions.ended(),
+                fresh=self._ready.fresh(),
+                returned=self._ready.returned(),
+                held=[
+                    (holder, tag, list(held.values()))
+                    for holder, tags in self._held.items()
+                    for tag, held in tags.items()
+                ],
+                position=self.position,
+                now_ms=self.now_ms,
+                rules=self.rules,
+                dedup=[] if self._dedup is None else self._dedup.records(),
+                dying=self._dying.records(),
+            )
+        )
+
+    def restore(self, parts: list[bytes]) -> None:
+        """Become the machine whose `snapshot` this is. Effects are emptied.
+
+        Raises:
+            snapshot.SnapshotError: The parts are damaged or of an unknown version.
+        """
+        state = snapshot.decode_state(parts)
+        self._clear()
+        self.next_number = state.next_number
+        self.position = state.position
+        self.now_ms = state.now_ms
+        self._take_rules(self.config.rules if state.rules is None else state.rules)
+        self._dying.load(state.dying)
+        if self._dedup is not None:
+            self._dedup.load(state.dedup)
+        self._ready.load(state.fresh, state.returned, state.next_return)
+        for holder, tag, items in state.held:
+            held = self._held.setdefault(holder, {}).setdefault(tag, {})
+            self._hold(held, items, body_bytes(items))
+        for record in state.consumers:
+            self._roster.add(snapshot.consumer_of(record, self._held))
+        self._roster.load_rings(state.rings)
+        self.sessions.load(state.sessions, state.ended)
+        self._is_timed = any(item[2].expires_ms for item in self.contents())
+        self.effects = Effects()  # what is held was taken long ago, whatever the ledger notes
 
     # What a mirrored queue's shell asks for.
 
@@ -135,7 +216,7 @@ class QueueMachine(Queue):
         """Equal for a master and a mirror with the same contents (`Replica.digest`)."""
         return digest_of([(number, message) for number, _, message in self.contents()])
 
-    def _apply_offer(self, offer: Offer, now_ms: int) -> None:
+    def _apply_offer(self, offer: Offer) -> None:
         is_new = self.config.ledger == "all" and not self.sessions.knows(offer.session)
         admitted = self.sessions.admit(offer, self.effects)
         if admitted is None:
@@ -146,15 +227,15 @@ class QueueMachine(Queue):
         if skipped is not None:
             self._record_skipped(offer.session, *skipped)
         for old_number, command in again:
-            self._apply(offer.session, old_number, command, now_ms)
+            self._apply(offer.session, old_number, command)
         for command in commands:
-            number = self._apply(offer.session, number, command, now_ms)
+            number = self._apply(offer.session, number, command)
         self.sessions.advance(offer.session, number)
 
-    def _apply(self, session: str, number: int, command: SessionCommand, now_ms: int) -> int:
+    def _apply(self, session: str, number: int, command: SessionCommand) -> int:
         """Apply one command; return the number after it."""
         if isinstance(command, Enqueue):
-            return self._apply_enqueue(session, number, command, now_ms)
+            return self._apply_enqueue(session, number, command)
         kind = type(command)
         valued = _VALUED.get(kind)
         if valued is not None:
@@ -177,19 +258,52 @@ class QueueMachine(Queue):
         self.effects.add_verdict(session, number, number, ok=ok)
         return number + 1
 
-    def _apply_enqueue(self, session: str, number: int, command: Enqueue, now_ms: int) -> int:
-        messages = command.messages
+    def _apply_enqueue(self, session: str, number: int, command: Enqueue) -> int:
+        messages, redelivered = command.messages, command.redelivered
         if not messages:
             return number
+        if not self._is_choosy:
+            return self._admit(session, number, messages, redelivered=redelivered)
+        for fate, group in self._judge(messages):
+            if fate == "admitted":
+                number = self._admit(session, number, group, redelivered=redelivered)
+            elif fate == "refused":
+                number = self._turn_away(session, number, group)
+            else:
+                number = self._pass_over(session, number, len(group))
+        return number
+
+    def _admit(
+        self, session: str, number: int, messages: list[Message], *, redelivered: bool
+    ) -> int:
         last = number + len(messages) - 1
-        before, first = self.position, self.next_number
+        before = self.position
+        origin = NO_ORIGIN
         if self.config.ledger == "all":
-            lowest = self.sessions.note_enqueued(session, number, last, first)
+            lowest = self.sessions.note_enqueued(session, number, last, self.next_number)
             origin = (session, number, lowest)
-            self.enqueue(messages, now_ms, redelivered=command.redelivered, origin=origin)
-        else:
-            self.enqueue(messages, now_ms, redelivered=command.redelivered)
+        self._append(messages, origin, redelivered=redelivered)
         if self.position > before:
+            self.sessions.owe(session, number, last, self.position)
+        else:
+            self.effects.add_verdict(session, number, last, ok=True)
+        return last + 1
+
+    def _turn_away(self, session: str, number: int, messages: list[Message]) -> int:
+        """Refuse publishes that are beyond the limits: their publisher gets a nack."""
+        last = number + len(messages) - 1
+        self._refuse(messages)
+        self.sessions.reject(session, number, last)
+        if self.config.ledger == "all":
+            self._note(ledger.Rejected(session, number, last))
+        self.effects.add_verdict(session, number, last, ok=False)
+        return last + 1
+
+    def _pass_over(self, session: str, number: int, count: int) -> int:
+        """Drop doubles; their publisher is told ok when the first of them is as safe as it gets."""
+        last = number + count - 1
+        self._record_skipped(session, number, last)
+        if self.position > self._safe_position:
             self.sessions.owe(session, number, last, self.position)
         else:
             self.effects.add_verdict(session, number, last, ok=True)
@@ -225,6 +339,10 @@ def _purge(machine: Queue, _command: Purge) -> object:
     return machine.purge()
 
 
+def _drop(machine: Queue, command: Drop) -> object:
+    return machine.drop(command.numbers)
+
+
 def _settle(machine: Queue, command: Settle) -> bool:
     return machine.settle(command.holder, command.tag, command.numbers)
 
@@ -255,6 +373,7 @@ _VALUED: Final[dict[type, Callable[[Queue, Any], object]]] = {
     Cancel: _cancel,
     Get: _get,
     Purge: _purge,
+    Drop: _drop,
 }
 _PLAIN: Final[dict[type, Callable[[Queue, Any], bool | None]]] = {
     Settle: _settle,

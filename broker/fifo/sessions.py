@@ -32,6 +32,7 @@ from broker.fifo.commands import (
     Cancel,
     Checkout,
     Discard,
+    Drop,
     Enqueue,
     Get,
     Offer,
@@ -52,7 +53,7 @@ REPLIES_MAX: Final = 1_000
 ENDED_MAX: Final = 64
 """Ended boots remembered, to refuse their late offers; a node restarts far less often."""
 
-VALUED: Final = frozenset({Checkout, Cancel, Get, Purge})
+VALUED: Final = frozenset({Checkout, Cancel, Get, Purge, Drop})
 """Commands that are answered by a `Reply` with a value; all others by a `Verdict`."""
 
 _ABOUT_HELD: Final = frozenset({Settle, Requeue, Discard})

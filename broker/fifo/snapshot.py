@@ -3,7 +3,8 @@
     parts joined = section, section, ...        section = size (4 bytes, big endian), msgpack
     section 0    = head: [version, ...]         everything but messages
     others       = [line, holder, tag, [[key, number, delivery_count, message], ...]]
-                   line 0 fresh, 1 returned (key is the sort key), 2 held; in their orders
+                   line 0 fresh, 1 returned (key is the sort key), 2 held, 3 dying (tag is the
+                   reason); in their orders
 
 A part may end anywhere in a section. Messages are grouped into sections of about 256 KiB, so that
 neither writing nor reading needs one record of the queue's size.
@@ -17,6 +18,8 @@ from typing import Final
 import msgspec
 
 from broker.fifo.consumers import Consumer
+from broker.fifo.effects import Dead
+from broker.fifo.rules import Reason, Rules
 from broker.fifo.sessions import SessionRecord
 from broker.message import Delivery, Message
 
@@ -26,7 +29,7 @@ SECTION_BYTES: Final = 1 << 18
 SECTION_ITEMS: Final = 1_000
 _SIZE_BYTES: Final = 4
 
-_FRESH, _RETURNED, _HELD = range(3)
+_FRESH, _RETURNED, _HELD, _DYING = range(4)
 
 
 class SnapshotError(Exception):
@@ -59,6 +62,10 @@ class State(msgspec.Struct, kw_only=True):
     returned: list[tuple[int, Delivery]]
     held: list[tuple[str, str, list[Delivery]]]
     position: int = 0
+    now_ms: int = 0
+    rules: Rules | None = None
+    dedup: list[tuple[str, int]] = []
+    dying: list[Dead] = []
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -70,6 +77,9 @@ class _Head(msgspec.Struct, array_like=True):
     sessions: list[SessionRecord]
     ended: list[tuple[str, str]]
     position: int = 0
+    now_ms: int = 0
+    rules: Rules | None = None
+    dedup: list[tuple[str, int]] = []
 
 
 class _Section(msgspec.Struct, array_like=True):
@@ -159,6 +169,10 @@ def _decode(sections: Iterator[bytes]) -> State:
         returned=[],
         held=[],
         position=head.position,
+        now_ms=head.now_ms,
+        rules=head.rules,
+        dedup=head.dedup,
+        dying=[],
     )
     for data in sections:
         section = _section_decoder.decode(data)
@@ -167,6 +181,9 @@ def _decode(sections: Iterator[bytes]) -> State:
             state.fresh += [item for _, item in items]
         elif section.line == _RETURNED:
             state.returned += items
+        elif section.line == _DYING:
+            reason = msgspec.convert(section.tag, Reason)
+            state.dying.append(Dead(reason, [item for _, item in items], True))
         else:
             state.held.append((section.holder, section.tag, [item for _, item in items]))
     return state
@@ -183,10 +200,15 @@ def _sections(state: State) -> Iterator[bytes]:
             state.sessions,
             state.ended,
             state.position,
+            state.now_ms,
+            state.rules,
+            state.dedup,
         )
     )
     yield from _line_sections(_FRESH, "", "", [(0, item) for item in state.fresh])
     yield from _line_sections(_RETURNED, "", "", state.returned)
+    for reason, items, _ in state.dying:
+        yield from _line_sections(_DYING, "", reason, [(0, item) for item in items])
     for holder, tag, items in state.held:
         if items:
             yield from _line_sections(_HELD, holder, tag, [(0, item) for item in items])

@@ -89,7 +89,10 @@ class QueueModel:
                     self.front.sort()
 
     def requeue(self, key: Key, numbers: list[int]) -> None:
-        self.give_back(self.let_go(key, numbers), to_tail=self.requeue_mode == "tail")
+        self.give_back(
+            self.let_go(key, numbers),
+            to_tail=self.requeue_mode == "tail" and self.delivery_limit is None,
+        )
 
     def release(self, holder: str, tags: list[str]) -> None:
         for key in [key for key in self.consumers if key[0] == holder]:

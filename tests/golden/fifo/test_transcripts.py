@@ -84,7 +84,8 @@ class Player:
 
     def do_enqueue(self, words, options):
         count = int(words[0])
-        first = self.machine.enqueue(_messages(count, options))
+        first = self.machine.next_number
+        self.machine.enqueue(_messages(count, options))
         return f"numbers {first}-{first + count - 1}"
 
     def do_checkout(self, words, options):

@@ -20,6 +20,7 @@ from broker.fifo.commands import (
 from broker.fifo.config import QUORUM_CREDIT, QueueConfig, classic_config, quorum_config
 from broker.fifo.effects import Reply, Verdict
 from broker.fifo.machine import QueueMachine
+from broker.fifo.rules import Rules
 from broker.ports import GetResult, QueueStat
 from tests.model.fifo_model import message
 
@@ -87,9 +88,18 @@ def test_a_quorum_queue_ignores_exclusive_and_limits_credit():
     assert machine.stat().unacked == 2 * QUORUM_CREDIT
 
 
-def test_delivery_limit_decides_where_a_quorum_queue_requeues():
-    assert quorum_config("q", "/", None).requeue == "tail"
-    assert quorum_config("q", "/", 3).requeue == "front"
+def test_delivery_limit_decides_live_where_a_quorum_queue_requeues():
+    """Front with one, tail without.
+
+    Rows: 1.9 requeue position; 1.16 requeue position
+    """
+    machine = QueueMachine(quorum_config("q", "/", None))
+    machine.enqueue([message()] * 3)
+    for limit, order in ((None, [2, 3, 1]), (3, [2, 3, 1]), (None, [3, 1, 2])):
+        machine.set_rules(Rules(delivery_limit=limit))
+        number = machine.get(HOLDER, no_ack=False).delivery.number
+        machine.requeue(HOLDER, "", [number])
+        assert [item.number for item in machine.peek(0, 9)] == order
 
 
 def test_ledger_of_a_durable_classic_queue_names_persistent_messages_only():
@@ -155,7 +165,8 @@ def test_restored_messages_all_count_as_redelivered_and_numbers_go_on():
     """P16."""
     machine = _machine()
     machine.restore_messages([(4, message(1)), (9, message(2))], 12)
-    assert machine.enqueue([message(3)]) == 12
+    assert machine.next_number == 12
+    machine.enqueue([message(3)])
     machine.checkout(HOLDER, "t")
     machine.pump()
     (items,) = machine.take_effects().deliveries.values()

@@ -1,0 +1,313 @@
+"""What is in one queue, and what becomes of it: ready, held, dying or gone.
+
+The lines of messages, the time and the rules they live by, and the ledger that tells of them.
+`queue.Queue` puts commands and consumers on top. Like it: no IO, no clock, nothing random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
+from operator import itemgetter
+from typing import Final, cast
+
+from broker.fifo import ledger, limits
+from broker.fifo.config import QueueConfig
+from broker.fifo.dedup import Dedup
+from broker.fifo.dying import Dying
+from broker.fifo.effects import Dead, Effects
+from broker.fifo.ready import body_bytes
+from broker.fifo.ready_order import ready_line
+from broker.fifo.rules import Reason, Rules
+from broker.message import Delivery, Message
+
+# Delivery(...) runs a Python-level __new__ (300 ns); the tuple's own takes 90 ns.
+_delivery = cast("Callable[[tuple[int, int, Message]], Delivery]", partial(tuple.__new__, Delivery))
+
+Origin = tuple[str, int, int]
+"""For a whole ledger: publisher session, its number of the first message, and its lowest
+unanswered number."""
+
+NO_ORIGIN: Final[Origin] = ("", 0, 0)
+
+_LedgerKind = type[ledger.Settled | ledger.Removed]
+
+
+NO_LIMIT: Final = 1 << 60
+"""More messages than a queue ever holds."""
+
+_number = itemgetter(0)
+
+
+class Contents:
+    """The messages of one queue.
+
+    Args:
+        config: How this queue behaves.
+
+    Attributes:
+        config: As given; `ledger` may change.
+        rules: Limits as they are now (`set_rules`).
+        now_ms: The latest time heard of, in milliseconds since the epoch (`set_time`).
+        effects: What is due since the last `take_effects`.
+        unacked: Messages held by consumers.
+        unacked_bytes: Sum of their body sizes.
+        next_number: Number of the next message.
+        position: How many records the ledger has had, those without a trace in a mirror left out.
+    """
+
+    __slots__ = (
+        "_dedup",
+        "_drops_head",
+        "_dying",
+        "_has_ttl",
+        "_held",
+        "_is_choosy",
+        "_is_timed",
+        "_ready",
+        "config",
+        "effects",
+        "next_number",
+        "now_ms",
+        "position",
+        "rules",
+        "unacked",
+        "unacked_bytes",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.effects = Effects()
+        self.position = 0
+        self.now_ms = 0
+        self._clear()
+        self._take_rules(config.rules)
+
+    def _clear(self) -> None:
+        config = self.config
+        self._ready = ready_line(config)
+        # holder -> tag -> number -> delivery. A consumer shares its innermost dict.
+        self._held: dict[str, dict[str, dict[int, Delivery]]] = {}
+        self._dying = Dying()
+        self._dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
+        self.unacked = 0
+        self.unacked_bytes = 0
+        self.next_number = 1
+        self._is_timed = False  # a message that expires may be here
+
+    def _take_rules(self, rules: Rules) -> None:
+        self.rules = rules
+        self._has_ttl = rules.message_ttl_ms is not None or self.config.order == "due"
+        is_limited = rules.max_length is not None or rules.max_length_bytes is not None
+        is_dropping = rules.overflow == "drop-head"
+        self._drops_head = is_limited and is_dropping
+        self._is_choosy = self._dedup is not None or (is_limited and not is_dropping)
+
+    # Time and rules.
+
+    def set_time(self, now_ms: int) -> None:
+        """Tell the time; an earlier one than before is ignored.
+
+        Args:
+            now_ms: Wall clock, milliseconds since the epoch. For replicas: of the command.
+        """
+        self.now_ms = max(self.now_ms, now_ms)
+
+    def due_ms(self) -> int | None:
+        """When `set_time` and `pump` are due though nothing else happens; None is never.
+
+        Returns:
+            When the head expires, milliseconds since the epoch.
+        """
+        head = self._ready.head() if self._is_timed else None
+        return None if head is None else head.message.expires_ms or None
+
+    def set_rules(self, rules: Rules) -> None:
+        """Live by other limits from now on; `pump` follows and applies them to what is here.
+
+        A time to live is for new messages only. Dead messages that were held for the old rules
+        are let go when the new ones hold none.
+
+        Source:
+            behaviour.md 1.4 (per-queue TTL), 1.18 (change strategy).
+        """
+        self._take_rules(rules)
+        if len(self._dying) and not (rules.is_dead_lettered and rules.is_held):
+            self.bury(self._dying.numbers())
+
+    # What can be done to messages that nobody holds.
+
+    def purge(self) -> int:
+        """Remove all ready messages (what is held stays); return how many they were.
+
+        They are gone, not dead (behaviour.md 1.3, queue.purge).
+        """
+        items, _ = self._ready.take(NO_LIMIT)
+        if items:
+            self._record(ledger.Removed, items)
+        return len(items)
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """Return up to `count` ready messages in their order, `first` of them skipped."""
+        return self._ready.peek(first, count)
+
+    def drop(self, numbers: list[int]) -> int:
+        """Remove ready messages by number, as a purge would; return how many there were."""
+        items = self._ready.drop(numbers)
+        if items:
+            self._record(ledger.Removed, items)
+        return len(items)
+
+    def bury(self, numbers: list[int]) -> int:
+        """Forget held dead messages: they have arrived elsewhere, or nobody wants them.
+
+        Args:
+            numbers: As `effects.dead` gave them; unknown ones are ignored.
+
+        Returns:
+            How many there were.
+        """
+        items = self._dying.bury(numbers)
+        if items:
+            self._record(ledger.Removed, items)
+        return len(items)
+
+    def redeliver_dead(self) -> None:
+        """Put all held dead messages into the effects again, as a new leader does."""
+        self.effects.dead += self._dying.records()
+
+    # What a synchronisation asks for.
+
+    def contents(self) -> list[Delivery]:
+        """All messages here by number, the dying too: what a synchronisation sends (P26)."""
+        items = self._ready.in_order()
+        items += self._dying.items()
+        for held in self._all_held():
+            items += held.values()
+        items.sort(key=_number)
+        return items
+
+    def lowest_number(self) -> int | None:
+        """The lowest number here: nothing older remains for a mirror that joined behind it."""
+        lowest = self._ready.lowest()
+        numbers = [] if lowest is None else [lowest]
+        numbers += self._dying.numbers()
+        numbers += [min(held) for held in self._all_held() if held]
+        return min(numbers, default=None)
+
+    def numbers_from(self, low: int) -> set[int]:
+        """The numbers here from `low` on."""
+        numbers = self._ready.numbers_from(low)
+        for held in (self._dying.numbers(), *self._all_held()):
+            numbers.update([number for number in held if number >= low])
+        return numbers
+
+    # Parts of the commands.
+
+    def _append(
+        self, messages: list[Message], origin: Origin = NO_ORIGIN, *, redelivered: bool
+    ) -> None:
+        """Put messages at the tail, with the time at which they expire."""
+        count = len(messages)
+        # Nearly always every ttl_ms is -1, and the sum tells so at little cost.
+        if self._has_ttl or sum([message.ttl_ms for message in messages]) != -count:
+            messages = self._stamped(messages)
+        first = self.next_number
+        self.next_number = after = first + count
+        counts = repeat(1 if redelivered else 0)
+        items = list(map(_delivery, zip(range(first, after), counts, messages)))  # noqa: B905
+        self._ready.append(items, sum([message.body_size for message in messages]))
+        mode = self.config.ledger
+        if mode == "all":
+            self._note(ledger.Enqueued(list(range(first, after)), messages, *origin))
+        elif mode == "persistent":
+            self._record_enqueued(items)
+
+    def _stamped(self, messages: list[Message]) -> list[Message]:
+        self._is_timed = True
+        if self.config.order == "due":
+            return limits.delayed(messages, self.now_ms)
+        return limits.stamped(messages, self.now_ms, self.rules.message_ttl_ms)
+
+    def _refuse(self, messages: list[Message]) -> None:
+        """Turn publishes away; under reject-publish-dlx they die without having been here."""
+        if self.rules.is_dead_lettered and self.rules.overflow == "reject-publish-dlx":
+            items = [_delivery((0, 0, message)) for message in messages]
+            self.effects.dead.append(Dead("maxlen", items, False))
+
+    def _take_live(self, count: int) -> tuple[list[Delivery], int]:
+        """Take up to `count` messages from the head; those that expired before now die instead."""
+        items, size_bytes = self._ready.take(count)
+        now_ms = self.now_ms
+        late = [item for item in items if 0 < item[2].expires_ms < now_ms]
+        if late:
+            items = [item for item in items if not 0 < item[2].expires_ms < now_ms]
+            size_bytes = body_bytes(items)
+            self._die("expired", late)
+        return items, size_bytes
+
+    def _expire(self) -> None:
+        """Let die what has expired at the head."""
+        items = self._ready.take_expired(self.now_ms)
+        if items:
+            self._die("delayed" if self.config.order == "due" else "expired", items)
+        if not self._ready and not self.unacked:
+            self._is_timed = False
+
+    def _shorten(self) -> None:
+        """Let the head die while more is ready than the limits allow."""
+        rules, ready = self.rules, self._ready
+        length_max, bytes_max = rules.max_length, rules.max_length_bytes
+        items: list[Delivery] = []
+        if length_max is not None and len(ready) > length_max:
+            items, _ = ready.take(len(ready) - length_max)
+        if bytes_max is not None:
+            while ready.size_bytes > bytes_max:
+                items += ready.take(1)[0]
+        if items:
+            self._die("maxlen", items)
+            if self._is_timed:
+                self._expire()
+
+    def _all_held(self) -> Iterator[dict[int, Delivery]]:
+        for tags in self._held.values():
+            yield from tags.values()
+
+    def _hold(self, held: dict[int, Delivery], items: list[Delivery], size_bytes: int) -> None:
+        held.update(zip([item[0] for item in items], items, strict=True))
+        self.unacked += len(items)
+        self.unacked_bytes += size_bytes
+        if self.config.ledger == "all":
+            self.effects.ledger.append(ledger.Taken([item[0] for item in items]))
+
+    def _die(self, reason: Reason, items: list[Delivery]) -> None:
+        """End messages that are in no line any more; who asked for dead ones hears of them."""
+        rules = self.rules
+        if rules.is_dead_lettered:
+            self.effects.dead.append(Dead(reason, items, rules.is_held))
+            if rules.is_held:
+                self._dying.add(reason, items)
+                return
+        self._record(ledger.Removed, items)
+
+    def _record_enqueued(self, items: list[Delivery]) -> None:
+        items = [item for item in items if item[2].persistent]
+        if items:
+            numbers = [item[0] for item in items]
+            self._note(ledger.Enqueued(numbers, [item[2] for item in items]))
+
+    def _note(self, record: ledger.LedgerRecord) -> None:
+        self.effects.ledger.append(record)
+        self.position += 1
+
+    def _record(self, kind: _LedgerKind, items: list[Delivery]) -> None:
+        mode = self.config.ledger
+        if mode == "persistent":
+            numbers = [item[0] for item in items if item[2].persistent]
+        elif mode == "all":
+            numbers = [item[0] for item in items]
+        else:
+            return
+        if numbers:
+            self._note(kind(numbers))

@@ -1,0 +1,129 @@
+"""What a queue does about limits of age and length, as functions of what it holds.
+
+A message's age is decided once, when it enters: `stamped` writes when it expires into the message
+itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
+is looked at in two ways: drop-head shortens the line after consumers had their turn (`Queue.pump`),
+the others refuse what does not fit (`judged`).
+
+Source: behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from broker.fifo.dedup import Dedup
+from broker.fifo.rules import Rules
+from broker.message import Message
+
+Fate = Literal["admitted", "refused", "double"]
+
+NEVER_MS: Final = 1 << 62
+"""A time to live longer than anything lives, in milliseconds."""
+
+
+class Run(NamedTuple):
+    """Messages in a row with one fate.
+
+    Attributes:
+        fate: "double" ones are dropped and confirmed.
+        messages: At least one.
+    """
+
+    fate: Fate
+    messages: list[Message]
+
+
+class Room(NamedTuple):
+    """What a queue holds when messages ask to come in.
+
+    Attributes:
+        ready: Messages that count for the limits.
+        ready_bytes: Their bodies, in bytes.
+        credit: How many messages consumers would take at once.
+    """
+
+    ready: int
+    ready_bytes: int
+    credit: int
+
+
+def stamped(messages: list[Message], now_ms: int, ttl_ms: int | None) -> list[Message]:
+    """Return the messages with the time at which they expire.
+
+    Args:
+        messages: As published.
+        now_ms: The queue's time, milliseconds since the epoch.
+        ttl_ms: The queue's time to live, None without one.
+    """
+    most_ms = NEVER_MS if ttl_ms is None else ttl_ms
+    stamped_ones: list[Message] = []
+    for message in messages:
+        own_ms = message.ttl_ms
+        left_ms = own_ms if 0 <= own_ms < most_ms else most_ms
+        if left_ms != NEVER_MS:
+            message = replace(message, expires_ms=max(1, now_ms + left_ms))  # noqa: PLW2901
+        stamped_ones.append(message)
+    return stamped_ones
+
+
+def delayed(messages: list[Message], now_ms: int) -> list[Message]:
+    """Return the messages of a delay store with the time at which they are due.
+
+    Args:
+        messages: Their `ttl_ms` is the delay; without one they are due now.
+        now_ms: The queue's time, milliseconds since the epoch.
+    """
+    return [replace(each, expires_ms=max(1, now_ms + max(0, each.ttl_ms))) for each in messages]
+
+
+def judged(
+    messages: list[Message], rules: Rules, room: Room, dedup: Dedup | None, now_ms: int
+) -> list[Run]:
+    """Say which messages may come in, as if each came alone and consumers had their turn after it.
+
+    Args:
+        messages: In order.
+        rules: With an overflow mode that refuses, or without limits.
+        room: What is here before them.
+        dedup: What the queue remembers, None where doubles are welcome; gets the admitted ones.
+        now_ms: The queue's time, milliseconds since the epoch.
+
+    Returns:
+        Together all messages, in order.
+    """
+    has_limits = rules.overflow != "drop-head"
+    length_max = rules.max_length if has_limits else None
+    bytes_max = rules.max_length_bytes if has_limits else None
+    ready, ready_bytes = _not_served(room)
+    credit = max(0, room.credit - room.ready)
+    runs: list[Run] = []
+    for message in messages:
+        size = message.body_size
+        fate: Fate = "admitted"
+        if (length_max is not None and ready >= length_max) or (
+            bytes_max is not None and ready_bytes + size > bytes_max
+        ):
+            fate = "refused"
+        elif dedup is not None and message.dedup and dedup.is_double(message.dedup, now_ms):
+            fate = "double"
+        elif credit:
+            credit -= 1
+        else:
+            ready += 1
+            ready_bytes += size
+        if runs and runs[-1].fate == fate:
+            runs[-1].messages.append(message)
+        else:
+            runs.append(Run(fate, [message]))
+    return runs
+
+
+def _not_served(room: Room) -> tuple[int, int]:
+    """What remains when waiting consumers have taken theirs, by bytes about."""
+    if not room.credit:
+        return room.ready, room.ready_bytes
+    ready = max(0, room.ready - room.credit)
+    return ready, room.ready_bytes * ready // max(1, room.ready)
