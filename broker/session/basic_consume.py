@@ -56,20 +56,20 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     tag = method.consumer_tag
     if tag and (tag in channel.consumers or tag == channel.reply_tag):
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
-    if method.queue == reply_to.PSEUDO_QUEUE:
-        _consume_replies(channel, method)
-        return
     limits = channel.context.limits
     most = limits.consumers_per_channel
     if most and len(channel.consumers) >= most:
         text = f"reached maximum ({most}) of consumers per channel"
         raise AmqpError(ReplyCode.NOT_ALLOWED, text)
+    if method.queue == reply_to.PSEUDO_QUEUE:
+        _consume_replies(channel, method)
+        return
     name = named_queue(channel, method.queue)
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
     priority = _check_arguments(queue, method.arguments)
-    is_refused = channel.window.limit and not method.no_ack and not limits.quorum_global_qos
-    if queue.type == "quorum" and is_refused:
+    is_quorum = queue.type == "quorum"
+    if is_quorum and channel.window.limit and not limits.quorum_global_qos:
         where = quoted("queue", name, queue.vhost)
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"
@@ -83,7 +83,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         channel.holder,
         tag,
         method.no_ack,
-        method.exclusive,
+        method.exclusive and not is_quorum,  # RabbitMQ's quorum queues ignore it
         allowed,
         priority,
         method.arguments,
@@ -127,10 +127,10 @@ def _consume_replies(channel: Channel, method: spec.BasicConsume) -> None:
     Raises:
         AmqpError: 406 without no_ack, or for a second such consumer.
     """
-    if channel.reply_key:
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer already set")
     if not method.no_ack:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.reply_key:
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, "reply consumer already set")
     channel.reply_key = channel.context.names()
     channel.reply_tag = method.consumer_tag or f"amq.ctag-{channel.context.names()}"
     if not method.no_wait:
@@ -164,11 +164,18 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
     """basic.get.
 
     Raises:
-        AmqpError: 403, 404, 405.
+        AmqpError: 403, 404, 405; 405 too for a quorum queue with a single active consumer.
     """
     name = named_queue(channel, method.queue)
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
+    if queue.type == "quorum" and queue.arguments.get("x-single-active-consumer") is True:
+        where = quoted("queue", name, queue.vhost)
+        text = (
+            f"cannot obtain access to locked {where}. basic.get operations are not supported by "
+            "quorum queues with single active consumer"
+        )
+        raise AmqpError(ReplyCode.RESOURCE_LOCKED, text)
     channel.touched[queue.uid] = None
 
     def got(result: object) -> None:

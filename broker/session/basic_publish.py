@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from broker.amqp import spec
 from broker.amqp.assembler import Publish
 from broker.amqp.content import PropertyFacts, decode_properties, with_properties
@@ -25,10 +27,17 @@ from broker.metadata.records import Queue
 from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.context import Context
-from broker.session.effects import PublishTo, ReplyTo
+from broker.session.effects import ReplyTo
 from broker.session.exchange import check_topic
+from broker.session.gathering import (
+    drop_doubles,
+    gather,
+    gather_copies,
+    keyed_copies,
+)
 
-_ROUTING_HEADERS = ("CC", "BCC")
+_BCC = "BCC"
+_ROUTING_HEADERS = ("CC", _BCC)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXPIRY_MAX_MS = 315_360_000_000  # ten years
 
@@ -37,17 +46,17 @@ class Route:
     """What is known of an (exchange, routing key) while the catalogue stays as it is.
 
     Attributes:
-        queues: Where it goes.
+        queues: Where every message goes, if nothing of a message is to be looked at; else ().
+        targets: Where it goes, whatever has to be looked at before.
         needs_headers: An exchange on the way looks at headers: route each message.
-        is_reply: The routing key is a direct reply-to address.
     """
 
-    __slots__ = ("is_reply", "needs_headers", "queues")
+    __slots__ = ("needs_headers", "queues", "targets")
 
-    def __init__(self, queues: tuple[Queue, ...], *, needs_headers: bool, is_reply: bool) -> None:
-        self.queues = queues
+    def __init__(self, targets: tuple[Queue, ...], *, needs_headers: bool = False) -> None:
+        self.targets = targets
+        self.queues = () if drop_doubles(targets) else targets
         self.needs_headers = needs_headers
-        self.is_reply = is_reply
 
 
 class Publisher:
@@ -120,6 +129,10 @@ class Publisher:
             AmqpError: 406.
         """
         own = self._context.facts
+        is_asking = facts.reply_to == reply_to.PSEUDO_QUEUE
+        if is_asking and not channel.reply_key:
+            text = "fast reply consumer does not exist"
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         if facts.user_id not in {None, own.user} and not own.is_impersonator:
             text = (
                 f"user_id property set to '{facts.user_id}' but authenticated user was '{own.user}'"
@@ -127,12 +140,7 @@ class Publisher:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         if facts.expiration is not None:
             check_expiration(facts.expiration)
-        if facts.has_routing_headers:
-            return False
-        if facts.reply_to == reply_to.PSEUDO_QUEUE:
-            if not channel.reply_key:
-                text = "fast reply consumer does not exist"
-                raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+        if facts.has_routing_headers or is_asking:
             return False
         self._plain_facts = facts
         return True
@@ -168,12 +176,11 @@ class Publisher:
         if record.type == "topic":
             check_topic(channel, "write", exchange, routing_key)
         if not exchange and routing_key.startswith(reply_to.PREFIX):
-            return Route((), needs_headers=False, is_reply=True)
+            return Route(())
         if context.catalogue.needs_headers(vhost, exchange):
-            return Route((), needs_headers=True, is_reply=False)
+            return Route((), needs_headers=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
-        queues = routed.queues if routed is not None else ()
-        return Route(queues, needs_headers=False, is_reply=False)
+        return Route(routed.queues if routed is not None else ())
 
     def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
         """Publish what the fast path can't: one message, all rules.
@@ -183,16 +190,17 @@ class Publisher:
         """
         message = original = command.message
         facts = command.properties
-        queues = route.queues
+        queues = route.targets
         keys: list[str] = []
         if facts.has_routing_headers or facts.reply_to == reply_to.PSEUDO_QUEUE:
             message, keys = self._rewrite(channel, message)
         if route.needs_headers or keys:
             queues = self._route_again(message, original, keys)
-        if channel.transaction is not None:
-            _hold(channel, message, queues, mandatory=command.mandatory)
-        elif queues:
-            gather(channel, [message], queues)
+        if queues:
+            gather_copies(channel, keyed_copies(message, queues))
+        elif channel.transaction is not None:
+            if command.mandatory:
+                channel.transaction.returns.append(original)
         else:
             if command.mandatory:
                 write_return(channel, original)
@@ -200,9 +208,7 @@ class Publisher:
                 seqno = channel.confirms.issue(1)
                 channel.confirms.confirm((seqno,))
         if not message.exchange:
-            for key in dict.fromkeys([message.routing_key, *keys]):
-                if key.startswith(reply_to.PREFIX):
-                    self._reply(key, message)
+            self._reply(message, keys)
 
     def _route_again(
         self, message: Message, original: Message, keys: list[str]
@@ -229,13 +235,16 @@ class Publisher:
         keys: list[str] = []
         for name in _ROUTING_HEADERS:
             if name in headers:
-                keys += _routing_keys(name, headers[name])
+                found = _routing_keys(name, headers[name])
+                keys += found
+                if name == _BCC and found:
+                    message = msgspec.structs.replace(message, bcc=tuple(found))
         if len(keys) > self._context.limits.cc_keys:
             text = f"invalid message: more than {self._context.limits.cc_keys} CC and BCC keys"
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         changed = False
-        if "BCC" in headers:
-            properties.headers = {key: value for key, value in headers.items() if key != "BCC"}
+        if _BCC in headers:
+            properties.headers = {key: value for key, value in headers.items() if key != _BCC}
             changed = True
         if properties.reply_to == reply_to.PSEUDO_QUEUE:
             properties.reply_to = self._reply_address(channel)
@@ -255,11 +264,14 @@ class Publisher:
         )
         return reply_to.encode_address(address, facts.reply_secret)
 
-    def _reply(self, routing_key: str, message: Message) -> None:
-        """Send a direct reply on its way; a forged or stale address is dropped silently."""
-        address = reply_to.decode_address(routing_key, self._context.facts.reply_secret)
-        if address is not None:
-            self._context.emit(ReplyTo(*address, message))
+    def _reply(self, message: Message, keys: list[str]) -> None:
+        """Send direct replies on their way; a forged or stale address is dropped silently."""
+        for key in dict.fromkeys([message.routing_key, *keys]):
+            if not key.startswith(reply_to.PREFIX):
+                continue
+            address = reply_to.decode_address(key, self._context.facts.reply_secret)
+            if address is not None:
+                self._context.emit(ReplyTo(*address, message))
 
 
 def _routing_keys(name: str, value: object) -> list[str]:
@@ -276,50 +288,6 @@ def _routing_keys(name: str, value: object) -> list[str]:
         text = f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     return [item for item in value if isinstance(item, str)]
-
-
-def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:
-    """Add messages to the batch of each queue, and number them on a confirm channel."""
-    publishes = channel.context.publishes
-    confirms = channel.confirms
-    seqnos: range | None = None
-    if confirms is not None:
-        count = len(messages)
-        first = confirms.issue(count, len(queues))
-        seqnos = range(first, first + count)
-    for queue in queues:
-        key = (channel.key, queue.uid)
-        batch = publishes.get(key)
-        if batch is None:
-            own = messages if len(queues) == 1 else messages.copy()
-            publishes[key] = PublishTo(
-                channel.key, queue, own, None if seqnos is None else [*seqnos]
-            )
-        else:
-            batch.messages += messages
-            if seqnos is not None and batch.seqnos is not None:
-                batch.seqnos += seqnos
-
-
-def _hold(
-    channel: Channel, message: Message, queues: tuple[Queue, ...], *, mandatory: bool
-) -> None:
-    """Keep a publish for commit.
-
-    Raises:
-        AmqpError: 406 when the transaction holds too much.
-    """
-    transaction = channel.transaction
-    assert transaction is not None
-    transaction.size += len(message.content)
-    most = channel.context.limits.transaction_bytes
-    if transaction.size > most:
-        text = f"transaction is larger than {most} bytes"
-        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    if queues:
-        transaction.publishes.append((message, queues))
-    elif mandatory:
-        transaction.returns.append(message)
 
 
 def write_return(channel: Channel, message: Message) -> None:

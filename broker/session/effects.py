@@ -150,10 +150,16 @@ class Purge(msgspec.Struct):
 
 
 class Stat(msgspec.Struct):
-    """Ask a queue's home how it is: `QueueHandle.stat`. Result: `QueueStat`."""
+    """Ask a queue's home how it is: `QueueHandle.stat`. Result: `QueueStat`.
+
+    Attributes:
+        token: 0 where nobody waits for the result.
+        is_declare: A client declared the queue: that counts as use (x-expires).
+    """
 
     token: int
     queue: Queue
+    is_declare: bool = False
 
 
 class DeleteQueue(msgspec.Struct):

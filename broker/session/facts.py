@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from broker.errors import Refusal
+
 
 class ConnectionFacts(NamedTuple):
     """What the handshake settled. Fixed for the life of the connection.
@@ -72,6 +74,14 @@ class Names(Protocol):
 
     def __call__(self) -> str:
         """22 URL-safe base64 characters, 16 random bytes."""
+        ...
+
+
+class Quota(Protocol):
+    """How many channels a user, or a node, may have open."""
+
+    def channel_refusal(self, user: str) -> Refusal | None:
+        """Why a user may not open one more channel (530), None if it may; asked before each."""
         ...
 
 

@@ -69,15 +69,15 @@ def _declare_active(channel: Channel, method: spec.QueueDeclare, name: str) -> N
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         name = f"amq.gen-{context.names()}"
     channel.permissions.check("configure", "queue", name)
-    dead_letter = arguments.get("x-dead-letter-exchange")
-    if isinstance(dead_letter, str):
-        channel.permissions.check("read", "queue", name)
-        channel.permissions.check("write", "exchange", dead_letter)
     existing = context.catalogue.queue(vhost, name)
     if existing is not None:
         context.queue(name)  # 405, or 404 while its home is down
         home, members = existing.home, existing.members
     else:
+        dead_letter = arguments.get("x-dead-letter-exchange")
+        if isinstance(dead_letter, str):  # asked for once: a redeclare changes nothing
+            channel.permissions.check("read", "queue", name)
+            channel.permissions.check("write", "exchange", dead_letter)
         home, members = context.placement(vhost, name, queue_type, arguments)
 
     def declared(result: object) -> None:
@@ -115,9 +115,10 @@ def _type_of(channel: Channel, method: spec.QueueDeclare) -> str:
 
 
 def _answer_declare(channel: Channel, queue: Queue, *, no_wait: bool) -> None:
-    """declare-ok with counts from the queue's home; nothing for no_wait."""
+    """declare-ok with counts from the queue's home; for no_wait it only hears of the declare."""
     channel.last_queue = queue.name
     if no_wait:
+        channel.emit(Stat(0, queue, is_declare=True))
         return
 
     def counted(result: object) -> None:
@@ -125,7 +126,7 @@ def _answer_declare(channel: Channel, queue: Queue, *, no_wait: bool) -> None:
         channel.send(spec.QueueDeclareOk(queue.name, result.ready, result.consumers))
 
     token = channel.ask(counted)
-    channel.emit(Stat(token, queue))
+    channel.emit(Stat(token, queue, is_declare=True))
 
 
 def _declare_replies(channel: Channel, method: spec.QueueDeclare, name: str) -> None:

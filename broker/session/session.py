@@ -20,9 +20,10 @@ from broker.metadata.catalogue import Catalogue
 from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
 from broker.session import channel as channels
 from broker.session.channel import Channel
+from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Effect, SetActive
-from broker.session.facts import ConnectionFacts, Limits, Names, Placement
+from broker.session.facts import ConnectionFacts, Limits, Names, Placement, Quota
 from broker.session.listing import ChannelFacts, facts_of_channel
 
 _Handler = Callable[[Channel, Any], None]
@@ -74,7 +75,9 @@ class Session:
         names: Names,
         placement: Placement,
         limits: Limits | None = None,
+        quota: Quota | None = None,
     ) -> None:
+        self._quota = quota
         self._context = Context(facts, catalogue, access, limits or Limits(), names, placement)
         self.out = self._context.out
         self.owner = facts.owner
@@ -249,18 +252,10 @@ class Session:
     def tick(self, now_ms: int) -> list[Effect]:
         """Check the consumer timeout; call about once a second."""
         self._context.now_ms = now_ms
-        timeout = self._context.limits.consumer_timeout_ms
-        if not timeout:
-            return []
         for channel in list(self._channels.values()):
-            oldest = channel.unacked.oldest_ms()
-            if oldest is not None and now_ms - oldest > timeout:
-                text = (
-                    f"delivery acknowledgement on channel {channel.number} timed out. Timeout "
-                    f"value used: {timeout} ms. This timeout value can be configured, see "
-                    "consumers doc guide to learn more"
-                )
-                self._fail(channel, AmqpError(ReplyCode.PRECONDITION_FAILED, text))
+            error = overdue(channel, now_ms)
+            if error is not None:
+                self._fail(channel, error)
         return self._take()
 
     def set_active(self, *, active: bool) -> list[Effect]:
@@ -276,11 +271,7 @@ class Session:
     def close_channels(self) -> list[Effect]:
         """The connection ends: release what every channel holds. Nothing is written any more."""
         self.is_closed = True
-        for channel in self._channels.values():
-            channel.end()
-        self._channels.clear()
-        self._news.clear()
-        self._context.questions.clear()
+        self._end_channels()
         return self._take()
 
     def listing(self) -> list[ChannelFacts]:
@@ -346,6 +337,9 @@ class Session:
     def _hold(self, channel: Channel, command: Command) -> None:
         if channel.commit is not None:
             self._publisher.end()
+            if type(command) is MethodCommand and type(command.method) is spec.ChannelClose:
+                self._close(channel)  # the one thing a client may do meanwhile
+                return
             text = "unexpected command while processing 'tx.commit'"
             self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, *_ids(command)))
             return
@@ -414,8 +408,8 @@ class Session:
             self._fail(channel, _blame(error, channel.class_id, channel.method_id))
 
     def _run_held(self, channel: Channel) -> None:
-        """Run held commands until the channel waits again."""
-        while channel.held and not channel.is_waiting:
+        """Run held commands until the channel waits again; a commit suffers none behind it."""
+        while channel.held and (channel.commit is not None or not channel.is_waiting):
             self._dispatch(channel.next_held())
 
     def _dispatch(self, command: Command) -> None:
@@ -433,7 +427,7 @@ class Session:
             text = "second 'channel.open' seen"
             self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, 20, 10))
             return
-        error = self._too_many(number)
+        error = self._too_many(number) or self._over_quota()
         if error is not None:
             self._close_connection(error)
             return
@@ -448,6 +442,12 @@ class Session:
             return None
         text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
         return AmqpError(ReplyCode.NOT_ALLOWED, text, 20, 10)
+
+    def _over_quota(self) -> AmqpError | None:
+        """Why the user, or the node, gets no further channel."""
+        quota = self._quota
+        refusal = None if quota is None else quota.channel_refusal(self._context.facts.user)
+        return None if refusal is None else AmqpError(refusal.code, refusal.text, 20, 10)
 
     def _close(self, channel: Channel) -> None:
         """channel.close from the client, perhaps crossing ours."""
@@ -487,12 +487,16 @@ class Session:
     def _close_connection(self, error: AmqpError) -> None:
         for channel in self._channels.values():
             channel.flush_confirms()
-            channel.end()
-        self._news.clear()
-        self._channels.clear()
-        self._context.questions.clear()
+        self._end_channels()
         self.is_closed = True
         self._context.emit(CloseConnection(error))
+
+    def _end_channels(self) -> None:
+        for channel in self._channels.values():
+            channel.end()
+        self._channels.clear()
+        self._news.clear()
+        self._context.questions.clear()
 
     def _by_key(self, key: int) -> Channel | None:
         """The channel of a key; None if it is gone, even if its number is in use again."""

@@ -191,13 +191,17 @@ class Unacked:
             return self.count
         return sum([run.live for run in self._runs[self._head :] if not run.source.is_lost])
 
-    def oldest_ms(self) -> int | None:
-        """When the oldest delivery that counts went out (within a second), None without any."""
-        if not self._has_lost:
-            return self._runs[self._head].since_ms if self.count else None
-        for run in self._runs[self._head :]:
+    def oldest(self) -> tuple[int, int] | None:
+        """Queue and time of the oldest delivery that counts (within a second); None without any.
+
+        Returns:
+            The queue's incarnation, and when the delivery went out, monotonic milliseconds.
+        """
+        if not self.count:
+            return None
+        for run in self._runs[self._head :] if self._has_lost else self._runs[self._head :][:1]:
             if run.live and not run.source.is_lost:
-                return run.since_ms
+                return run.source.queue_uid, run.since_ms
         return None
 
     def _find(self, tag: int) -> tuple[int, int]:

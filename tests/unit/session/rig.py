@@ -21,7 +21,7 @@ from broker.metadata.access import Access
 from broker.metadata.machine import MetadataMachine
 from broker.session import effects as asked
 from broker.session.effects import Effect
-from broker.session.facts import ConnectionFacts, Limits
+from broker.session.facts import ConnectionFacts, Limits, Quota
 from broker.session.session import Session
 
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
@@ -229,6 +229,7 @@ class Client:
         impersonator: bool = False,
         limits: Limits | None = None,
         cancel_notify: bool = True,
+        quota: Quota | None = None,
     ) -> None:
         self.world = world
         self.now_ms = 0
@@ -253,6 +254,7 @@ class Client:
             lambda: next(names),
             lambda *_: (NODE, (NODE,)),
             limits,
+            quota,
         )
         world.clients[connection_id] = self
 

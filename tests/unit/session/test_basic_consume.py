@@ -273,3 +273,63 @@ def test_mirrored_queue_whose_master_is_dead_is_waited_for(client: Client) -> No
     )
     client.world.apply(commands.EndBoot("rabbit@b", "f" * 16))
     assert consume(client, "far") == ["1 basic.consume-ok consumer_tag=c"]
+
+
+QUORUM: dict[str, object] = {"x-queue-type": "quorum"}
+SINGLE: dict[str, object] = {**QUORUM, "x-single-active-consumer": True}
+
+
+def test_get_on_a_quorum_queue_with_a_single_active_consumer_is_405(client: Client) -> None:
+    """Rows: 1.9 basic.get; 1.16 SAC"""
+    client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=SINGLE))
+    (line,) = client.call(spec.BasicGet(queue="qq"))
+    assert (
+        "reply_code=405 reply_text=RESOURCE_LOCKED - cannot obtain access to locked queue 'qq' in "
+        "vhost '/'. basic.get operations are not supported by quorum queues with single active "
+        "consumer" in line
+    )
+
+
+def test_quorum_queues_ignore_the_exclusive_flag(client: Client) -> None:
+    """Rows: 1.16 exclusive consume flag"""
+    client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=QUORUM))
+    for tag in "ab":
+        lines = consume(client, "qq", tag, exclusive=True)
+        assert lines == [f"1 basic.consume-ok consumer_tag={tag}"]
+
+
+def test_no_quorum_queue_under_channel_wide_qos_without_acks_either(client: Client) -> None:
+    """Rows: 1.16 global qos"""
+    client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=QUORUM))
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client, "qq", no_ack=True)
+    assert client.error is not None
+    assert client.error.code == 540
+
+
+def test_both_scopes_of_qos_hold_together(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
+    client.call(spec.BasicQos(prefetch_count=2), spec.BasicQos(prefetch_count=3, global_=True))
+    consume(client, "q", "a")
+    consume(client, "r", "b")
+    lines = client.feed(*[publish("q")] * 5, *[publish("r")] * 5)
+    assert [line.split("consumer_tag=")[1][0] for line in lines] == ["a", "a", "b"]
+
+
+def test_get_is_not_limited_but_counts(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
+    client.call(spec.BasicQos(prefetch_count=2, global_=True))
+    client.feed(*[publish("q")] * 4)
+    for _ in range(3):
+        assert client.call(spec.BasicGet(queue="q"))[0].startswith("1 basic.get-ok")
+    assert consume(client) == ["1 basic.consume-ok consumer_tag=c"]
+    assert len(client.feed(Ack(1, 2, True))) == 1
+
+
+def test_a_reply_consumer_must_fit_among_the_others() -> None:
+    client = Client(World(), limits=Limits(consumers_per_channel=1)).open()
+    client.call(spec.QueueDeclare(queue="q"))
+    consume(client)
+    consume(client, "amq.rabbitmq.reply-to", "replies", no_ack=True)
+    assert client.error is not None
+    assert client.error.text == "reached maximum (1) of consumers per channel"

@@ -209,3 +209,66 @@ def test_publish_keeps_its_place_between_methods(client: Client) -> None:
         MethodCommand(1, spec.QueuePurge(queue="q")),
     )
     assert lines == ["1 queue.purge-ok message_count=1"] * 2
+
+
+def test_bcc_stays_with_the_message_for_dead_lettering(client: Client) -> None:
+    """Rows: 1.11 CC / BCC"""
+    client.world.log.clear()
+    client.feed(publish("q", headers={"BCC": ["r", 7, "s"]}), publish("q"))
+    (first, *_), (plain,) = (
+        [m for e in effects_of(client) for m in e.messages if bool(m.bcc) is has_bcc]
+        for has_bcc in (True, False)
+    )
+    assert first.bcc == ("r", "s")
+    assert decode_properties(first).headers == {}
+    assert plain.bcc == ()
+
+
+def effects_of(client: Client) -> list[PublishTo]:
+    return [e for e in client.world.log if isinstance(e, PublishTo)]
+
+
+def without_doubles(name: str, **arguments: object) -> spec.QueueDeclare:
+    wanted = {"x-message-deduplication": True}
+    wanted |= {key.replace("_", "-"): value for key, value in arguments.items()}
+    return spec.QueueDeclare(queue=name, arguments=wanted)
+
+
+def keys_sent(client: Client) -> dict[str, list[str]]:
+    return {e.queue.name: [m.dedup for m in e.messages] for e in effects_of(client)}
+
+
+def test_queues_that_drop_doubles_get_the_key_of_the_header_they_name(client: Client) -> None:
+    """One publish, three copies, one number; what drops no doubles gets no key.
+
+    Rows: 1.11 message dedup
+    """
+    client.call(
+        without_doubles("d"),
+        without_doubles("e", x_deduplication_header="id"),
+        *[spec.QueueBind(queue=name, exchange="amq.fanout") for name in "dqe"],
+        spec.ConfirmSelect(),
+    )
+    client.world.log.clear()
+    both = {"x-deduplication-header": "one", "id": 7}
+    lines = client.feed(
+        publish("", "amq.fanout", headers=both),
+        publish("", "amq.fanout", headers={"id": "7"}),
+        publish("", "amq.fanout"),
+    )
+    assert lines == ["1 basic.ack delivery_tag=3 multiple"]
+    assert keys_sent(client) == {"d": ["one", "", ""], "e": ["\0" + "7", "7", ""], "q": [""] * 3}
+    assert [e.seqnos for e in effects_of(client)] == [[1, 2, 3]] * 3
+
+
+def test_keys_against_doubles_are_there_at_commit_too(client: Client) -> None:
+    client.call(without_doubles("d"), spec.TxSelect())
+    client.feed(publish("d", headers={"x-deduplication-header": "one"}))
+    client.world.log.clear()
+    client.call(spec.TxCommit())
+    assert keys_sent(client) == {"d": ["one"]}
+
+
+def test_a_missing_reply_consumer_is_found_before_a_wrong_user_id(client: Client) -> None:
+    text = close_text(client.feed(publish(reply_to="amq.rabbitmq.reply-to", user_id="eve")))
+    assert text == "fast reply consumer does not exist"

@@ -144,3 +144,10 @@ def test_permissions_are_cached_but_not_longer_than_they_hold(client: Client) ->
     assert len(permissions._granted) == 12
     client.world.apply(commands.ClearPermissions("guest", "/"))
     assert closed(client.call(declare("x19")))[0] == 403
+
+
+def test_rights_for_an_alternate_are_asked_for_at_the_first_declare_only(client: Client) -> None:
+    client.call(declare("x", arguments={"alternate-exchange": "ae"}))
+    client.world.apply(commands.SetPermissions("guest", "/", ".*", "^$", "^$"))
+    lines = client.call(declare("x", arguments={"alternate-exchange": "ae"}))
+    assert lines == ["1 exchange.declare-ok"]

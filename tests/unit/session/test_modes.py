@@ -152,3 +152,33 @@ def test_a_settle_that_was_lost_to_a_failover_is_406(client: Client) -> None:
     for consumer in list(fifo._roster):
         fifo.release(consumer.holder)
     assert closed(client.call(spec.TxCommit())) == "partial tx completion"
+
+
+def pending_commit(client: Client) -> None:
+    client.call(spec.TxSelect())
+    client.feed(publish())
+    client.world.is_held = True
+    client.call(spec.TxCommit())
+
+
+def test_a_channel_may_be_closed_while_its_commit_is_pending(client: Client) -> None:
+    """Rows: 1.10 tx.select/commit/rollback"""
+    pending_commit(client)
+    assert client.call(spec.ChannelClose()) == ["1 channel.close-ok"]
+    client.world.is_held = False
+    client.world.let_go()
+    assert client.error is None
+    client.open()
+    assert ready(client) == 1
+
+
+def test_what_was_held_behind_a_commit_is_refused_like_what_comes_later(client: Client) -> None:
+    """The channel waits for a declare; behind that come a commit and one command too many."""
+    client.call(spec.TxSelect())
+    client.feed(publish())
+    client.world.is_held = True
+    client.call(spec.QueueDeclare(queue="q"), spec.TxCommit(), spec.TxSelect())
+    client.world.is_held = False
+    client.world.let_go()
+    assert client.error is not None
+    assert client.error.text == "unexpected command while processing 'tx.commit'"

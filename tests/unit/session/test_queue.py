@@ -4,7 +4,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.metadata import commands
-from broker.session.effects import DeleteQueue, Propose
+from broker.session.effects import DeleteQueue, Propose, Stat
 from tests.unit.session.rig import Client, World, publish
 
 
@@ -212,3 +212,33 @@ def test_vhosts_default_queue_type_is_placed_as_such(client: Client) -> None:
     queue = client.world.catalogue.queue("/", "qq")
     assert queue is not None
     assert queue.type == "quorum"
+
+
+def test_rights_for_dead_lettering_are_asked_for_at_the_first_declare_only(client: Client) -> None:
+    """Rows: 1.5 Config"""
+    arguments: dict[str, object] = {"x-dead-letter-exchange": "dlx"}
+    client.call(spec.QueueDeclare(queue="q", arguments=arguments))
+    client.world.apply(commands.SetPermissions("guest", "/", ".*", "^$", "^$"))
+    lines = client.call(spec.QueueDeclare(queue="q", arguments=arguments))
+    assert lines == ["1 queue.declare-ok queue=q"]
+
+
+def test_every_declare_is_told_to_the_queue_as_use(client: Client) -> None:
+    """With no_wait nobody waits for an answer, but the queue hears of it.
+
+    Rows: 1.3 passive
+    """
+    client.world.log.clear()
+    client.call(
+        spec.QueueDeclare(queue="q"),
+        spec.QueueDeclare(queue="q", passive=True),
+        spec.QueueDeclare(queue="q", no_wait=True),
+        spec.QueueDeclare(queue="q", passive=True, no_wait=True),
+    )
+    told = [e for e in client.world.log if isinstance(e, Stat)]
+    assert [(e.is_declare, bool(e.token)) for e in told] == [
+        (True, True),
+        (True, True),
+        (True, False),
+        (True, False),
+    ]

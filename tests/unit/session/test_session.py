@@ -4,7 +4,8 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Fault, MethodCommand
-from broker.errors import AmqpError, ReplyCode
+from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.metadata import commands
 from broker.session.effects import CloseConnection, PublishTo, Release, Requeue, Settle
 from broker.session.facts import Limits
 from tests.unit.session.rig import Client, World, deliveries, publish
@@ -322,3 +323,73 @@ def test_more_channels_than_negotiated_is_530(world: World) -> None:
     assert client.error.text == (
         "number of channels opened (1) has reached the negotiated channel_max (1)"
     )
+
+
+def timed_out_ms(client: Client, *, not_before: int) -> int:
+    """Milliseconds in the text of the timeout that comes just after `not_before`."""
+    client.world.run(client, client.session.tick(not_before))
+    assert client.take() == []
+    client.world.run(client, client.session.tick(not_before + 1))
+    (line,) = client.take()
+    return int(line.split("Timeout value used: ")[1].split(" ms")[0])
+
+
+@pytest.mark.parametrize(
+    ("argument", "policy", "expected"),
+    [
+        (5_000, None, 5_000),
+        (None, 7_000, 7_000),
+        (5_000, 7_000, 5_000),
+        (9_000_000, None, 9_000_000),
+    ],
+)
+def test_a_queue_may_have_a_consumer_timeout_of_its_own(
+    client: Client, argument: int | None, policy: int | None, expected: int
+) -> None:
+    """The smaller of argument and policy, instead of the node's, which may be the smaller one.
+
+    Rows: 1.1 consumer (ack) timeout
+    """
+    arguments: dict[str, object] = {} if argument is None else {"x-consumer-timeout": argument}
+    client.call(spec.QueueDeclare(queue="slow", arguments=arguments))
+    if policy is not None:
+        definition = {"consumer-timeout": policy}
+        client.world.apply(commands.SetPolicy("/", "p", "^slow$", definition))
+    client.feed(publish("slow"))
+    client.call(spec.BasicConsume(queue="slow"))
+    assert timed_out_ms(client, not_before=expected) == expected
+
+
+def test_a_policy_changes_the_consumer_timeout_of_what_is_out_already(client: Client) -> None:
+    """Rows: 1.1 consumer (ack) timeout"""
+    with_queue(client).feed(publish())
+    client.call(spec.BasicConsume(queue="q"))
+    client.world.apply(commands.SetPolicy("/", "p", ".*", {"consumer-timeout": 100}))
+    assert timed_out_ms(client, not_before=100) == 100
+
+
+def test_a_consumer_timeout_gives_everything_back(client: Client) -> None:
+    """Rows: 1.1 consumer (ack) timeout"""
+    with_queue(client).feed(publish(), publish())
+    client.call(spec.BasicConsume(queue="q"))
+    client.world.run(client, client.session.tick(1_800_001))
+    assert "406" in client.take()[0]
+    client.open(2)
+    (line,) = client.call(spec.BasicGet(queue="q"), channel=2)
+    assert "redelivered" in line
+
+
+def test_channels_beyond_a_quota_are_refused(world: World) -> None:
+    """Rows: 1.1 channel_max"""
+
+    class Quota:
+        def channel_refusal(self, user: str) -> Refusal | None:
+            full = client.session.channel_count >= 1
+            return Refusal(ReplyCode.NOT_ALLOWED, f"enough, {user}") if full else None
+
+    client = Client(world, quota=Quota())
+    client.open(1)
+    client.call(spec.ChannelOpen(), channel=2)
+    assert client.error is not None
+    assert (client.error.code, client.error.text) == (530, "enough, guest")
+    assert (client.error.class_id, client.error.method_id) == (20, 10)

@@ -60,12 +60,12 @@ def test_restore_puts_entries_back_in_order() -> None:
 
 def test_oldest_follows_what_is_outstanding() -> None:
     ledger = Unacked()
-    assert ledger.oldest_ms() is None
+    assert ledger.oldest() is None
     ledger.add(1, A, [1], 5)
     ledger.add(2, A, [2], 5000)
-    assert ledger.oldest_ms() == 5
+    assert ledger.oldest() == (1, 5)
     ledger.take_one(1)
-    assert ledger.oldest_ms() == 5000
+    assert ledger.oldest() == (1, 5000)
 
 
 def test_one_stuck_delivery_does_not_pile_up_runs() -> None:

@@ -1,0 +1,115 @@
+"""What was routed on its way to its queues: batches, transactions, and keys against doubles.
+
+A queue that drops doubles (`x-message-deduplication`) wants each message's key with it: the value
+of the header that the queue names. So a message may go to two queues as two copies that differ in
+nothing but the key. Queues without that argument get the message as it is.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.amqp.content import decode_properties
+from broker.errors import AmqpError, ReplyCode
+from broker.message import Message
+from broker.metadata.arguments import dedup_header
+from broker.metadata.records import Queue
+from broker.session.channel import Channel
+from broker.session.effects import PublishTo
+
+Copies = list[tuple[Message, tuple[Queue, ...]]]
+"""A message as each of its queues gets it."""
+
+
+def drop_doubles(queues: tuple[Queue, ...]) -> bool:
+    """True if one of the queues drops doubles."""
+    return any(dedup_header(queue.arguments) is not None for queue in queues)
+
+
+def keyed_copies(message: Message, queues: tuple[Queue, ...]) -> Copies:
+    """The message for each queue: with its key where the queue drops doubles.
+
+    Args:
+        message: As it was published.
+        queues: Where it goes.
+    """
+    if not queues or not drop_doubles(queues):
+        return [(message, queues)]
+    headers = decode_properties(message).headers or {}
+    by_key: dict[str, list[Queue]] = {}
+    for queue in queues:
+        name = dedup_header(queue.arguments)
+        key = "" if name is None else _key_of(headers.get(name))
+        by_key.setdefault(key, []).append(queue)
+    return [
+        (msgspec.structs.replace(message, dedup=key), tuple(some)) for key, some in by_key.items()
+    ]
+
+
+def _key_of(value: object) -> str:
+    """A header's value as a key: 1 and "1" differ; a message without the header is no double."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) and value else f"\0{value!r}"
+
+
+def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:
+    """Add messages to the batch of each queue, and number them on a confirm channel."""
+    publishes = channel.context.publishes
+    confirms = channel.confirms
+    seqnos: range | None = None
+    if confirms is not None:
+        count = len(messages)
+        first = confirms.issue(count, len(queues))
+        seqnos = range(first, first + count)
+    for queue in queues:
+        key = (channel.key, queue.uid)
+        batch = publishes.get(key)
+        if batch is None:
+            own = messages if len(queues) == 1 else messages.copy()
+            publishes[key] = PublishTo(
+                channel.key, queue, own, None if seqnos is None else [*seqnos]
+            )
+        else:
+            batch.messages += messages
+            if seqnos is not None and batch.seqnos is not None:
+                batch.seqnos += seqnos
+
+
+def gather_copies(channel: Channel, copies: Copies) -> None:
+    """As `gather`, for one message whose queues may get different copies; a transaction keeps it.
+
+    Raises:
+        AmqpError: 406 when the transaction holds too much.
+    """
+    if channel.transaction is not None:
+        _hold_for_commit(channel, copies)
+        return
+    if len(copies) == 1:
+        message, queues = copies[0]
+        gather(channel, [message], queues)
+        return
+    confirms = channel.confirms
+    seqno = 0
+    if confirms is not None:
+        seqno = confirms.issue(1, sum(len(queues) for _, queues in copies))
+    for message, queues in copies:
+        for queue in queues:
+            batch = channel.context.publishes.get((channel.key, queue.uid))
+            if batch is None:
+                batch = PublishTo(channel.key, queue, [], None if confirms is None else [])
+                channel.context.publishes[channel.key, queue.uid] = batch
+            batch.messages.append(message)
+            if batch.seqnos is not None:
+                batch.seqnos.append(seqno)
+
+
+def _hold_for_commit(channel: Channel, copies: Copies) -> None:
+    transaction = channel.transaction
+    assert transaction is not None
+    transaction.size += len(copies[0][0].content)
+    most = channel.context.limits.transaction_bytes
+    if transaction.size > most:
+        text = f"transaction is larger than {most} bytes"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    transaction.publishes += copies
