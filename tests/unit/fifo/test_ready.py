@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import msgspec
+
+from broker.fifo.config import QueueConfig
 from broker.fifo.ready import ReadyLine, body_bytes
+from broker.fifo.ready_due import DueLine
+from broker.fifo.ready_order import ready_line
+from broker.fifo.ready_priority import PriorityLine
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
 
 def _items(*numbers: int) -> list[Delivery]:
     return [Delivery(number, 0, message(number)) for number in numbers]
+
+
+def _expiring(number: int, expires_ms: int) -> Delivery:
+    return Delivery(number, 0, msgspec.structs.replace(message(), expires_ms=expires_ms))
 
 
 def _numbers(items: list[Delivery]) -> list[int]:
@@ -55,3 +65,58 @@ def test_a_loaded_line_is_the_saved_one():
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
     assert (other.size_bytes, other.next_return) == (line.size_bytes, line.next_return)
+
+
+def test_the_head_is_what_is_taken_next():
+    line = _line(1, 2, 3)
+    first, _ = line.take(1)
+    assert line.head() == line.peek(0, 1)[0]
+    line.give_back(first)
+    assert line.head() == first[0]
+    line.take(9)
+    assert line.head() is None
+
+
+def test_what_expires_behind_a_head_that_lives_stays():
+    line = ReadyLine(by_number=True)
+    items = [_expiring(1, 5), _expiring(2, 9), _expiring(3, 5), _expiring(4, 0)]
+    line.append(items, body_bytes(items))
+    assert _numbers(line.take_expired(4)) == []
+    assert _numbers(line.take_expired(5)) == [1]
+    assert _numbers(line.take_expired(9)) == [2, 3]
+    assert _numbers(line.take_expired(1 << 60)) == []
+    assert (len(line), line.size_bytes) == (1, 3)
+
+
+def test_a_returned_message_that_lives_keeps_fresh_ones_from_expiring():
+    line = ReadyLine(by_number=True)
+    items = [_expiring(1, 5), _expiring(2, 0), _expiring(3, 5)]
+    line.append(items, body_bytes(items))
+    taken, _ = line.take(2)
+    line.give_back(taken)
+    assert _numbers(line.take_expired(7)) == [1]
+    assert _numbers(line.in_order()) == [2, 3]
+
+
+def test_messages_are_dropped_by_number_wherever_they_stand():
+    line = _line(1, 2, 3, 4, 5)
+    taken, _ = line.take(2)
+    line.give_back(taken)
+    assert _numbers(line.drop([4, 2, 9])) == [2, 4]
+    assert _numbers(line.drop([4])) == []
+    assert (_numbers(line.in_order()), line.size_bytes) == ([1, 3, 5], 9)
+
+
+def test_a_queue_gets_the_order_its_settings_ask_for():
+    by_kind = {
+        order: type(ready_line(QueueConfig(name="q", order=order, priority_max=2)))
+        for order in ("fifo", "priority", "due")
+    }
+    assert by_kind == {"fifo": ReadyLine, "priority": PriorityLine, "due": DueLine}
+
+
+def test_only_an_original_place_goes_by_number():
+    line = ready_line(QueueConfig(name="q", requeue="front"))
+    items = _items(1, 2)
+    line.give_back([items[1], items[0]])
+    assert _numbers(line.in_order()) == [2, 1]
