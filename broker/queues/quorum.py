@@ -34,6 +34,7 @@ from broker.fifo.commands import (
 from broker.fifo.config import quorum_config
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import size_of
+from broker.message import Delivery
 from broker.metadata.records import Queue
 from broker.ports import Clock, QueueStat
 from broker.queues.classic import Defer, Post
@@ -137,6 +138,15 @@ class QuorumQueue:
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here; exact at the leader."""
         return self._machine.stat(state)
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """Show messages that wait, in their order; exact at the leader.
+
+        Args:
+            first: How many to pass over.
+            count: How many to show.
+        """
+        return self._machine.peek(first, count)
 
     # From Raft (`raft.ports.Machine`).
 

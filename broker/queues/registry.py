@@ -21,6 +21,7 @@ from typing import Protocol
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer, owner_of
 from broker.fifo.machine import QueueMachine
+from broker.message import Delivery
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
@@ -276,6 +277,26 @@ class QueueRegistry:
             done(quorum.stat())
             return
         done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+
+    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
+        """Show what waits in a quorum queue, in its order; None unless its leader is here."""
+        replica = self._quorum.get(uid)
+        is_leading = replica is not None and replica.is_leading
+        return replica.peek(first, count) if replica is not None and is_leading else None
+
+    def cancel_delays(self, store: Queue, numbers: list[int] | None, done: Done) -> None:
+        """Remove messages from an x-delayed-message exchange's store.
+
+        Args:
+            store: The store.
+            numbers: Which; None for all. Those that are gone are passed over.
+            done: Gets how many were removed.
+        """
+        handle = self._remote.get(store.uid) or self._open_remote(store, is_gone=False)
+        if numbers is None:
+            handle.purge(done)
+        else:
+            handle.drop(numbers, done)
 
     # For group 0.
 

@@ -283,6 +283,11 @@ class RemoteQueue:
         if not self._refuses(done):
             self._add(commands.Purge(), done)
 
+    def drop(self, numbers: list[int], done: Done) -> None:
+        """Remove ready messages by number (a store's: delays that are cancelled)."""
+        if not self._refuses(done):
+            self._add(commands.Drop(numbers), done)
+
     def stat(self, done: Done) -> None:
         """Ask the node that serves the queue; wait a little for one that is being elected."""
         if not self._refuses(done):
