@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pamqp.commands
 import pamqp.frame
 import pamqp.header
 import pytest
 
-from broker.amqp import content
+from broker.amqp import content, fields
 from broker.amqp.content import Properties, PropertyFacts
 from broker.amqp.frames import body_of
 from broker.errors import AmqpError, ReplyCode
@@ -147,3 +148,24 @@ def test_bodies_are_cut_to_frame_max(size: int) -> None:
         rest = rest[used:]
     assert max(sizes) <= 4096
     assert len(sizes) == 1 + -(-size // 4088)
+
+
+def test_other_headers_leave_every_other_byte_as_it_came() -> None:
+    message = content.build_message("e", "k", ALL, b"hello" * 100, frame_max=100)
+    table = content.raw_headers(message)
+    assert table == fields.encode_table(ALL.headers)
+    other = content.with_raw_headers(
+        message, fields.encode_table({"b": 2}), without_expiration=False
+    )
+    assert content.decode_properties(other) == msgspec.structs.replace(ALL, headers={"b": 2})
+    assert content.with_raw_headers(other, table, without_expiration=False) == message
+    assert content.facts_of(content.raw_properties(other)).ttl_ms == other.ttl_ms == 60_000
+    assert body_of(other) == b"hello" * 100
+
+
+def test_a_message_without_headers_gets_some_and_loses_its_expiration() -> None:
+    message = content.build_message("e", "k", Properties(priority=3, expiration="7"), b"x")
+    assert content.raw_headers(message) == b""
+    other = content.with_raw_headers(message, b"\0\0\0\0", without_expiration=True)
+    assert content.decode_properties(other) == Properties(headers={}, priority=3)
+    assert (message.ttl_ms, other.ttl_ms, other.priority) == (7, -1, 3)

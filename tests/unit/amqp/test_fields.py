@@ -187,3 +187,20 @@ def test_nan_stays_a_nan() -> None:
     value = fields.decode_table(table_of(b"\x01kd\x7f\xf8\x00\x00\x00\x00\x00\x00"))[0]["k"]
     assert isinstance(value, float)
     assert math.isnan(value)
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 2**63 - 1, -(2**63)])
+def test_a_long_is_64_bits_wide_however_small(value: int) -> None:
+    raw = fields.encode_table({"n": fields.Long(value)})
+    assert raw[4:] == b"\x01n" + struct.pack(">cq", b"l", value)
+    assert fields.decode_table(raw)[0] == {"n": value}
+
+
+def test_a_table_is_its_entries() -> None:
+    entries = [b"\x01al" + bytes(8), b"\x00V", b"\x01aF\x00\x00\x00\x02\x00V", b"\x01\xfft\x01"]
+    raw = table_of(*entries)
+    cut = fields.raw_entries(raw)
+    assert [key for key, _, _ in cut] == [b"a", b"", b"a", b"\xff"]
+    assert [raw[start:stop] for _, start, stop in cut] == entries
+    assert fields.join_entries([raw[start:stop] for _, start, stop in cut]) == raw
+    assert fields.raw_entries(b"\0\0\0\0") == []
