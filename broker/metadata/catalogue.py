@@ -254,6 +254,12 @@ class Catalogue:
         """The exchanges that a policy shards, by vhost and name."""
         return self._sharded
 
+    def shards(self, vhost: str, exchange: str) -> tuple[Queue, ...]:
+        """The shards of a sharded exchange, in the order of their names; () for any other name."""
+        if (vhost, exchange) not in self._sharded:
+            return ()
+        return self._vhosts[vhost].shards(exchange)
+
     # Policies
 
     def policy(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
@@ -359,6 +365,8 @@ class Catalogue:
         for parameter in [key for key in self._parameters if key[0] == name]:
             del self._parameters[parameter]
         self._policies.remove_vhost(name)
+        for sharded in [key for key in self._sharded if key[0] == name]:
+            del self._sharded[sharded]
         self.touch()
 
     def put_exchange(self, record: Exchange) -> None:

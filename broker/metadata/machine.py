@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import accounts, commands, exchanges, nodes, queues, snapshot
+from broker.metadata import accounts, commands, exchanges, nodes, queues, sharding, snapshot
 from broker.metadata.answers import Answers
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring import steps
@@ -133,7 +133,11 @@ class MetadataMachine:
     def _run(self, index: int, command: commands.AnyCommand) -> Result:
         ended_before = len(self._changes.boots_ended)
         step = Step(self.catalogue, self._changes, index)
+        is_sharding = isinstance(command, sharding.TRIGGERS)
+        sharded = dict(self.catalogue.sharded()) if is_sharding else {}
         result = _HANDLERS[type(command)](step, command)
+        if is_sharding and not isinstance(result, Refusal):
+            sharding.reconcile(step, sharded, command)
         for _node, boot in self._changes.boots_ended[ended_before:]:
             self._answers.end(boot)
         if isinstance(command, commands.BootNode) and not isinstance(result, Refusal):

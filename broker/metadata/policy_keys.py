@@ -133,10 +133,13 @@ _HA_WORDS: dict[str, tuple[str, ...]] = {
     "warren-promote": ha_policy.PROMOTE,
     "warren-sync": ha_policy.SYNC_STYLES,
 }
+SHARDING_KEYS = frozenset(("shards-per-node", "routing-key"))
+"""Keys of the sharding plugin."""
+
 HA_KEYS = frozenset(("ha-mode", "ha-params", "ha-sync-batch-size", *_HA_WORDS))
 """Keys of mirroring, ours included."""
 
-USER_KEYS = frozenset(_CHECKS) | HA_KEYS
+USER_KEYS = frozenset(_CHECKS) | HA_KEYS | SHARDING_KEYS
 OPERATOR_KEYS = frozenset(
     (
         "delivery-limit",
@@ -178,6 +181,10 @@ def validate_definition(definition: object, *, operator: bool) -> str | None:
         fault = _ha_fault({key: value for key, value in definition.items() if key in known})
         if fault is not None:
             return fault
+    if not SHARDING_KEYS.isdisjoint(known & definition.keys()):
+        fault = _sharding_fault(definition)
+        if fault is not None:
+            return fault
     unknown = sorted(definition.keys() - known)
     if unknown:
         shown = ",".join(f"{{{term(key)},{term(definition[key])}}}" for key in unknown)
@@ -200,6 +207,19 @@ def _ha_fault(definition: Mapping[str, object]) -> str | None:
         if fault is None and key in definition and definition[key] not in words:
             fault = f'{key} must be "{words[0]}" or "{words[1]}", got {term(definition[key])}'
     return fault
+
+
+def _sharding_fault(definition: Mapping[str, object]) -> str | None:
+    """The routing key of shards is nothing without their number."""
+    if "shards-per-node" not in definition:
+        return "shards-per-node must be specified"
+    count = definition["shards-per-node"]
+    if not _is_number(count):
+        return f"shards-per-node should be a number, actually was {term(count)}"
+    if isinstance(count, int | float) and count < 0:
+        return f"shards-per-node should be greater than 0, actually was {term(count)}"
+    key = definition.get("routing-key", "")
+    return None if _text(key) else f"routing-key should be binary, actually was {term(key)}"
 
 
 def _ha_mode_fault(definition: Mapping[str, object]) -> str | None:

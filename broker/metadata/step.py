@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Binding, Queue
 from broker.metadata.results import Changes
+
+UID_INDEX_BITS: Final = 40
 
 
 @dataclass(slots=True)
@@ -17,11 +20,22 @@ class Step:
         catalogue: The state.
         changes: What shells hear of.
         index: Group 0 index of the entry.
+        extra: Queues declared by this entry beside the one whose uid is the index.
     """
 
     catalogue: Catalogue
     changes: Changes
     index: int
+    extra: int = 0
+
+    def next_uid(self) -> int:
+        """A uid for one more queue of this entry.
+
+        The count stands above 40 bits of index, so no other entry's uid is the same. 2^40 entries
+        take 35 years at a thousand a second.
+        """
+        self.extra += 1
+        return (self.extra << UID_INDEX_BITS) + self.index
 
 
 def delete_queue(step: Step, queue: Queue) -> None:

@@ -14,7 +14,7 @@ The part of the catalogue that routing reads. Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,15 @@ def binding_key(binding: Binding) -> BindingKey:
     return (binding.kind, binding.destination, binding.routing_key, arguments)
 
 
+SHARDS_PER_NODE_MAX: Final = 256
+"""More are not made, whatever a policy asks for; RabbitMQ has no limit."""
+
+
+def shard_prefix(exchange: str) -> str:
+    """What the names of an exchange's shards begin with."""
+    return f"sharding: {exchange} - "
+
+
 class Sharding(NamedTuple):
     """What a policy asks of an exchange's shards.
 
@@ -50,13 +59,12 @@ class Sharding(NamedTuple):
     @classmethod
     def of(cls, policy: Policy | None) -> Sharding | None:
         """Read a policy; None if it says nothing of shards."""
-        if policy is None:
+        per_node = None if policy is None else policy.definition.get("shards-per-node")
+        if policy is None or not isinstance(per_node, int | float) or not per_node >= 0:
             return None
-        per_node = policy.definition.get("shards-per-node")
         key = policy.definition.get("routing-key", "")
-        if not isinstance(per_node, int | float):
-            return None
-        return cls(int(per_node), key if isinstance(key, str) else "")
+        count = int(min(per_node, SHARDS_PER_NODE_MAX))
+        return cls(count, key if isinstance(key, str) else "")
 
 
 class ExchangeEntry:
@@ -132,6 +140,15 @@ class VhostTables:
         """The uids of the queues, and of the stores, that a message goes to."""
         traits = Traits(keys, headers, properties, draw)
         return router.walk(entry.source, traits, self._sources.get)
+
+    def shards(self, exchange: str) -> tuple[Queue, ...]:
+        """The shards bound to a sharded exchange, by name; () for any other name."""
+        entry = self.exchanges.get(exchange)
+        if entry is None or entry.sharding is None:
+            return ()
+        prefix = shard_prefix(exchange)
+        names = {each.destination for each in entry.bindings.values() if each.kind == "queue"}
+        return tuple(self.queues[name] for name in sorted(names) if name.startswith(prefix))
 
     # Changing
 
@@ -227,7 +244,8 @@ class VhostTables:
         if "alternate-exchange" not in record.arguments:
             name = None if policy is None else policy.definition.get("alternate-exchange")
             entry.source.alternate = name if isinstance(name, str) else None
-        entry.sharding = Sharding.of(policy)
+        is_ours = not record.name or record.name.startswith("amq.")  # a policy ".*" means others
+        entry.sharding = None if is_ours else Sharding.of(policy)
 
     def _target(self, binding: Binding) -> Hashable:
         """What a matcher holds for a binding's destination (invariant 3)."""
