@@ -220,7 +220,8 @@ class Contents:
         self._ready.append(items, sum([message.body_size for message in messages]))
         mode = self.config.ledger
         if mode == "all":
-            self._note(ledger.Enqueued(list(range(first, after)), messages, *origin))
+            since_ms = 0 if self._dedup is None else self.now_ms
+            self._note(ledger.Enqueued(list(range(first, after)), messages, *origin, since_ms))
         elif mode == "persistent":
             self._record_enqueued(items)
 

@@ -2,7 +2,9 @@
 
 The master sends it round the ring as the first entry of the view that adds a member. It holds no
 messages: a joiner begins empty, gets what is published from now on, and the older part by a
-synchronisation or never. As bytes: `[version, next_number, sessions, ended, absent, is_whole]`.
+synchronisation or never. As bytes:
+
+    [version, next_number, sessions, ended, absent, is_whole, dedup]
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Handshake(msgspec.Struct, array_like=True, frozen=True):
         absent: Messages the evidence names that the joiner does not have: they lie in the master's
             queue, or the master never had them itself.
         is_whole: No session was ever forgotten (the queue has not come back from a disk).
+        dedup: Publishes remembered, as `dedup.Dedup.records` gives them.
     """
 
     version: int
@@ -39,6 +42,7 @@ class Handshake(msgspec.Struct, array_like=True, frozen=True):
     ended: list[tuple[str, str]]
     absent: Ranges
     is_whole: bool
+    dedup: list[tuple[str, int]] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -39,6 +39,8 @@ class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
         session: Publisher session that brought them, "" for a channel beside the queue.
         first: The session's number of the first; the others follow.
         lowest: The session's lowest unanswered number then; nothing below is asked again.
+        now_ms: The queue's time then, where it remembers publishes to drop their doubles: a mirror
+            remembers the messages' keys from then on. Milliseconds since the epoch, else 0.
     """
 
     numbers: list[int]
@@ -46,6 +48,7 @@ class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
     session: str = ""
     first: int = 0
     lowest: int = 0
+    now_ms: int = 0
 
 
 class Taken(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
@@ -61,7 +64,11 @@ class Settled(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
 
 
 class Removed(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
-    """These left without an acknowledgement: purged, rejected, over a limit."""
+    """These left without an acknowledgement: purged, rejected, expired, over a limit, buried.
+
+    A message that died and is held for its burial (`rules.Rules.is_held`) is not among them: for
+    mirrors it is simply still there.
+    """
 
     numbers: list[int]
 
@@ -81,7 +88,7 @@ class Rejected(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
 
 
 class Skipped(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
-    """A session gave these numbers up before the queue saw them."""
+    """A session gave these numbers up before the queue saw them, or they brought doubles."""
 
     session: str
     first: int
@@ -169,4 +176,4 @@ def _part(record: Enqueued, start: int, end: int) -> Enqueued:
         return record
     first = record.first + start if record.session else 0
     numbers, messages = record.numbers[start:end], record.messages[start:end]
-    return Enqueued(numbers, messages, record.session, first, record.lowest)
+    return Enqueued(numbers, messages, record.session, first, record.lowest, record.now_ms)

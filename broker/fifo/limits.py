@@ -79,6 +79,23 @@ def delayed(messages: list[Message], now_ms: int) -> list[Message]:
     return [replace(each, expires_ms=max(1, now_ms + max(0, each.ttl_ms))) for each in messages]
 
 
+def fits(messages: list[Message], rules: Rules, ready: int, ready_bytes: int) -> bool:
+    """Tell whether messages may come in though no consumer takes any.
+
+    Args:
+        messages: All that ask.
+        rules: With an overflow mode that refuses.
+        ready: Messages that count for the limits.
+        ready_bytes: Their bodies, in bytes.
+    """
+    length_max, bytes_max = rules.max_length, rules.max_length_bytes
+    if length_max is not None and ready + len(messages) > length_max:
+        return False
+    if bytes_max is None:
+        return True
+    return ready_bytes + sum([message.body_size for message in messages]) <= bytes_max
+
+
 def judged(
     messages: list[Message], rules: Rules, room: Room, dedup: Dedup | None, now_ms: int
 ) -> list[Run]:

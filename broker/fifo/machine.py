@@ -109,6 +109,15 @@ class QueueMachine(Queue):
         self._safe_position = max(self._safe_position, position)
         self.sessions.mark_durable(position, self.effects)
 
+    def remember(self, keys: list[tuple[str, int]]) -> None:
+        """Know these publishes, so that their doubles are dropped.
+
+        Args:
+            keys: As `dedup.Dedup.records` of a mirror gave them.
+        """
+        if self._dedup is not None:
+            self._dedup.load(keys)
+
     def restore_messages(self, messages: Iterable[tuple[int, Message]], next_number: int) -> None:
         """Become what is left of a classic queue after a restart (P16).
 
@@ -210,6 +219,7 @@ class QueueMachine(Queue):
             sessions.ended(),
             ranges_of(sorted(absent)),
             sessions.is_whole,
+            [] if self._dedup is None else self._dedup.records(),
         )
 
     def digest(self) -> str:

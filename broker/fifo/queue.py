@@ -90,11 +90,12 @@ class Queue(Contents):
 
     def _judge(self, messages: list[Message]) -> list[limits.Run]:
         """Say which messages may come in; their dedup keys are remembered by that."""
-        ready = self._ready
+        count = len(self._ready) + len(self._dying)
+        size_bytes = self._ready.size_bytes + self._dying.size_bytes
+        if self._dedup is None and limits.fits(messages, self.rules, count, size_bytes):
+            return [limits.Run("admitted", messages)]
         credit = sum([each.credit for each in self._roster if each.in_ring])
-        room = limits.Room(
-            len(ready) + len(self._dying), ready.size_bytes + self._dying.size_bytes, credit
-        )
+        room = limits.Room(count, size_bytes, credit)
         return limits.judged(messages, self.rules, room, self._dedup, self.now_ms)
 
     def checkout(

@@ -1,8 +1,10 @@
 """A mirror's copy of a queue, by replay of its master's ledger (protocol.md P15, P16).
 
-The mirror has no consumers, no credit and no limits: the master decides, and the ledger tells what
-came of it. A mirror may hold less than its master (it joined later), never more: it ignores numbers
-it does not have. Pure; the shell writes what changes to the mirror's disk.
+The mirror has no consumers, no credit, no limits and no clock: the master decides, and the ledger
+tells what came of it. When a message expires stands in the message; one that died and waits to be
+buried is still there for its mirrors. A mirror may hold less than its master (it joined later),
+never more: it ignores numbers it does not have. Pure; the shell writes what changes to the mirror's
+disk.
 
     a new queue     all members begin empty: `apply` from the first record on
     a joiner        `adopt` the handshake, then `apply` what follows it in the ring
@@ -24,6 +26,7 @@ from typing import NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
+from broker.fifo.dedup import Dedup
 from broker.fifo.digest import digest_of
 from broker.fifo.fill import Fill
 from broker.fifo.handshake import Handshake, Ranges, ranges_of
@@ -48,13 +51,18 @@ class Filled(NamedTuple):
 class Replica:
     """The state of one mirror: empty at first.
 
+    Args:
+        dedup_size: `QueueConfig.dedup_size` of the queue.
+        dedup_ttl_ms: `QueueConfig.dedup_ttl_ms` of the queue.
+
     Attributes:
         next_number: One more than the highest message number heard of.
     """
 
-    __slots__ = ("_contents", "_gone", "_sessions", "next_number")
+    __slots__ = ("_contents", "_dedup", "_gone", "_sessions", "next_number")
 
-    def __init__(self) -> None:
+    def __init__(self, dedup_size: int = 0, dedup_ttl_ms: int | None = None) -> None:
+        self._dedup = Dedup(dedup_size, dedup_ttl_ms)
         self._contents: dict[int, Message] = {}
         self._sessions = SessionTable()
         self._gone: set[int] | None = None  # settled since `begin_fill`
@@ -123,6 +131,7 @@ class Replica:
         self._sessions = SessionTable()
         self._sessions.load(handshake.sessions, handshake.ended)
         self._sessions.is_whole = handshake.is_whole
+        self._dedup.load(handshake.dedup)
         absent = {n for first, last in handshake.absent for n in range(first, last + 1)}
         self._sessions.mark_absent(absent)
 
@@ -182,13 +191,15 @@ class Replica:
             config: `config.mirrored_config`.
 
         Returns:
-            The machine; this replica is over. Duplicates are answered by P11.
+            The machine; this replica is over. Duplicates are answered by P11. It does not know
+            the time yet, and its rules are the config's: the shell tells both.
         """
         machine = QueueMachine(config)
         contents, numbers = self._contents, self.numbers()
         machine.restore_messages(
             zip(numbers, map(contents.__getitem__, numbers), strict=True), self.next_number
         )
+        machine.remember(self._dedup.records())
         machine.sessions = self._sessions
         machine.sessions.take_over()
         return machine
@@ -206,6 +217,9 @@ class Replica:
         first = numbers[0]
         self._contents.update(zip(numbers, messages, strict=True))
         self.next_number = max(self.next_number, numbers[-1] + 1)
+        if record.now_ms:
+            for message in messages:
+                self._dedup.is_double(message.dedup, record.now_ms)
         if record.session:
             self._sessions.replay_enqueued(
                 record.session, record.first, len(numbers), record.lowest, first
