@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -290,11 +291,29 @@ def with_raw_headers(message: Message, headers: bytes, *, without_expiration: bo
     Returns:
         The message; `ttl_ms` says what its `expiration` says, and it is in no queue (`expires_ms`).
     """
+    changed: dict[str, bytes | None] = {"headers": headers}
+    if without_expiration:
+        changed["expiration"] = None
+    return msgspec.structs.replace(with_raw_values(message, changed), expires_ms=0)
+
+
+def with_raw_values(message: Message, changed: Mapping[str, bytes | None]) -> Message:
+    """The same message with other values of some properties; every other byte stays as it came.
+
+    Args:
+        message: As it came through the assembler, or `build_message`.
+        changed: Names of `Properties` with their values on the wire; None takes one out.
+
+    Returns:
+        The message; `ttl_ms` says what its `expiration` says.
+    """
     raw = raw_properties(message)
     values = {name: raw[start:end] for name, _, start, end in _spans(raw)}
-    values["headers"] = headers
-    if without_expiration:
-        values.pop("expiration", None)
+    for name, value in changed.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
     flags = sum([bit for name, bit, _ in _ORDER if name in values])
     parts = [values[name] for name, _, _ in _ORDER if name in values]
     raw = flags.to_bytes(2, "big") + b"".join(parts)
@@ -305,7 +324,6 @@ def with_raw_headers(message: Message, headers: bytes, *, without_expiration: bo
         content=_header_frame(message.channel, message.body_size, raw) + bodies,
         header_size=HEADER_FIXED_SIZE + len(raw),
         ttl_ms=ttl_of(expiration),
-        expires_ms=0,
     )
 
 

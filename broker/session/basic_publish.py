@@ -16,9 +16,14 @@ import re
 
 import msgspec
 
-from broker.amqp import spec
+from broker.amqp import fields, spec
 from broker.amqp.assembler import Publish
-from broker.amqp.content import PropertyFacts, decode_properties, with_properties
+from broker.amqp.content import (
+    PropertyFacts,
+    decode_properties,
+    raw_headers,
+    with_raw_values,
+)
 from broker.amqp.frames import content_frames, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Message
@@ -27,14 +32,10 @@ from broker.metadata.records import Queue
 from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.context import Context
+from broker.session.delays import with_stores, would_route
 from broker.session.effects import ReplyTo
 from broker.session.exchange import check_topic
-from broker.session.gathering import (
-    drop_doubles,
-    gather,
-    gather_copies,
-    keyed_copies,
-)
+from broker.session.gathering import Copies, drop_doubles, gather, gather_copies, keyed_copies
 
 _BCC = "BCC"
 _ROUTING_HEADERS = ("CC", _BCC)
@@ -48,15 +49,23 @@ class Route:
     Attributes:
         queues: Where every message goes, if nothing of a message is to be looked at; else ().
         targets: Where it goes, whatever has to be looked at before.
-        needs_headers: An exchange on the way looks at headers: route each message.
+        stores: Which queues keep it for an exchange on the way.
+        looks_inside: An exchange on the way looks at more than the key: route each message.
     """
 
-    __slots__ = ("needs_headers", "queues", "targets")
+    __slots__ = ("looks_inside", "queues", "stores", "targets")
 
-    def __init__(self, targets: tuple[Queue, ...], *, needs_headers: bool = False) -> None:
+    def __init__(
+        self,
+        targets: tuple[Queue, ...] = (),
+        stores: tuple[Queue, ...] = (),
+        *,
+        looks_inside: bool = False,
+    ) -> None:
         self.targets = targets
-        self.queues = () if drop_doubles(targets) else targets
-        self.needs_headers = needs_headers
+        self.stores = stores
+        self.queues = () if stores or drop_doubles(targets) else targets
+        self.looks_inside = looks_inside
 
 
 class Publisher:
@@ -176,11 +185,11 @@ class Publisher:
         if record.type == "topic":
             check_topic(channel, "write", exchange, routing_key)
         if not exchange and routing_key.startswith(reply_to.PREFIX):
-            return Route(())
-        if context.catalogue.needs_headers(vhost, exchange):
-            return Route((), needs_headers=True)
+            return Route()
+        if context.catalogue.looks_inside(vhost, exchange):
+            return Route(looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
-        return Route(routed.queues if routed is not None else ())
+        return Route() if routed is None else Route(routed.queues, routed.stores)
 
     def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
         """Publish what the fast path can't: one message, all rules.
@@ -190,48 +199,77 @@ class Publisher:
         """
         message = original = command.message
         facts = command.properties
-        queues = route.targets
         keys: list[str] = []
         if facts.has_routing_headers or facts.reply_to == reply_to.PSEUDO_QUEUE:
-            message, keys = self._rewrite(channel, message)
-        if route.needs_headers or keys:
-            queues = self._route_again(message, original, keys)
-        if queues:
-            gather_copies(channel, keyed_copies(message, queues))
-        elif channel.transaction is not None:
-            if command.mandatory:
-                channel.transaction.returns.append(original)
-        else:
-            if command.mandatory:
-                write_return(channel, original)
-            if channel.confirms is not None:
-                seqno = channel.confirms.issue(1)
-                channel.confirms.confirm((seqno,))
+            message, keys = self._rewrite(channel, message, facts)
+        copies, is_returned = self._copies(message, original, keys, route, command)
+        if is_returned and channel.transaction is not None:
+            channel.transaction.returns.append(original)
+        elif is_returned:
+            write_return(channel, original)
+        if copies:
+            gather_copies(channel, copies)
+        elif channel.confirms is not None:
+            seqno = channel.confirms.issue(1)
+            channel.confirms.confirm((seqno,))
         if not message.exchange:
             self._reply(message, keys)
 
-    def _route_again(
-        self, message: Message, original: Message, keys: list[str]
-    ) -> tuple[Queue, ...]:
-        """Route one message by its headers and by CC and BCC."""
-        context = self._context
-        vhost = context.facts.vhost
-        headers: dict[str, object] | None = None
-        if context.catalogue.needs_headers(vhost, message.exchange):
-            headers = decode_properties(original).headers or {}
-        routed = context.catalogue.route(
-            vhost, message.exchange, message.routing_key, headers, keys
-        )
-        return routed.queues if routed is not None else ()
+    def _copies(
+        self, message: Message, original: Message, keys: list[str], route: Route, command: Publish
+    ) -> tuple[Copies, bool]:
+        """Route one message by whatever its route asks for.
 
-    def _rewrite(self, channel: Channel, message: Message) -> tuple[Message, list[str]]:
+        Args:
+            message: As queues get it.
+            original: As it was sent.
+            keys: Of CC and BCC.
+            route: What is known of its exchange and routing key.
+            command: The publish.
+
+        Returns:
+            What goes where, and whether the publisher gets the message back.
+
+        Raises:
+            AmqpError: 406 for a delay that is too long.
+        """
+        queues, stores = route.targets, route.stores
+        headers: dict[str, object] = {}
+        context = self._context
+        catalogue, vhost = context.catalogue, context.facts.vhost
+        if route.looks_inside or keys:
+            properties, draw = None, 0
+            if catalogue.looks_inside(vhost, message.exchange):
+                properties, draw = decode_properties(original), context.draw()
+                headers = properties.headers or {}
+            routed = catalogue.route(
+                vhost,
+                message.exchange,
+                message.routing_key,
+                headers,
+                keys,
+                properties=properties,
+                draw=draw,
+            )
+            queues, stores = (routed.queues, routed.stores) if routed is not None else ((), ())
+        is_returned = command.mandatory and not queues
+        if not stores:
+            return (keyed_copies(message, queues) if queues else []), is_returned
+        if is_returned and would_route(catalogue, vhost, message, headers, keys):
+            is_returned = False
+        elif is_returned:
+            stores = tuple([store for store in stores if store.delays_for is None])
+        return with_stores(message, headers, keyed_copies(message, queues), stores), is_returned
+
+    def _rewrite(
+        self, channel: Channel, message: Message, facts: PropertyFacts
+    ) -> tuple[Message, list[str]]:
         """Read CC and BCC, take BCC out, and fill in the direct reply-to address.
 
         Raises:
             AmqpError: 406 for a CC or BCC that is no list, or too many keys.
         """
-        properties = decode_properties(message)
-        headers = properties.headers or {}
+        headers = decode_properties(message).headers or {}
         keys: list[str] = []
         for name in _ROUTING_HEADERS:
             if name in headers:
@@ -242,20 +280,18 @@ class Publisher:
         if len(keys) > self._context.limits.cc_keys:
             text = f"invalid message: more than {self._context.limits.cc_keys} CC and BCC keys"
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-        changed = False
+        changed: dict[str, bytes] = {}
         if _BCC in headers:
-            properties.headers = {key: value for key, value in headers.items() if key != _BCC}
-            changed = True
-        if properties.reply_to == reply_to.PSEUDO_QUEUE:
-            properties.reply_to = self._reply_address(channel)
-            changed = True
-        if not changed:
-            return message, keys
-        try:
-            return with_properties(message, properties), keys
-        except (ValueError, TypeError, OverflowError) as error:
-            text = f"invalid message: {error}"
-            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text) from error
+            table = raw_headers(message)
+            kept = [
+                table[start:stop]
+                for key, start, stop in fields.raw_entries(table)
+                if key != _BCC.encode()
+            ]
+            changed["headers"] = fields.join_entries(kept)
+        if facts.reply_to == reply_to.PSEUDO_QUEUE:
+            changed["reply_to"] = fields.encode_shortstr(self._reply_address(channel))
+        return (with_raw_values(message, changed) if changed else message), keys
 
     def _reply_address(self, channel: Channel) -> str:
         facts = self._context.facts
@@ -272,6 +308,18 @@ class Publisher:
             address = reply_to.decode_address(key, self._context.facts.reply_secret)
             if address is not None:
                 self._context.emit(ReplyTo(*address, message))
+
+
+def _unroutable(channel: Channel, command: Publish) -> None:
+    """Return a mandatory message that reaches nobody, and confirm it: there is no more to do."""
+    if channel.transaction is not None:
+        if command.mandatory:
+            channel.transaction.returns.append(command.message)
+        return
+    if command.mandatory:
+        write_return(channel, command.message)
+    if channel.confirms is not None:
+        channel.confirms.confirm((channel.confirms.issue(1),))
 
 
 def _routing_keys(name: str, value: object) -> list[str]:

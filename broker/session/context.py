@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.metadata.records import Exchange, Queue
 
 _NO_FRAME_LIMIT = 1 << 31
+_MASK_64 = (1 << 64) - 1
 _PERMISSIONS_MAX = 12  # as RabbitMQ's ?MAX_PERMISSION_CACHE_SIZE
 
 Answer = Callable[[object], None]
@@ -65,6 +66,7 @@ class Context:
         frame_max: Largest frame in bytes.
         held_commands: Commands that waiting channels hold back, all together.
         held_bytes: Content bytes of those.
+        drawn: State of `draw`; 0 before its first use.
     """
 
     facts: ConnectionFacts
@@ -84,6 +86,7 @@ class Context:
     frame_max: int = 0
     held_commands: int = 0
     held_bytes: int = 0
+    drawn: int = 0
 
     def __post_init__(self) -> None:
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT
@@ -91,6 +94,15 @@ class Context:
     def send(self, channel: int, method: Method) -> None:
         """Write a method without content."""
         self.out.append(method_frame(channel, method))
+
+    def draw(self) -> int:
+        """64 bits for exchanges that choose at random: splitmix64 from an unguessable seed."""
+        if not self.drawn:
+            self.drawn = int.from_bytes(self.names().encode(), "big")
+        self.drawn = (self.drawn + 0x9E3779B97F4A7C15) & _MASK_64
+        mixed = ((self.drawn ^ self.drawn >> 30) * 0xBF58476D1CE4E5B9) & _MASK_64
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK_64
+        return mixed ^ mixed >> 31
 
     def emit(self, effect: Effect) -> None:
         """Ask the shell for something, after everything gathered before."""

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.amqp import spec
-from broker.amqp.assembler import Assembler, MethodCommand
-from broker.amqp.content import decode_properties
+from broker.amqp.assembler import Assembler, MethodCommand, Publish
+from broker.amqp.content import decode_properties, facts_of, raw_headers
 from broker.errors import AmqpError
 from broker.metadata import commands
 from broker.session.basic_publish import check_expiration
@@ -272,3 +273,26 @@ def test_keys_against_doubles_are_there_at_commit_too(client: Client) -> None:
 def test_a_missing_reply_consumer_is_found_before_a_wrong_user_id(client: Client) -> None:
     text = close_text(client.feed(publish(reply_to="amq.rabbitmq.reply-to", user_id="eve")))
     assert text == "fast reply consumer does not exist"
+
+
+def test_other_headers_keep_their_types_when_bcc_is_taken_out(client: Client) -> None:
+    """A Java consumer tells a long from an int."""
+    table = b"\x01nl" + bytes(7) + b"\x05" + b"\x03BCCA\x00\x00\x00\x06S\x00\x00\x00\x01s"
+    raw = b"\x20\x00" + len(table).to_bytes(4, "big") + table
+    message = publish("q").message
+    header = b"\x00\x3c\x00\x00" + (1).to_bytes(8, "big") + raw
+    frame = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce"
+    content = frame + message.content[message.header_size + 8 :]
+    message = msgspec.structs.replace(message, content=content, header_size=len(header))
+    client.world.log.clear()
+    client.feed(Publish(1, False, False, message, facts_of(raw)))
+    (first, _) = effects_of(client)
+    assert raw_headers(first.messages[0])[4:] == b"\x01nl" + bytes(7) + b"\x05"
+
+
+def test_each_message_to_a_random_exchange_is_routed_anew(client: Client) -> None:
+    client.call(spec.ExchangeDeclare(exchange="any", type="x-random"))
+    client.call(*[spec.QueueBind(queue=name, exchange="any") for name in "qrs"])
+    client.feed(*[publish("k", "any") for _ in range(60)])
+    assert sum(depths(client).values()) == 60
+    assert min(depths(client).values()) > 5
