@@ -10,6 +10,8 @@ from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.metadata.access import Action
 from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
+from broker.metadata.records import STORE_PREFIX
+from broker.routing.delays import TYPE as DELAYED
 from broker.session.channel import Channel
 from broker.session.effects import Propose
 
@@ -46,7 +48,9 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
         return
     channel.permissions.check("configure", "exchange", name)
     alternate = method.arguments.get("alternate-exchange")
-    if isinstance(alternate, str):
+    vhost = channel.context.facts.vhost
+    is_new = channel.context.catalogue.exchange(vhost, name) is None
+    if is_new and isinstance(alternate, str):  # asked for once: a redeclare changes nothing
         channel.permissions.check("read", "exchange", name)
         channel.permissions.check("write", "exchange", alternate)
 
@@ -55,17 +59,30 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
         if not method.no_wait:
             channel.send(spec.ExchangeDeclareOk())
 
+    home, members = _store_placement(channel, name, method)
     command = DeclareExchange(
-        vhost=channel.context.facts.vhost,
+        vhost=vhost,
         name=name,
         type=method.type,
         durable=method.durable,
         auto_delete=method.auto_delete,
         internal=method.internal,
         arguments=method.arguments,
+        home=home,
+        members=members,
     )
     token = channel.ask(declared)
     channel.emit(Propose(token, command))
+
+
+def _store_placement(
+    channel: Channel, name: str, method: spec.ExchangeDeclare
+) -> tuple[str, tuple[str, ...]]:
+    """Where the store of an x-delayed-message exchange would go; nowhere for any other."""
+    context = channel.context
+    if method.type != DELAYED or context.catalogue.store(context.facts.vhost, name) is not None:
+        return "", ()
+    return context.placement(context.facts.vhost, STORE_PREFIX + name, "quorum", {})
 
 
 def _check_any_permission(channel: Channel, name: str) -> None:
