@@ -108,6 +108,17 @@ def _check(value: object) -> None:
 # Fields of a body
 
 
+def require(body: Body, *keys: str) -> None:
+    """Check that keys are there, with RabbitMQ's text if not.
+
+    Raises:
+        ApiError: 400.
+    """
+    missing = [f"{{key_missing,{key}}}" for key in keys if body.get(key) is None]
+    if missing:
+        raise bad_request(f"[{','.join(missing)}]")
+
+
 def text(body: Body, key: str, default: str | None = None) -> str:
     """A string; without a default it must be there.
 

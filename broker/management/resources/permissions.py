@@ -65,16 +65,37 @@ async def show(call: Call) -> web.Response:
     return json(paging.only_columns(item(found), call.query))
 
 
+def check_ends(call: Call) -> None:
+    """Permissions join a user and a vhost that both exist.
+
+    Raises:
+        ApiError: 400, in RabbitMQ's words.
+    """
+    catalogue = call.catalogue
+    if catalogue.user(call.name("user")) is None or catalogue.vhost(call.name("vhost")) is None:
+        raise bad_request("vhost_or_user_not_found")
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Refuse an expression that RE2 does not take.
+
+    Raises:
+        ApiError: 400.
+    """
+    fault = pattern_fault(pattern)
+    if fault is not None:
+        raise bad_request(f"invalid_regexp: {key}: {fault}")
+
+
 async def put(call: Call) -> web.Response:
     """PUT /api/permissions/VHOST/USER: all three expressions."""
-    _named(call)
+    check_ends(call)
     body = await call.body()
+    request_body.require(body, "configure", "write", "read")
     patterns = [request_body.text(body, key) for key in ("configure", "write", "read")]
     for key, pattern in zip(("configure", "write", "read"), patterns, strict=True):
-        fault = pattern_fault(pattern)
-        if fault is not None:
-            raise bad_request(f"invalid_regexp: {key}: {fault}")
-    command = SetPermissions(call.name("user"), call.vhost(), *patterns)
+        check_pattern(key, pattern)
+    command = SetPermissions(call.name("user"), call.name("vhost"), *patterns)
     return stored(is_new=await call.propose(command) is True)
 
 

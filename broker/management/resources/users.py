@@ -1,4 +1,4 @@
-"""Users: `/api/users`, and `/api/whoami`."""
+"""Users: `/api/users`, `/api/whoami`, and hashes for passwords."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from broker.metadata.records import User
 
 TAGS_MAX: Final = 32
 NAME_BYTES_MAX: Final = 255
+BULK_MAX: Final = 1_000
 _DIGEST_BYTES: Final = {
     "rabbit_password_hashing_sha256": 32,
     "rabbit_password_hashing_sha512": 64,
@@ -64,14 +65,25 @@ async def show(call: Call) -> web.Response:
     return json(paging.only_columns(item(named(call)), call.query))
 
 
+async def show_without_permissions(call: Call) -> web.Response:
+    """GET /api/users/without-permissions."""
+    allowed = {permission.user for permission in call.catalogue.permissions()}
+    users = sorted(call.catalogue.users(), key=lambda user: user.name)
+    found = [item(user) for user in users if user.name not in allowed]
+    return json(paging.arranged(found, call.query))
+
+
 async def put(call: Call) -> web.Response:
-    """PUT /api/users/USER: `tags`, and `password`, `password_hash` or neither (then no login)."""
+    """PUT /api/users/USER: `tags`, and `password`, `password_hash` or neither.
+
+    Without one, or with an empty one, nobody can log in with a password.
+    """
     name = call.name("user")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise bad_request(f"a user's name has at most {NAME_BYTES_MAX} bytes")
     body = await call.body()
     if "tags" not in body:
-        raise bad_request("tags_not_given")
+        raise bad_request("tags_not_present")
     tags = request_body.labels(body, "tags", TAGS_MAX)
     algorithm = request_body.text(body, "hashing_algorithm", call.control.settings.password_hashing)
     if algorithm not in _DIGEST_BYTES:
@@ -81,13 +93,21 @@ async def put(call: Call) -> web.Response:
     if body.get("password") is not None and body.get("password_hash") is not None:
         raise bad_request("both_password_and_password_hash_are_provided")
     if body.get("password") is not None:
-        if not password:
-            raise bad_request("a password must not be empty")
-        password_hash = hash_password(password, secrets.token_bytes(SALT_BYTES), algorithm)
+        password_hash = _hashed(password, algorithm) if password else ""
     elif password_hash:
         _check_hash(password_hash, algorithm)
     result = await call.propose(AddUser(name, password_hash, algorithm, tags))
     return stored(is_new=result is True)
+
+
+def _hashed(password: str, algorithm: str) -> str:
+    return hash_password(password, secrets.token_bytes(SALT_BYTES), algorithm)
+
+
+async def show_hash(call: Call) -> web.Response:
+    """GET /api/auth/hash_password/PASSWORD: what PUT takes as `password_hash`."""
+    algorithm = call.control.settings.password_hashing
+    return json({"ok": _hashed(call.name("password"), algorithm)})
 
 
 def _check_hash(text: str, algorithm: str) -> None:
@@ -114,9 +134,25 @@ async def delete(call: Call) -> web.Response:
     return no_content()
 
 
+async def delete_several(call: Call) -> web.Response:
+    """POST /api/users/bulk-delete `{"users"}`: all of them, or none if one does not exist."""
+    body = await call.body()
+    request_body.require(body, "users")
+    names = request_body.labels(body, "users", BULK_MAX)
+    for name in names:
+        if call.catalogue.user(name) is None:
+            raise bad_request(f"no_such_user: {name[:NAME_BYTES_MAX]}")
+    for name in names:
+        await call.propose(DeleteUser(name))
+    return no_content()
+
+
 ROUTES = (
     Route("GET", "/api/whoami", whoami),
+    Route("GET", "/api/auth/hash_password/{password}", show_hash),
     Route("GET", "/api/users", show_all, "administrator"),
+    Route("GET", "/api/users/without-permissions", show_without_permissions, "administrator"),
+    Route("POST", "/api/users/bulk-delete", delete_several, "administrator"),
     Route("GET", "/api/users/{user}", show, "administrator"),
     Route("PUT", "/api/users/{user}", put, "administrator"),
     Route("DELETE", "/api/users/{user}", delete, "administrator"),

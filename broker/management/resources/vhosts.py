@@ -28,7 +28,11 @@ def _item(
         "default_queue_type": vhost.default_queue_type or "undefined",
         "description": plain(vhost.description),
         **totals(states, call.catalogue.queues(vhost.name)),
-        "metadata": {"description": plain(vhost.description), "tags": list(vhost.tags)},
+        "metadata": {
+            "description": plain(vhost.description),
+            "tags": list(vhost.tags),
+            **({"default_queue_type": default} if (default := vhost.default_queue_type) else {}),
+        },
         "name": plain(vhost.name),
         "tags": list(vhost.tags),
         "tracing": vhost.tracing,

@@ -237,7 +237,6 @@ async def test_user_life():
     [
         {},
         {"password": "x"},
-        {"password": "", "tags": ""},
         {"password": 1, "tags": ""},
         {"password": "x", "password_hash": hash_password("x", SALT), "tags": ""},
         {"password_hash": "no base64", "tags": ""},
@@ -271,7 +270,9 @@ async def test_permission_life():
         assert (await rig.ask("DELETE", path)).status == 204
         assert (await rig.ask("DELETE", path)).status == 404
         for missing in ("/api/permissions/%2F/who", "/api/permissions/no/man"):
-            assert (await rig.ask("PUT", missing, body)).status == 404
+            refused = await rig.ask("PUT", missing, body)
+            assert (refused.status, refused.json["reason"]) == (400, "vhost_or_user_not_found")
+            assert (await rig.ask("GET", missing)).status == 404
 
 
 @pytest.mark.parametrize(

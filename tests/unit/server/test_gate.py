@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from broker.server.gate import (
     ADDRESSES_MAX,
     FAILURE_DELAY_MS,

@@ -1,0 +1,130 @@
+"""Limits of vhosts and of users: `/api/vhost-limits`, `/api/user-limits`.
+
+Source: rabbit_mgmt_wm_limit.erl, rabbit_mgmt_wm_limits.erl, rabbit_mgmt_wm_user_limit.erl,
+rabbit_mgmt_wm_user_limits.erl; statuses and texts compared with a RabbitMQ 3.10.8 node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import ApiError, bad_request, json, no_content
+from broker.management.call import Call, Route
+from broker.management.resources import users
+from broker.metadata import parameters
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import ClearParameter, SetParameter, SetUserLimits
+from broker.metadata.parameters import LIMITS_COMPONENT, LIMITS_NAME, USER_LIMITS
+from broker.metadata.records import User
+
+
+def of_vhost(catalogue: Catalogue, vhost: str) -> dict[str, Any]:
+    """A vhost's limits, {} without any."""
+    record = catalogue.parameter(vhost, LIMITS_COMPONENT, LIMITS_NAME)
+    return dict(record.value) if record is not None and isinstance(record.value, dict) else {}
+
+
+def _vhost_items(call: Call, names: list[str]) -> web.Response:
+    found = [(name, of_vhost(call.catalogue, name)) for name in sorted(names)]
+    items = [{"vhost": name, "value": limits} for name, limits in found if limits]
+    return json(paging.arranged(items, call.query))
+
+
+async def show_vhosts(call: Call) -> web.Response:
+    """GET /api/vhost-limits."""
+    names = [vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)]
+    return _vhost_items(call, names)
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/vhost-limits/VHOST."""
+    return _vhost_items(call, [call.vhost()])
+
+
+async def _value(call: Call) -> Any:
+    body = await call.body()
+    request_body.require(body, "value")
+    return body["value"]
+
+
+async def put_vhost(call: Call) -> web.Response:
+    """PUT /api/vhost-limits/VHOST/NAME `{"value"}`; the vhost's others stay."""
+    vhost = call.name("vhost")
+    if call.catalogue.vhost(vhost) is None:
+        raise ApiError(404, "vhost_not_found", "not_found")
+    change = {call.name("name"): await _value(call)}
+    fault = parameters.fault(LIMITS_COMPONENT, LIMITS_NAME, change)
+    if fault is not None:
+        raise bad_request(f"Validation failed\n\n{fault}\n")
+    await _put(call, vhost, {**of_vhost(call.catalogue, vhost), **change})
+    return no_content()
+
+
+async def delete_vhost(call: Call) -> web.Response:
+    """DELETE /api/vhost-limits/VHOST/NAME; 204 also if there was none."""
+    vhost = call.vhost()
+    limits = of_vhost(call.catalogue, vhost)
+    if limits.pop(call.name("name"), None) is not None:
+        await _put(call, vhost, limits)
+    return no_content()
+
+
+async def _put(call: Call, vhost: str, limits: dict[str, Any]) -> None:
+    if limits:
+        await call.propose(SetParameter(vhost, LIMITS_COMPONENT, LIMITS_NAME, limits))
+    else:
+        await call.propose(ClearParameter(vhost, LIMITS_COMPONENT, LIMITS_NAME))
+
+
+def _user_items(call: Call, found: list[User]) -> web.Response:
+    items = [
+        {"user": user.name, "value": dict(user.limits)}
+        for user in sorted(found, key=lambda user: user.name)
+        if user.limits
+    ]
+    return json(paging.arranged(items, call.query))
+
+
+async def show_users(call: Call) -> web.Response:
+    """GET /api/user-limits."""
+    return _user_items(call, call.catalogue.users())
+
+
+async def show_user(call: Call) -> web.Response:
+    """GET /api/user-limits/USER."""
+    return _user_items(call, [users.named(call)])
+
+
+async def put_user(call: Call) -> web.Response:
+    """PUT /api/user-limits/USER/NAME `{"value"}`; the user's others stay."""
+    user = call.name("user")
+    if call.catalogue.user(user) is None:
+        raise bad_request(f"no_such_user: {user[:255]}")
+    change = {call.name("name"): await _value(call)}
+    fault = parameters.limits_fault(change, USER_LIMITS, "user-limits")
+    if fault is not None:
+        raise bad_request(fault)
+    await call.propose(SetUserLimits(user, change, is_update=True))
+    return no_content()
+
+
+async def delete_user(call: Call) -> web.Response:
+    """DELETE /api/user-limits/USER/NAME; 204 also if there was none."""
+    user = users.named(call).name
+    await call.propose(SetUserLimits(user, {}, is_update=True, removed=(call.name("name"),)))
+    return no_content()
+
+
+ROUTES = (
+    Route("GET", "/api/vhost-limits", show_vhosts),
+    Route("GET", "/api/vhost-limits/{vhost}", show_vhost),
+    Route("PUT", "/api/vhost-limits/{vhost}/{name}", put_vhost, "administrator"),
+    Route("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_vhost, "administrator"),
+    Route("GET", "/api/user-limits", show_users, "administrator"),
+    Route("GET", "/api/user-limits/{user}", show_user, "administrator"),
+    Route("PUT", "/api/user-limits/{user}/{name}", put_user, "administrator"),
+    Route("DELETE", "/api/user-limits/{user}/{name}", delete_user, "administrator"),
+)

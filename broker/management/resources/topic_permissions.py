@@ -1,0 +1,116 @@
+"""Topic permissions: `/api/topic-permissions`, and the lists of one vhost's or user's.
+
+A user has several in a vhost, one for each exchange; a path names the user and the vhost.
+
+Source: rabbit_mgmt_wm_topic_permission.erl; statuses compared with a RabbitMQ 3.10.8 node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from broker.management import paging, request_body
+from broker.management.answers import json, no_content, not_found, plain, stored
+from broker.management.call import Call, Route
+from broker.management.resources import users
+from broker.management.resources.permissions import check_ends, check_pattern
+from broker.metadata.commands import ClearTopicPermissions, SetTopicPermissions
+from broker.metadata.records import TopicPermission
+
+
+def item(record: TopicPermission) -> dict[str, Any]:
+    """A user's permissions on one exchange's routing keys, as RabbitMQ shows them."""
+    return {
+        "user": plain(record.user),
+        "vhost": plain(record.vhost),
+        "exchange": plain(record.exchange),
+        "write": record.write,
+        "read": record.read,
+    }
+
+
+def _show(call: Call, found: list[TopicPermission]) -> web.Response:
+    found.sort(key=lambda each: (each.vhost, each.user, each.exchange))
+    return json(paging.arranged([item(each) for each in found], call.query))
+
+
+def _all(call: Call) -> list[TopicPermission]:
+    return call.catalogue.topic_permissions()
+
+
+async def show_all(call: Call) -> web.Response:
+    """GET /api/topic-permissions."""
+    return _show(call, _all(call))
+
+
+async def show_vhost(call: Call) -> web.Response:
+    """GET /api/vhosts/VHOST/topic-permissions."""
+    vhost = call.vhost()
+    return _show(call, [each for each in _all(call) if each.vhost == vhost])
+
+
+async def show_user(call: Call) -> web.Response:
+    """GET /api/users/USER/topic-permissions."""
+    user = users.named(call).name
+    return _show(call, [each for each in _all(call) if each.user == user])
+
+
+def _named(call: Call) -> list[TopicPermission]:
+    """The user's in the vhost of the path.
+
+    Raises:
+        ApiError: 404 if there is no such user or vhost, or nothing.
+    """
+    key = (users.named(call).name, call.vhost())
+    found = [each for each in _all(call) if (each.user, each.vhost) == key]
+    if not found:
+        raise not_found()
+    return found
+
+
+async def show(call: Call) -> web.Response:
+    """GET /api/topic-permissions/VHOST/USER."""
+    return _show(call, _named(call))
+
+
+async def put(call: Call) -> web.Response:
+    """PUT /api/topic-permissions/VHOST/USER: an exchange and both expressions."""
+    check_ends(call)
+    body = await call.body()
+    request_body.require(body, "exchange", "write", "read")
+    exchange, write, read = (request_body.text(body, key) for key in ("exchange", "write", "read"))
+    check_pattern("write", write)
+    check_pattern("read", read)
+    command = SetTopicPermissions(call.name("user"), call.name("vhost"), exchange, write, read)
+    return stored(is_new=await call.propose(command) is True)
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/topic-permissions/VHOST/USER: all of them."""
+    _named(call)
+    await call.propose(ClearTopicPermissions(call.name("user"), call.vhost()))
+    return no_content()
+
+
+async def delete_one(call: Call) -> web.Response:
+    """DELETE /api/topic-permissions/VHOST/USER/EXCHANGE."""
+    exchange = call.exchange_name("exchange")
+    if all(each.exchange != exchange for each in _named(call)):
+        raise not_found()
+    await call.propose(ClearTopicPermissions(call.name("user"), call.vhost(), exchange))
+    return no_content()
+
+
+_ONE = "/api/topic-permissions/{vhost}/{user}"
+
+ROUTES = (
+    Route("GET", "/api/topic-permissions", show_all, "administrator"),
+    Route("GET", _ONE, show, "administrator"),
+    Route("PUT", _ONE, put, "administrator"),
+    Route("DELETE", _ONE, delete, "administrator"),
+    Route("DELETE", _ONE + "/{exchange}", delete_one, "administrator"),
+    Route("GET", "/api/vhosts/{vhost}/topic-permissions", show_vhost, "administrator"),
+    Route("GET", "/api/users/{user}/topic-permissions", show_user, "administrator"),
+)
