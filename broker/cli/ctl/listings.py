@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from broker.cli.ctl import delays
 from broker.cli.ctl.api import EXIT_USAGE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
 
@@ -25,6 +26,7 @@ class Listing(NamedTuple):
         known: Every column that may be asked for.
         banner: What is printed first unless -q; the same placeholders.
         has_columns: Whether arguments choose columns.
+        collect: Fetches the records where one GET of `path` is not all.
     """
 
     path: str
@@ -32,6 +34,7 @@ class Listing(NamedTuple):
     known: tuple[str, ...]
     banner: str
     has_columns: bool = True
+    collect: Callable[[Api, Invocation], list[Record]] | None = None
 
 
 _QUEUE_COLUMNS = (
@@ -151,7 +154,10 @@ LISTINGS: dict[str, Listing] = {
     ),
     "list_exchanges": Listing(
         "/api/exchanges/{vhost}", ("name", "type"),
-        ("name", "type", "durable", "auto_delete", "internal", "arguments", "policy", "vhost"),
+        (
+            "name", "type", "durable", "auto_delete", "internal", "arguments", "policy", "vhost",
+            "messages_delayed",
+        ),
         "Listing exchanges for vhost {vhost} ...",
     ),
     "list_bindings": Listing(
@@ -193,6 +199,11 @@ LISTINGS: dict[str, Listing] = {
     "list_operator_policies": Listing(
         "/api/operator-policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,
         "Listing operator policy overrides for vhost \"{vhost}\" ...", has_columns=False,
+    ),
+    "list_delayed_messages": Listing(
+        "/api/exchanges/{vhost}/{0}/delayed", delays.COLUMNS, delays.KNOWN,
+        "Listing delayed messages of exchange '{0}' in vhost '{vhost}' ...",
+        collect=delays.listed,
     ),
 }  # fmt: skip
 
@@ -280,7 +291,7 @@ def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, A
 
     Args:
         api: The node.
-        call: The command; its arguments are columns, or a user's name.
+        call: The command; its arguments are columns, perhaps behind a name.
 
     Returns:
         The columns, the rows and the banner.
@@ -291,11 +302,12 @@ def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, A
     listing = LISTINGS[call.command]
     subject = _subject(call, listing)
     columns = listing.columns
-    if listing.has_columns and call.arguments:
-        columns = tuple(word for text in call.arguments for word in text.split() if word)
+    asked = call.arguments[1:] if "{0}" in listing.path else call.arguments
+    if listing.has_columns and asked:
+        columns = tuple(word for text in asked for word in text.split() if word)
         _check(columns, listing.known)
     path = listing.path.replace("{vhost}", segment(call.vhost)).replace("{0}", segment(subject))
-    found = api.get(path)
+    found = api.get(path) if listing.collect is None else listing.collect(api, call)
     records = [r for r in found if _is_wanted(r, call)] if isinstance(found, list) else []
     sources = _SOURCES.get(call.command, {})
     rows = [
@@ -309,7 +321,7 @@ def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, A
 def _subject(call: Invocation, listing: Listing) -> str:
     if "{0}" not in listing.path:
         return ""
-    if len(call.arguments) != 1:
+    if len(call.arguments) < 1 or (len(call.arguments) > 1 and not listing.has_columns):
         raise CtlError(EXIT_USAGE, f"usage: {call.command} NAME")
     return call.arguments[0]
 

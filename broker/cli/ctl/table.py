@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cli.ctl import changes, mirroring, policies
+from broker.cli.ctl import changes, delays, mirroring, policies
 from broker.cli.ctl.api import Api
 from broker.cli.ctl.arguments import Invocation
 
@@ -77,6 +77,14 @@ CHANGES: dict[str, Change] = {
         1,
         "[-p VHOST] NAME",
         "Deleting exchange '{0}' in vhost '{vhost}' ...",
+    ),
+    "cancel_delayed_messages": Change(
+        delays.cancel,
+        1,
+        10_001,
+        "[-p VHOST] EXCHANGE NUMBER ...|--all",
+        "Cancelling delayed messages of exchange '{0}' in vhost '{vhost}' ...",
+        check=delays.check_cancel,
     ),
     "close_connection": Change(
         changes.close_connection, 1, 2, "NAME [REASON]", "Closing connection {0} ..."

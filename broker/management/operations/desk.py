@@ -1,5 +1,7 @@
 """What operators have done in the background: spreading masters, migrating queues, synchronising.
 
+Beside that, what they look at and undo by other nodes' help: delays.
+
 One for each node, which lives as long as its process.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 from broker.cluster.links import Links
 from broker.management.control import NodeControl
+from broker.management.operations.delays import Delays
 from broker.management.operations.errands import Errands
 from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
@@ -22,6 +25,7 @@ class Operations:
 
     Attributes:
         errands: The way to the nodes that have to do the work.
+        delays: Messages kept by x-delayed-message exchanges.
         migrations: Of classic queues into quorum queues.
         rebalance: Of masters and leaders.
         syncing: Of mirrors that lack messages.
@@ -29,6 +33,7 @@ class Operations:
 
     def __init__(self, control: NodeControl) -> None:
         self.errands = Errands(control)
+        self.delays = Delays(control, self.errands)
         self.migrations = Migrations(control, self.errands)
         self.syncing = Syncing(control, self.errands)
         self.rebalance = Rebalance(control, self.errands, Reports(control))

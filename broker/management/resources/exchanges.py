@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
 from broker.management.call import Call, Route
+from broker.management.reports import QUEUES
+from broker.management.resources.queues import QueueStates
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareExchange, DeleteExchange
-from broker.metadata.records import Exchange
+from broker.metadata.records import STORE_PREFIX, Exchange
+from broker.routing.delays import TYPE as DELAYED
 
 
 def item(exchange: Exchange, catalogue: Catalogue) -> dict[str, Any]:
@@ -43,22 +47,42 @@ def named(call: Call) -> Exchange:
 
 async def show_all(call: Call) -> web.Response:
     """GET /api/exchanges."""
-    return _show(call, [each for each in call.catalogue.exchanges() if call.sees(each.vhost)])
+    return await _show(call, [each for each in call.catalogue.exchanges() if call.sees(each.vhost)])
 
 
 async def show_vhost(call: Call) -> web.Response:
     """GET /api/exchanges/VHOST."""
-    return _show(call, call.catalogue.exchanges(call.vhost()))
+    return await _show(call, call.catalogue.exchanges(call.vhost()))
 
 
-def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
+async def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
     exchanges.sort(key=lambda exchange: (exchange.vhost, exchange.name))
-    return json(paging.arranged([item(each, call.catalogue) for each in exchanges], call.query))
+    found = [item(each, call.catalogue) for each in exchanges]
+    await _add_delayed(call, exchanges, found)
+    return json(paging.arranged(found, call.query))
+
+
+async def _add_delayed(call: Call, exchanges: list[Exchange], items: list[dict[str, Any]]) -> None:
+    """Say how many messages x-delayed-message exchanges keep, as the plugin does."""
+    stores = {
+        number: store
+        for number, each in enumerate(exchanges)
+        if each.type == DELAYED and (store := call.catalogue.store(each.vhost, each.name))
+    }
+    if not stores:
+        return
+    uids = [store.uid for store in stores.values()]
+    states = QueueStates(await call.reports.gather(QUEUES, uids=uids))
+    for number, store in stores.items():
+        stat = states.stat(store.uid)
+        items[number]["messages_delayed"] = None if stat is None else stat.ready
 
 
 async def show(call: Call) -> web.Response:
     """GET /api/exchanges/VHOST/NAME."""
-    found = {**item(named(call), call.catalogue), "incoming": [], "outgoing": []}
+    exchange = named(call)
+    found = {**item(exchange, call.catalogue), "incoming": [], "outgoing": []}
+    await _add_delayed(call, [exchange], [found])
     return json(paging.only_columns(found, call.query))
 
 
@@ -76,6 +100,10 @@ async def put(call: Call) -> web.Response:
         internal=request_body.flag(body, "internal"),
         arguments=given,
     )
+    if command.type == DELAYED and call.catalogue.store(vhost, name) is None:
+        place = call.serving.context.place
+        home, members = place(vhost, STORE_PREFIX + name, "quorum", {})
+        command = msgspec.structs.replace(command, home=home, members=members)
     call.check("configure", "exchange", name, vhost)
     alternate = given.get("alternate-exchange")
     if isinstance(alternate, str):

@@ -35,10 +35,11 @@ from broker.management.resources import queues
 from broker.message import Delivery, Message
 from broker.metadata.access import refused_topic
 from broker.metadata.commands import DeclareQueue
-from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.ports import GetResult, QueueHandle
 from broker.session.basic_publish import check_expiration
+from broker.session.delays import with_stores
+from broker.session.gathering import Copies, keyed_copies
 
 CONFIRM_TIMEOUT_S: Final = 5.0
 GET_COUNT_MAX: Final = 10_000
@@ -105,18 +106,26 @@ async def publish(call: Call) -> web.Response:
     if properties.headers and "BCC" in properties.headers:
         properties.headers = {k: v for k, v in properties.headers.items() if k != "BCC"}
     message = _message(exchange, routing_key, properties, payload)
-    found = () if route is None else route.queues
-    if found:
-        await _deliver(call, message, found)
-    return json({"routed": bool(found)})
+    queues_, stores = ((), ()) if route is None else (route.queues, route.stores)
+    copies = keyed_copies(message, queues_)
+    if stores:
+        try:
+            copies = with_stores(message, properties.headers or {}, copies, stores)
+        except AmqpError as error:
+            raise bad_request(error.text) from error
+    await _deliver(call, copies)
+    return json({"routed": any(some for _, some in copies)})
 
 
-async def _deliver(call: Call, message: Message, found: Sequence[Queue]) -> None:
+async def _deliver(call: Call, copies: Copies) -> None:
     serving = call.serving
     if not serving.is_valid():
         raise unavailable("this node can't reach a majority of its cluster")
+    found = [(message, queue) for message, some in copies for queue in some]
+    if not found:
+        return
     verdicts = _Verdicts(len(found))
-    for number, queue in enumerate(found, 1):
+    for number, (message, queue) in enumerate(found, 1):
         serving.queues.open(queue).publish([message], [number], verdicts)
     try:
         is_safe = await verdicts.all_confirmed()
@@ -315,7 +324,7 @@ async def prove_alive(call: Call, vhost: str) -> None:
         )
         assert isinstance(declared, Declared)
         queue = declared.queue
-    await _deliver(call, build_message("", name, Properties(), b"test_message"), [queue])
+    await _deliver(call, [(build_message("", name, Properties(), b"test_message"), (queue,))])
     handle = call.serving.queues.open(queue)
     if not await _take(handle, _holder(call), 1, "ack_requeue_false"):
         refuse(Refusal(ReplyCode.INTERNAL_ERROR, "the test message did not come back"))

@@ -1,0 +1,139 @@
+"""Messages that an x-delayed-message exchange keeps: looking at them, and cancelling delays.
+
+Looking is an errand to the leader of the exchange's store, which alone knows exactly. Cancelling is
+a command to the store as a publish is, from whichever node is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from broker.errors import Refusal, ReplyCode
+from broker.management.answers import text
+from broker.management.control import NodeControl
+from broker.management.operations.errands import Errand, Errands, Told
+from broker.message import Delivery
+from broker.metadata.records import Queue
+from broker.ports import Done
+
+PEEK: Final = "peek_delayed"
+
+PAGE_MAX: Final = 1_000
+"""Messages told in one answer: some 200 kB."""
+
+CANCEL_TIMEOUT_S: Final = 6.0
+"""A little longer than an election of the store's leader may take."""
+
+
+class Delayed(msgspec.Struct):
+    """A message that is kept, as operators see it.
+
+    Attributes:
+        number: Names it, for as long as its exchange lives.
+        due: When its time has come, in milliseconds since the epoch.
+        exchange: What it was published to; the exchange that keeps it may be bound to that.
+        routing_key: What it was published with.
+        payload_bytes: Size of its body.
+    """
+
+    number: int
+    due: int
+    exchange: str
+    routing_key: str
+    payload_bytes: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Delayed]).decode
+
+
+class Delays:
+    """See the module.
+
+    Args:
+        control: The node.
+        errands: The way to other nodes.
+    """
+
+    def __init__(self, control: NodeControl, errands: Errands) -> None:
+        self._control = control
+        self._errands = errands
+        errands.on(PEEK, self._peek)
+
+    async def show(self, store: Queue, first: int, count: int) -> list[Delayed] | str:
+        """Show messages in the order in which they are due.
+
+        Args:
+            store: The exchange's store.
+            first: How many to pass over.
+            count: How many to show, at most `PAGE_MAX`.
+
+        Returns:
+            The messages, or why nobody can tell now.
+        """
+        serving = self._control.serving
+        if serving is None:
+            return "the broker on this node is stopped"
+        leader = serving.queues.leader_of(store)
+        told = await self._errands.ask(leader, Errand(PEEK, store.uid, f"{first} {count}"))
+        return _decode(told.text) if told.is_done else told.text
+
+    async def cancel(self, store: Queue, numbers: list[int] | None) -> int | Refusal:
+        """Forget messages before they are due.
+
+        Args:
+            store: The exchange's store.
+            numbers: Which; None for all. Those that are gone are passed over.
+
+        Returns:
+            How many were forgotten. They reach no queue any more.
+        """
+        serving = self._control.serving
+        if serving is None:
+            return Refusal(ReplyCode.INTERNAL_ERROR, "the broker on this node is stopped")
+        cancel = partial(serving.queues.cancel_delays, store, numbers)
+        found = await _asked(cancel)
+        if isinstance(found, int | Refusal):
+            return found
+        return Refusal(ReplyCode.INTERNAL_ERROR, "the delays' store did not answer in time")
+
+    async def _peek(self, errand: Errand) -> Told:
+        serving = self._control.serving
+        first, count = map(int, errand.word.split())
+        found = None if serving is None else serving.queues.peek_here(errand.uid, first, count)
+        if found is None:
+            why = f"{self._control.name} does not lead the delays' store: try again"
+            return Told(is_done=False, text=why)
+        return Told(is_done=True, text=_encode([_shown(each) for each in found]).decode())
+
+
+def _shown(delivery: Delivery) -> Delayed:
+    message = delivery.message
+    return Delayed(
+        delivery.number,
+        message.expires_ms,
+        text(message.exchange),
+        text(message.routing_key),
+        message.body_size,
+    )
+
+
+async def _asked(ask: Callable[[Done], None]) -> object:
+    """What a queue answers; None if it takes too long."""
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(value: object) -> None:
+        if not answer.done():
+            answer.set_result(value)
+
+    ask(done)
+    try:
+        async with asyncio.timeout(CANCEL_TIMEOUT_S):
+            return await answer
+    except TimeoutError:
+        return None
