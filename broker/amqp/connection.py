@@ -13,7 +13,8 @@
     VHOST           opened()                        open-ok                        RUNNING
                     fail(error)                     connection.close               CLOSING
     RUNNING         commands                        handed to the caller           RUNNING
-                    update-secret                   update-secret-ok               RUNNING
+                    update-secret                   UpdateSecret                   RUNNING
+                    secret_updated()                update-secret-ok               RUNNING
                     connection.close                PeerClosed                     PEER_CLOSED
                     any fault                       Fault, to be answered by close()
                     close(error)                    connection.close               CLOSING
@@ -43,10 +44,17 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-import msgspec
-
 from broker.amqp import sasl, spec
 from broker.amqp.assembler import Assembler, Command, Fault, MethodCommand
+from broker.amqp.connection_events import (
+    Authenticate,
+    Closed,
+    Event,
+    MachineSettings,
+    OpenVhost,
+    PeerClosed,
+    UpdateSecret,
+)
 from broker.amqp.frames import (
     FRAME,
     FRAME_MIN_SIZE,
@@ -82,56 +90,6 @@ _HEADERS_TAKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _CHANNELS_UNLIMITED: Final = 65_535
 _MISSES_MAX: Final = 2
-
-
-class MachineSettings(msgspec.Struct, frozen=True):
-    """The server's side of the negotiation.
-
-    Attributes:
-        heartbeat_s: Proposed heartbeat; the client's answer counts.
-        frame_max_bytes: Largest frame accepted.
-        initial_frame_max_bytes: Largest frame before connection.tune-ok.
-        channel_max: Highest channel number; 0 is without limit.
-        max_message_size_bytes: Largest body.
-        handshake_timeout_ms: From the first byte's chance to open-ok, whatever happens between.
-    """
-
-    heartbeat_s: int = 60
-    frame_max_bytes: int = 131_072
-    initial_frame_max_bytes: int = 8_192
-    channel_max: int = 2_047
-    max_message_size_bytes: int = 134_217_728
-    handshake_timeout_ms: int = 10_000
-
-
-class Authenticate(msgspec.Struct):
-    """Check this login, then call `authenticated` or `refused`."""
-
-    mechanism: str
-    username: str
-    password: str
-
-
-class OpenVhost(msgspec.Struct):
-    """Check this virtual host, then call `opened` or `fail`."""
-
-    vhost: str
-
-
-class PeerClosed(msgspec.Struct):
-    """The client is leaving: release all it holds, then call `close_ok`."""
-
-    code: int
-    text: str
-
-
-class Closed(msgspec.Struct):
-    """Write what is in `out` and drop the socket. An empty reason is a clean end."""
-
-    reason: str
-
-
-Event = Authenticate | OpenVhost | PeerClosed | Closed
 
 
 class State(Enum):
@@ -283,7 +241,8 @@ class ConnectionMachine:
             if isinstance(method, spec.ConnectionClose):
                 self._peer_closes(method)
             elif isinstance(method, spec.ConnectionUpdateSecret):
-                self._send(spec.ConnectionUpdateSecretOk())
+                secret = method.new_secret
+                self.events.append(UpdateSecret(secret, method.reason))
             else:
                 return self._unexpected(method)
         return None
@@ -450,6 +409,11 @@ class ConnectionMachine:
         """The virtual host is not there, or not for this user."""
         self.close(error)
 
+    def secret_updated(self) -> None:
+        """The new secret was taken. Ignored when the connection is ending."""
+        if self.state is State.RUNNING:
+            self._send(spec.ConnectionUpdateSecretOk())
+
     # The end
 
     def close(self, error: AmqpError, *, is_held: bool = False) -> None:
@@ -598,3 +562,16 @@ def _check_limit(field: str, least: int, client: int, server: int) -> AmqpError 
     unlimited = " (no limit)" if client == 0 else ""
     text = f"negotiated {field} = {client}{unlimited} is {relation}"
     return AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 31)
+
+
+__all__ = [
+    "Authenticate",
+    "Closed",
+    "ConnectionMachine",
+    "Event",
+    "MachineSettings",
+    "OpenVhost",
+    "PeerClosed",
+    "State",
+    "UpdateSecret",
+]

@@ -24,6 +24,7 @@ from broker.amqp.connection import (
     OpenVhost,
     PeerClosed,
     State,
+    UpdateSecret,
 )
 from broker.amqp.frames import FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
@@ -294,6 +295,8 @@ class AmqpConnection(asyncio.Protocol):
                 self._authenticate(event)
             elif isinstance(event, OpenVhost):
                 self._open(event.vhost)
+            elif isinstance(event, UpdateSecret):
+                self._update_secret(event.reason)
             elif isinstance(event, PeerClosed):
                 self._release(self._machine.close_ok)
             elif isinstance(event, Closed):
@@ -363,6 +366,23 @@ class AmqpConnection(asyncio.Protocol):
         self._machine.opened()
         context.gate.opened(self.info.connection_id)
         context.access.usage.connected(self.info.connection_id, vhost, user.name, self.session)
+
+    def _update_secret(self, reason: str) -> None:
+        """Users of our own database have no secret that ends; their rights are looked at again."""
+        session, user = self.session, self._user
+        if session is None or user is None or session.is_closed:
+            return
+        if self._context.catalogue.user(user.name) is None:
+            _log.error("Secret update was refused for user '%s': no such user", user.name)
+            text = "New secret was refused by one of the backends"
+            self._fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 70))
+            return
+        _log.info(
+            "connection.secret_updated",
+            extra={"connection": self.info.name, "user": user.name, "why": reason},
+        )
+        self._carry(session.check_rights())
+        self._machine.secret_updated()
 
     def _fail(self, error: AmqpError) -> None:
         """End the connection with a hard error; the machine ignores what comes after.

@@ -174,6 +174,10 @@ class Permissions:
         self._granted: dict[tuple[Action, str, str], None] = {}
         self._version = -1
 
+    def forget(self) -> None:
+        """Ask anew what was granted."""
+        self._version = -1
+
     def check(self, action: Action, kind: str, name: str) -> None:
         """Require a permission on a queue or an exchange.
 

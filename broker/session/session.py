@@ -258,6 +258,17 @@ class Session:
                 self._fail(channel, error)
         return self._take()
 
+    def check_rights(self) -> list[Effect]:
+        """Look at the user's rights again (update-secret): who may not read any more is refused."""
+        for channel in list(self._channels.values()):
+            channel.permissions.forget()
+            try:
+                for consumer in channel.consumers.values():
+                    channel.permissions.check("read", "queue", consumer.queue.name)
+            except AmqpError as error:
+                self._fail(channel, _blame(error, 60, 20))
+        return self._take()
+
     def set_active(self, *, active: bool) -> list[Effect]:
         """Pause or resume all consumers, because the socket is full or has drained."""
         self._is_paused = not active

@@ -18,6 +18,7 @@ from broker.amqp.connection import (
     OpenVhost,
     PeerClosed,
     State,
+    UpdateSecret,
 )
 from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
@@ -518,7 +519,19 @@ def test_a_running_fault_is_handed_on_in_order() -> None:
 def test_update_secret_is_answered() -> None:
     client = client_in(State.RUNNING)
     assert client.send(spec.ConnectionUpdateSecret(b"new", "expired")) == []
+    assert client.machine.events == [UpdateSecret(b"new", "expired")]
+    assert client.heard() == []
+    client.machine.secret_updated()
     assert client.heard() == [spec.ConnectionUpdateSecretOk()]
+
+
+def test_no_answer_to_update_secret_once_the_connection_is_closing() -> None:
+    client = client_in(State.RUNNING)
+    client.send(spec.ConnectionUpdateSecret(b"new", "expired"))
+    client.machine.close(AmqpError(ReplyCode.NOT_ALLOWED, "no"))
+    client.heard()
+    client.machine.secret_updated()
+    assert client.heard() == []
 
 
 def test_commands_pass_as_the_same_list() -> None:
