@@ -15,48 +15,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from broker.amqp.assembler import Publish
-from broker.amqp.content import decode_properties
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.routing.delays import DELAY_MS_MAX, HEADER, asked_ms
-from broker.session.channel import Channel
-from broker.session.gathering import Copies, keyed_copies
-
-
-def late_copies(
-    channel: Channel,
-    command: Publish,
-    message: Message,
-    keys: Sequence[str],
-    queues: tuple[Queue, ...],
-    stores: Sequence[Queue],
-) -> Copies:
-    """Make the copies of a message that stores are to keep.
-
-    Args:
-        channel: The publisher's.
-        command: Its publish.
-        message: As queues get it: BCC taken out, reply-to filled in.
-        keys: Routing keys of CC and BCC.
-        queues: Where it goes at once beside the stores.
-        stores: `Route.stores`.
-
-    Returns:
-        The copies; none where a mandatory message is to be returned.
-
-    Raises:
-        AmqpError: 406 for a delay of more than ten years.
-    """
-    context = channel.context
-    headers = decode_properties(command.message).headers or {}
-    if command.mandatory and not queues:
-        vhost = context.facts.vhost
-        if not would_route(context.catalogue, vhost, message, headers, keys):
-            return []
-    return with_stores(message, headers, keyed_copies(message, queues), stores)
+from broker.session.gathering import Copies
 
 
 def with_stores(
