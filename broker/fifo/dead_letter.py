@@ -26,6 +26,7 @@ Source: rabbit_dead_letter.erl, mc.erl (record_death, is_cycle_v2), mc_amqpl.erl
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -76,18 +77,19 @@ def dead_message(
         dead-letter routing key (then CC is taken out of it).
     """
     table = raw_headers(message) or _EMPTY_TABLE
-    is_plain = not any(mark in table for mark in _MARKS)
-    headers: dict[str, object] = {} if is_plain else fields.decode_table(table)[0]
-    copies = _texts(headers.get(_CC))
-    deaths = _deaths_in(headers)
-    new: dict[str, object] = {}
-    if not deaths:
-        new |= _summary("first", reason, queue, message.exchange)
-    new |= _summary("last", reason, queue, message.exchange)
-    new[_DEATHS] = _with_death(deaths, message, reason, queue, time_s, copies)
-    gone = {*new} if routing_key is None else {*new, _CC}
-    parts = [table[4:]] if is_plain else _entries_without(table, gone)
-    table = _table_of(parts, new)
+    copies: list[str] = []
+    if any(mark in table for mark in _MARKS):
+        headers = fields.decode_table(table)[0]
+        copies = _texts(headers.get(_CC))
+        new = _told(_deaths_in(headers), copies, message, reason, queue, time_s)
+        gone = {*new} if routing_key is None else {*new, _CC}
+        table = _table_of(_entries_without(table, gone), new)
+    else:
+        told = _first_told(
+            reason, queue, time_s, message.exchange, message.routing_key, message.ttl_ms
+        )
+        joined = fields.join_entries([table[4:], told])
+        table = joined if _is_readable(joined) else fields.join_entries([told])
     dead = msgspec.structs.replace(
         with_raw_headers(message, table, without_expiration=True),
         exchange=exchange,
@@ -117,6 +119,8 @@ def is_cycle(message: Message, queue_name: str) -> bool:
     Returns:
         True where it died there before, and was not rejected then or since.
     """
+    if fields.encode_entry("queue", queue_name) not in raw_headers(message):
+        return False  # told without decoding what most messages have no reason to be decoded for
     for queue, reason in deaths_of(message):
         if reason == "rejected":
             return False
@@ -162,34 +166,66 @@ def _summary(which: str, reason: str, queue: str, exchange: str) -> dict[str, ob
     return {f"{start}exchange": exchange, f"{start}queue": queue, f"{start}reason": reason}
 
 
-def _with_death(
+@lru_cache(maxsize=256)  # what expires or overflows together dies of the same
+def _first_told(
+    reason: str, queue: str, time_s: int, exchange: str, routing_key: str, ttl_ms: int
+) -> bytes:
+    """The entries that tell a first death of a message without copies."""
+    death = _new_death(reason, queue, time_s, exchange, [routing_key], ttl_ms)
+    new = {
+        **_summary("first", reason, queue, exchange),
+        **_summary("last", reason, queue, exchange),
+        _DEATHS: [death],
+    }
+    return b"".join([fields.encode_entry(key, value) for key, value in new.items()])
+
+
+def _told(
     deaths: list[Death],
+    copies: list[str],
     message: Message,
-    reason: Reason,
+    reason: str,
     queue: str,
     time_s: int,
-    copies: list[str],
-) -> list[Death]:
+) -> dict[str, object]:
+    """The headers that tell one more death."""
+    new: dict[str, object] = {}
+    if not deaths:
+        new |= _summary("first", reason, queue, message.exchange)
+    new |= _summary("last", reason, queue, message.exchange)
+    keys = [message.routing_key, *copies]
+    death = _new_death(reason, queue, time_s, message.exchange, keys, message.ttl_ms)
+    new[_DEATHS] = _with_death(deaths, death)
+    return new
+
+
+def _new_death(
+    reason: str, queue: str, time_s: int, exchange: str, keys: list[str], ttl_ms: int
+) -> Death:
+    death: Death = {
+        "count": Long(1),
+        "reason": reason,
+        "queue": queue,
+        "time": Timestamp(time_s),
+        "exchange": exchange,
+        "routing-keys": keys,
+    }
+    if ttl_ms >= 0:
+        death["original-expiration"] = str(ttl_ms)
+    return death
+
+
+def _with_death(deaths: list[Death], new: Death) -> list[Death]:
     """The deaths with one more: a known pair counts on and moves to the front."""
     others = []
     latest: Death | None = None
     for death in deaths:
-        if latest is None and death["queue"] == queue and death["reason"] == reason:
+        is_known = death["queue"] == new["queue"] and death["reason"] == new["reason"]
+        if is_known and latest is None:
             latest = {**death, "count": Long(cast("int", death["count"]) + 1)}
         else:
             others.append(death)
-    if latest is None:
-        latest = {
-            "count": Long(1),
-            "reason": reason,
-            "queue": queue,
-            "time": Timestamp(time_s),
-            "exchange": message.exchange,
-            "routing-keys": [message.routing_key, *copies],
-        }
-        if message.ttl_ms >= 0:
-            latest["original-expiration"] = str(message.ttl_ms)
-    return [latest, *others[: DEATHS_MAX - 1]]
+    return [latest or new, *others[: DEATHS_MAX - 1]]
 
 
 def _deaths_in(headers: dict[str, object]) -> list[Death]:

@@ -33,7 +33,7 @@ class PriorityLine:
 
     def __init__(self, priority_max: int) -> None:
         self._top = max(1, min(priority_max, LEVEL_MAX))
-        self._levels = [ReadyLine(by_number=True) for _ in range(self._top + 1)]
+        self._levels: dict[int, ReadyLine] = {}  # made when a message of that level comes
         self._filled = 0
         self._count = 0
         self.size_bytes = 0
@@ -44,16 +44,14 @@ class PriorityLine:
     def append(self, items: list[Delivery], size_bytes: int) -> None:
         """See `Line`."""
         for level, group in self._by_level(items).items():
-            self._levels[level].append(group, body_bytes(group))
-            self._filled |= 1 << level
+            self._fill(level).append(group, body_bytes(group))
         self._count += len(items)
         self.size_bytes += size_bytes
 
     def give_back(self, items: list[Delivery]) -> None:
         """See `Line`: to their own levels, at their old places there."""
         for level, group in self._by_level(items).items():
-            self._levels[level].give_back(group)
-            self._filled |= 1 << level
+            self._fill(level).give_back(group)
         self._count += len(items)
         self.size_bytes += body_bytes(items)
 
@@ -143,12 +141,20 @@ class PriorityLine:
     ) -> None:
         """See `Line`."""
         del next_return
-        self._levels = [ReadyLine(by_number=True) for _ in range(self._top + 1)]
+        self._levels = {}
         self._filled = 0
         self._count = 0
         self.size_bytes = 0
         self.append(fresh, body_bytes(fresh))
         self.give_back([item for _, item in returned])
+
+    def _fill(self, level: int) -> ReadyLine:
+        """Return a level's line, which has messages from now on."""
+        self._filled |= 1 << level
+        line = self._levels.get(level)
+        if line is None:
+            line = self._levels[level] = ReadyLine(by_number=True)
+        return line
 
     def _by_level(self, items: list[Delivery]) -> dict[int, list[Delivery]]:
         """Sort messages into groups of one level; inside each they keep their order."""
