@@ -198,8 +198,13 @@ class QueueHandle(Protocol):
         """Remove all ready messages. `done(count)`."""
         ...
 
-    def stat(self, done: Done) -> None:
-        """`done(QueueStat)`, exact at the moment the queue's home answers."""
+    def stat(self, done: Done, *, is_declare: bool = False) -> None:
+        """`done(QueueStat)`, exact at the moment the queue's home answers.
+
+        Args:
+            done: Told.
+            is_declare: A declare asks, passive or not: it renews a classic queue's `x-expires`.
+        """
         ...
 
 

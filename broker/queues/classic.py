@@ -22,60 +22,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.fifo.commands import Offer
-from broker.fifo.config import classic_config
-from broker.fifo.effects import Effects, Verdict
+from broker.fifo.commands import Get, Offer
+from broker.fifo.effects import Dead, Effects, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.message import Message
+from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import (
-    Clock,
-    ConsumerPort,
-    ConsumerSpec,
-    Done,
-    Journal,
-    PublisherPort,
-)
+from broker.ports import ConsumerPort, ConsumerSpec, Done, PublisherPort
+from broker.queues.dead_letters import Way
 from broker.queues.disk_copy import DiskCopy
-from broker.queues.envelopes import Answer, answers_by_node
+from broker.queues.envelopes import answers_by_node
+from broker.queues.flow import JOURNAL_BEHIND_BYTES, lag_slowdown_us
+from broker.queues.home import Home
+from broker.queues.lifetime import Lifetime
+from broker.queues.machine_settings import config_of, rules_of
+from broker.queues.refusals import gone, settle_lost
 from broker.queues.replication import LocalConsumer, Onward, Replication, Standstill
-from broker.storage.message_store import MessageStore
-
-Post = Callable[[str, Answer], None]
-"""Send an answer to a node; dropped when the node is not reachable (it will offer again)."""
-
-Defer = Callable[[Callable[[], None]], object]
-"""Run something in the event loop's next turn."""
-
-JOURNAL_BEHIND_BYTES: Final = 16 * 1024 * 1024
-"""Unsynced bytes above which publishers wait: about a tenth of a second of this disk."""
-
-
-SLOWDOWN_US_MAX: Final = 40
-"""A publisher is never held below 25,000 messages/s by consumers that lag."""
-
-LAG_PER_US: Final = 250
-"""Waiting messages for each microsecond of slowdown: the maximum is reached at 10,000."""
-
-
-def lag_slowdown_us(ready: int) -> int:
-    """How much publishers wait per message while consumers are this far behind.
-
-    Args:
-        ready: Messages that wait although consumers are attached.
-    """
-    return min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
-
-
-def settle_lost(queue: Queue) -> Refusal:
-    """What was to be settled is not held any more: it has gone back to the queue (P18)."""
-    where = quoted("queue", queue.name, queue.vhost)
-    return Refusal(
-        ReplyCode.PRECONDITION_FAILED, f"{where} does not hold these deliveries any more"
-    )
+from broker.queues.timing import DueTimer
 
 
 class ClassicQueue:
@@ -83,18 +48,13 @@ class ClassicQueue:
 
     Args:
         record: The queue.
-        node: This node's name.
-        clock: For the time stamps of commands.
-        journal: Tells when records are durable.
-        store: Where persistent messages of a durable queue go, and come from at a restart.
-        post: Answers to nodes, this one included.
-        is_clogged: Tells whether more deliveries to a node shall wait here (P14).
-        defer: `loop.call_soon`.
-        unused: Called with this queue when auto-delete is due.
+        settings: What its arguments and policies ask of it.
+        home: The node.
         machine: What a promoted mirror has; None: what the disk holds.
 
     Attributes:
         record: As given; replaced when it changes.
+        settings: As given; replaced when policies change (`follow`).
         is_direct: Channels of this node call the handle itself. False at a mirrored queue's
             master, which they reach by offers as all others do.
     """
@@ -102,41 +62,35 @@ class ClassicQueue:
     def __init__(
         self,
         record: Queue,
-        *,
-        node: str,
-        clock: Clock,
-        journal: Journal,
-        store: MessageStore,
-        post: Post,
-        is_clogged: Callable[[str], bool],
-        defer: Defer,
-        unused: Callable[[ClassicQueue], None],
+        settings: QueueSettings,
+        home: Home,
         machine: QueueMachine | None = None,
     ) -> None:
         self.record = record
+        self.settings = settings
         self.is_direct = record.ring is None
-        self.disk = DiskCopy(store, record.uid, durable=record.durable)
-        self._node = node
-        self._clock = clock
-        self._journal = journal
-        self._post = post
-        self._is_clogged = is_clogged
+        self.disk = DiskCopy(home.store, record.uid, durable=record.durable)
+        self._home = home
+        self._clock = home.clock
+        self._journal = home.journal
         self._clogged: set[str] = set()
-        self._defer = defer
-        self._unused = unused
         self._ports: dict[tuple[str, str], LocalConsumer] = {}
         self._held: list[Callable[[], None]] | None = None
-        self._had_consumer = False
         self._is_serving_on = False
         self._is_deleted = False
         self._copies: Replication | None = None
         self._still: Standstill | None = None
+        self._timer = DueTimer(home.clock, home.later, self._rang)
+        self._life = Lifetime(
+            home.clock, is_auto_delete=record.auto_delete, expires_ms=settings.expires_ms
+        )
         if machine is None:
-            config = classic_config(record.name, record.vhost, durable=record.durable)
-            machine = QueueMachine(config)
+            machine = QueueMachine(config_of(record, settings))
             if record.durable:
                 machine.restore_messages(self.disk.recover(), self.disk.next_number)
         self.machine = machine
+        if self._life.expires_ms is not None or machine.has_ready:
+            home.defer(self._rang)  # by then a mirrored queue has its master
 
     # What channels of this node ask (`broker.ports.QueueHandle`).
 
@@ -146,6 +100,8 @@ class ClassicQueue:
         if self._held is not None or (self._still is not None and self._still.reasons):
             return True
         if self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES:
+            return True
+        if self.machine.rules.is_dead_lettered and self._home.dead_letters.is_behind:
             return True
         return self._copies is not None and self._copies.is_congested
 
@@ -182,9 +138,25 @@ class ClassicQueue:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
             return
-        self.machine.enqueue(messages, 0)
+        machine = self.machine
+        machine.set_time(self._clock.now_ms())
+        refused = machine.enqueue(messages)
         self._serve()
         if seqnos is None:
+            return
+        if refused:
+            publisher.rejected([seqnos[index] for index in refused])
+            out = set(refused)
+            kept = [index for index in range(len(seqnos)) if index not in out]
+            messages = [messages[index] for index in kept]
+            seqnos = [seqnos[index] for index in kept]
+        self._confirm(messages, seqnos, publisher)
+
+    def _confirm(
+        self, messages: list[Message], seqnos: list[int], publisher: PublisherPort
+    ) -> None:
+        """Confirm what was enqueued, as soon as that is true of it."""
+        if not seqnos:
             return
         if self._copies is not None:
             rejected = partial(publisher.rejected, seqnos)
@@ -216,10 +188,10 @@ class ClassicQueue:
             arguments=spec.arguments,
         )
         if refusal is None:
-            self._had_consumer = True
             self._ports[spec.holder, spec.tag] = LocalConsumer(spec, port)
         done(refusal)
         self._serve()
+        self._check_unused()
 
     def cancel(self, holder: str, tag: str, done: Done) -> None:
         """Detach a consumer of this node."""
@@ -233,33 +205,24 @@ class ClassicQueue:
 
     def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
-        if self._stands(partial(self.settle, holder, tag, numbers, done)):
-            return
-        is_held = self.machine.settle(holder, tag, numbers)
-        self._serve()
-        if done is not None:
-            self._settled(done, is_held=is_held)
+        if not self._stands(partial(self.settle, holder, tag, numbers, done)):
+            self._settled(done, is_held=self.machine.settle(holder, tag, numbers))
 
     def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back at their places."""
-        if self._stands(partial(self.requeue, holder, tag, numbers, done)):
-            return
-        is_held = self.machine.requeue(holder, tag, numbers)
-        self._serve()
-        if done is not None:
-            self._settled(done, is_held=is_held)
+        if not self._stands(partial(self.requeue, holder, tag, numbers, done)):
+            self._settled(done, is_held=self.machine.requeue(holder, tag, numbers))
 
     def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Reject messages without requeue."""
-        if self._stands(partial(self.discard, holder, tag, numbers, done)):
-            return
-        is_held = self.machine.discard(holder, tag, numbers)
-        self._serve()
-        if done is not None:
-            self._settled(done, is_held=is_held)
+        if not self._stands(partial(self.discard, holder, tag, numbers, done)):
+            self._settled(done, is_held=self.machine.discard(holder, tag, numbers))
 
-    def _settled(self, done: Done, *, is_held: bool) -> None:
+    def _settled(self, done: Done | None, *, is_held: bool) -> None:
         """Tell the outcome of a settle once it is as safe as a confirm would be (P18)."""
+        self._serve()
+        if done is None:
+            return
         if not is_held:
             done(settle_lost(self.record))
         elif self._copies is not None:
@@ -311,6 +274,8 @@ class ClassicQueue:
         """Take one message."""
         if self._wait_or_gone(partial(self.get, holder, no_ack=no_ack, done=done), done):
             return
+        self._life.used()
+        self.machine.set_time(self._clock.now_ms())
         result = self.machine.get(holder, no_ack=no_ack)
         self._serve()
         done(result)
@@ -323,10 +288,12 @@ class ClassicQueue:
         self._serve()
         done(count)
 
-    def stat(self, done: Done) -> None:
-        """Count what is here."""
+    def stat(self, done: Done, *, is_declare: bool = False) -> None:
+        """Count what is here; a declare renews the queue's life."""
+        if is_declare:
+            self._life.used()
         state = "running" if self._copies is None else self._copies.state
-        done(self._gone() if self._is_deleted else self.machine.stat(state))
+        done(gone(self.record) if self._is_deleted else self.machine.stat(state))
 
     # What other nodes and group 0 ask.
 
@@ -340,19 +307,20 @@ class ClassicQueue:
         if self._is_deleted:
             return
         machine, copies = self.machine, self._copies
-        machine.apply_offer(offer, 0)
+        machine.apply_offer(offer, self._clock.now_ms())
         last = machine.position
         verdicts: list[Verdict] = []
         if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
             verdicts, machine.effects.verdicts = machine.effects.verdicts, verdicts
         has_ledger = bool(machine.effects.ledger)
         self._serve()
-        self._had_consumer = self._had_consumer or machine.stat().consumers > 0
         if copies is not None:
             if has_ledger or verdicts:
                 copies.when_safe(partial(self._safe, last, verdicts), _nothing)
         elif has_ledger:
             self._journal.when_synced(partial(self._durable, last))
+        if self._life.is_limited and any(type(each) is Get for each in offer.commands):
+            self._life.used()
         self._check_unused()
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
@@ -374,11 +342,22 @@ class ClassicQueue:
         """Once a second: propose a due delete again whose proposal had failed."""
         self._check_unused()
 
+    def follow(self, settings: QueueSettings) -> None:
+        """Live by other settings: a policy was set, changed or cleared."""
+        if settings == self.settings or self._stands(partial(self.follow, settings)):
+            return
+        self.settings = settings
+        self._life.change(settings.expires_ms)
+        self.machine.set_time(self._clock.now_ms())
+        self.machine.set_rules(rules_of(self.record, settings))
+        self._serve()
+        self._check_unused()
+
     def link_up(self, node: str) -> None:
         """What was sent to a node may be lost with its link: send what it holds again (P17)."""
         if self._stands(partial(self.link_up, node)):
             return
-        if node != self._node and not self._is_deleted:
+        if node != self._home.node and not self._is_deleted:
             self.machine.redeliver_checked_out(node)
             self._serve()
 
@@ -400,7 +379,7 @@ class ClassicQueue:
             The number of ready messages, or a 406 refusal (and the queue goes on).
         """
         if self._is_deleted or self._held is not None:
-            return self._gone()
+            return gone(self.record)
         stat = self.machine.stat()
         where = quoted("queue", self.record.name, self.record.vhost)
         if if_unused and stat.consumers:
@@ -419,6 +398,7 @@ class ClassicQueue:
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
         self._is_deleted = True
+        self._timer.end()
         self._copies = None
         if self._still is not None:
             still, self._still = self._still, None
@@ -432,7 +412,7 @@ class ClassicQueue:
         away = Effects()
         away.lost_consumers = [key for key in self.machine.consumer_keys() if key not in ports]
         for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
-            self._post(node, answer)
+            self._home.post(node, answer)
 
     # What a mirrored queue's master asks (`mirrored.master.Master`).
 
@@ -489,6 +469,7 @@ class ClassicQueue:
                 directly, and all that waited.
         """
         self._copies = None
+        self._timer.end()
         still = self._still
         assert still is not None, "only a mirrored queue can be served elsewhere"
         consumers, self._ports = list(self._ports.values()), {}
@@ -512,9 +493,10 @@ class ClassicQueue:
         if self._still is not None and not self._still.is_free():
             self.hand_in_ledger()
             return  # what is due stays in the machine's effects
+        machine.set_time(self._clock.now_ms())
         if machine.pump() and not self._is_serving_on:
             self._is_serving_on = True
-            self._defer(self._serve_on)
+            self._home.defer(self._serve_on)
         self.hand_in_ledger()
         effects = machine.take_effects()
         deliveries = effects.deliveries
@@ -526,15 +508,38 @@ class ClassicQueue:
                     local.port.deliver(key[1], deliveries.pop(key))
         if effects:
             self._answer(effects)
+        due_ms = machine.due_ms()
+        if due_ms is not None:
+            self._timer.set(due_ms - machine.now_ms + 1)
 
     def _serve_on(self) -> None:
         self._is_serving_on = False
         self.serve()
 
+    def _rang(self) -> None:
+        """Something is due: a message at the head, or the queue itself."""
+        if not self._is_deleted:
+            self.serve()
+            self._check_unused()
+
+    def _dead_letter(self, dead: list[Dead]) -> None:
+        """Have what died published; a mirrored queue's once its mirrors know of the death too.
+
+        Else a message could be published here and, after this node has died, by the next master.
+        """
+        way = Way(self.record, self.settings, _holds_none)
+        take = partial(self._home.dead_letters.take, way, dead)
+        if self._copies is None:
+            take()
+        else:
+            self._copies.when_safe(take, _nothing)
+
     def _answer(self, effects: Effects) -> None:
+        if effects.dead:
+            self._dead_letter(effects.dead)
         for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
-            self._post(node, answer)
-            if answer.deliveries and self._is_clogged(node):
+            self._home.post(node, answer)
+            if answer.deliveries and self._home.is_clogged(node):
                 self._clogged.add(node)
                 self.machine.set_reachable(node, reachable=False)
 
@@ -553,15 +558,17 @@ class ClassicQueue:
         return self._still is not None and self._still.stops(call)
 
     def _check_unused(self) -> None:
-        if (
-            self.record.auto_delete
-            and self._had_consumer
-            and self._held is None
-            and (self._still is None or self._still.is_free())
-            and not self._is_deleted
-            and not self.machine.stat().consumers
-        ):
-            self._unused(self)
+        """Ask for the queue's end where nobody uses it any more, or set the timer for that."""
+        if not self._life.is_limited or self._is_deleted or self._held is not None:
+            return
+        if self._still is not None and not self._still.is_free():
+            return
+        if self._life.is_over(self.machine.stat().consumers):
+            self._home.unused(self.record.uid)
+            return
+        left_ms = self._life.left_ms()
+        if left_ms is not None:
+            self._timer.set(left_ms)
 
     def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
         """Hold a call back while a delete is proposed, or refuse it after the end."""
@@ -571,14 +578,18 @@ class ClassicQueue:
             self._held.append(again)
             return True
         if self._is_deleted:
-            done(self._gone())
+            done(gone(self.record))
             return True
         return False
 
-    def _gone(self) -> Refusal:
-        where = quoted("queue", self.record.name, self.record.vhost)
-        return Refusal(ReplyCode.NOT_FOUND, f"no {where}")
-
 
 def _nothing() -> None:
-    """A session's offer that was not answered is offered again: nobody is to be told."""
+    """A session's offer that was not answered is offered again: nobody is to be told.
+
+    What died here and was not told to all mirrors may die again at the next master.
+    """
+
+
+def _holds_none(numbers: list[int]) -> None:
+    """A classic queue forgets what died: it dead-letters at most once."""
+    del numbers

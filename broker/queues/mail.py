@@ -35,6 +35,13 @@ class Mail(Protocol):
         """Have a queue's home delete it (`QueueRegistry.delete_here`)."""
         ...
 
-    def ask_stat(self, node: str, uid: int, done: Done) -> None:
-        """`done(QueueStat)` from the node that serves the queue, or a `Refusal`."""
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        """`done(QueueStat)` from the node that serves the queue, or a `Refusal`.
+
+        Args:
+            node: Who is asked.
+            uid: The queue's incarnation.
+            done: Told.
+            is_declare: A declare asks, which renews the life of a queue that expires.
+        """
         ...

@@ -13,6 +13,8 @@ Invariants:
 2. A leader answers only after it has applied its first own entry (`role_changed`), and then hands
    out again everything that is checked out (P17).
 3. A boot that group 0 has ended ends in every queue by a command of that queue's leader.
+4. All replicas begin with the rules of the record; what policies ask for comes as an entry, from
+   whoever leads. So do the time at which a message expires, and the burial of what was held.
 """
 
 from __future__ import annotations
@@ -23,22 +25,29 @@ from typing import Final, Protocol
 
 from broker.fifo.commands import (
     Batch,
+    Bury,
     EndBoot,
+    Get,
     Offer,
+    SetRules,
     Settle,
     decode_batch,
     encode_batch,
     owner_of,
     width,
 )
-from broker.fifo.config import quorum_config
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import size_of
 from broker.message import Delivery
+from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import Clock, QueueStat
-from broker.queues.classic import Defer, Post
+from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.envelopes import Answer, answers_by_node
+from broker.queues.home import Post
+from broker.queues.lifetime import Lifetime
+from broker.queues.machine_settings import founding_config, rules_of
+from broker.queues.timing import Defer, DueTimer, Later
 
 ENTRY_COMMANDS_MAX: Final = 1_000
 """A batch ends at that many messages or 1 MiB (P13)."""
@@ -49,8 +58,11 @@ ENTRY_BYTES_MAX: Final = 1024 * 1024
 SETTLES_WAIT_S: Final = 0.02
 """How long settles wait for company at most; far below the 2 s in which an ack may be lost."""
 
-Later = Callable[[float, Callable[[], None]], object]
-"""Run something after so many seconds."""
+
+TIME_ENTRIES_MS: Final = 10
+"""Entries that only tell the time come no more often: one expires all that is due by then."""
+
+Gathered = Offer | EndBoot | SetRules | Bury
 
 
 class RaftGroup(Protocol):
@@ -71,40 +83,52 @@ class QuorumQueue:
 
     Args:
         record: The queue.
+        settings: What its arguments and policies ask of it.
         clock: Stamps entries while this replica leads.
         post: Answers to nodes, this one included.
         defer: `loop.call_soon`.
         led: Called with (queue, term) when this replica begins to lead.
+        dead_letters: Takes what dies while this replica leads.
+        expired: Called when nobody has used the queue for as long as it lives unused (P5): it
+            accepts nothing until `resume`.
         later: `loop.call_later`; None: every command is proposed in the next turn.
     """
 
     def __init__(
         self,
         record: Queue,
+        settings: QueueSettings,
         *,
         clock: Clock,
         post: Post,
         defer: Defer,
         led: Callable[[QuorumQueue, int], None],
+        dead_letters: DeadLetters,
+        expired: Callable[[QuorumQueue], None],
         later: Later | None = None,
     ) -> None:
         self.record = record
+        self.settings = settings
         self.group: RaftGroup | None = None
         self.is_leading = False
         self._clock = clock
         self._post = post
         self._defer = defer
         self._led = led
+        self._dead_letters = dead_letters
+        self._expired = expired
         self._later = later
         self._is_due = False
         self._proposals = 0  # a timer begun before one of them must not hurry what came after
         self._is_patient = False
+        self._is_ending = False  # a delete for want of use is proposed
         self._term = 0
-        self._gathered: list[Offer | EndBoot] = []
-        limit = record.arguments.get("x-delivery-limit")
-        self._machine = QueueMachine(
-            quorum_config(record.name, record.vhost, limit if isinstance(limit, int) else None)
-        )
+        self._gathered: list[Gathered] = []
+        self._told_ms = 0  # the time in the latest entry proposed
+        self._is_time_due = False
+        self._timer = DueTimer(clock, later or (lambda _wait_s, ring: defer(ring)), self._rang)
+        self._life = Lifetime(clock, is_auto_delete=False, expires_ms=settings.expires_ms)
+        self._machine = QueueMachine(founding_config(record))
 
     # From nodes.
 
@@ -115,6 +139,10 @@ class QuorumQueue:
             leader = self.group.leader if self.group is not None else None
             self._post(node, Answer(self.record.uid, self._term, leader=leader or ""))
             return
+        if self._is_ending:
+            return  # it is offered again, should the queue go on
+        if self._life.is_limited and any(type(each) is Get for each in offer.commands):
+            self._life.used()
         self._gather(offer)
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
@@ -128,6 +156,24 @@ class QuorumQueue:
         for node, boot in self._machine.boots():
             if is_over(node, boot):
                 self._gather(EndBoot(node, boot))
+
+    def follow(self, settings: QueueSettings) -> None:
+        """Live by other settings: a policy was set, changed or cleared."""
+        self.settings = settings
+        self._life.change(settings.expires_ms)
+        self._rule()
+        self._check_life()
+
+    def tick(self) -> None:
+        """Once a second, as the leader: propose again what may have been lost."""
+        if self.is_leading:
+            self._rule()
+            self._check_life()
+
+    def resume(self) -> None:
+        """The queue is not deleted: it accepts again what its sessions offer."""
+        self._is_ending = False
+        self._life.used()
 
     def link_up(self, node: str) -> None:
         """As the leader: what was sent to a node may be lost, so send what it holds again."""
@@ -174,14 +220,65 @@ class QuorumQueue:
         self._term = term
         self.is_leading = leader
         self._gathered.clear()
+        self._told_ms = 0
+        self._is_ending = False
+        self._dead_letters.forget(self.record.uid)
         if leader:
+            self._life.used()
             self._machine.redeliver_checked_out()
+            self._machine.redeliver_dead()
             self._run()
+            self._rule()
+            self._check_life()
             self._led(self, term)
+        else:
+            self._timer.end()
 
     # Parts.
 
-    def _gather(self, command: Offer | EndBoot) -> None:
+    def _rule(self) -> None:
+        """Have the machine's rules changed where they are not what is asked for now."""
+        wanted = rules_of(self.record, self.settings)
+        if self.is_leading and self._machine.rules != wanted:
+            self._gather(SetRules(wanted))
+
+    def _bury(self, numbers: list[int]) -> None:
+        """What was held has reached all its targets."""
+        if self.is_leading:
+            self._gather(Bury(numbers))
+
+    def _rang(self) -> None:
+        """Something is due: a message at the head, or the queue itself."""
+        if not self.is_leading:
+            return
+        due_ms = self._machine.due_ms()
+        if due_ms is not None and due_ms <= self._clock.now_ms():
+            self._is_time_due = True
+            if not self._is_due:
+                self._hurry()
+        self._wake_again()
+        self._check_life()
+
+    def _wake_again(self) -> None:
+        """Set the timer for the head's end, unless an entry that tells that time is under way."""
+        due_ms = self._machine.due_ms()
+        if due_ms is not None and due_ms > self._told_ms and not self._is_time_due:
+            at_ms = max(due_ms + 1, self._told_ms + TIME_ENTRIES_MS)
+            self._timer.set(at_ms - self._clock.now_ms())
+
+    def _check_life(self) -> None:
+        """Have the queue deleted where nobody uses it any more, or set the timer for that."""
+        if not self._life.is_limited or not self.is_leading or self._is_ending:
+            return
+        if self._life.is_over(self._machine.stat().consumers):
+            self._is_ending = True
+            self._expired(self)
+            return
+        left_ms = self._life.left_ms()
+        if left_ms is not None:
+            self._timer.set(left_ms)
+
+    def _gather(self, command: Gathered) -> None:
         """Take a command into the next entry.
 
         Settles alone are in no hurry while no message waits for the credit they give: they ride
@@ -212,18 +309,37 @@ class QuorumQueue:
     def _propose(self) -> None:
         """Turn what came in this turn of the loop into entries, mostly one."""
         self._is_due = self._is_patient = False
+        is_time_due, self._is_time_due = self._is_time_due, False
         self._proposals += 1
         gathered, self._gathered = self._gathered, []
         if self.group is None or not self.is_leading:
             return
         now_ms = self._clock.now_ms()
+        if gathered or is_time_due:
+            self._told_ms = now_ms
+        if is_time_due and not gathered:
+            self.group.propose_nowait(encode_batch([], now_ms), self._proposed)
         for batch in batches(gathered):
-            self.group.propose_nowait(encode_batch(batch, now_ms), _ignore)
+            self.group.propose_nowait(encode_batch(batch, now_ms), self._proposed)
+
+    def _proposed(self, result: object) -> None:
+        """An entry was applied, or not: then what it asked is offered, or found due, again."""
+        if isinstance(result, Exception) and self.is_leading:
+            self._told_ms = 0
+            self._wake_again()
 
     def _run(self) -> None:
         effects = self._machine.take_effects()
-        if not self.is_leading or not effects:
+        if not self.is_leading:
             return
+        self._wake_again()
+        if self._life.is_limited:
+            self._check_life()
+        if not effects:
+            return
+        if effects.dead:
+            way = Way(self.record, self.settings, self._bury)
+            self._dead_letters.take(way, effects.dead)
         stat = self._machine.stat()
         lag = stat.ready if stat.consumers else 0
         for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
@@ -231,9 +347,9 @@ class QuorumQueue:
             self._post(node, answer)
 
 
-def batches(gathered: list[Offer | EndBoot]) -> Iterator[list[Offer | EndBoot]]:
+def batches(gathered: list[Gathered]) -> Iterator[list[Gathered]]:
     """Cut what gathered where a batch ends (P13); an offer that is larger goes alone."""
-    batch: list[Offer | EndBoot] = []
+    batch: list[Gathered] = []
     numbers = size_bytes = 0
     for each in gathered:
         offered = each.commands if isinstance(each, Offer) else []
@@ -251,10 +367,6 @@ def batches(gathered: list[Offer | EndBoot]) -> Iterator[list[Offer | EndBoot]]:
         yield batch
 
 
-def _is_settling(command: Offer | EndBoot) -> bool:
+def _is_settling(command: Gathered) -> bool:
     """True for an offer that only acknowledges messages."""
     return type(command) is Offer and all(type(each) is Settle for each in command.commands)
-
-
-def _ignore(result: object) -> None:
-    """What was not applied is offered again by its session; nothing to do."""

@@ -11,6 +11,14 @@ def gone(queue: Queue) -> Refusal:
     return Refusal(ReplyCode.NOT_FOUND, f"no {quoted('queue', queue.name, queue.vhost)}")
 
 
+def settle_lost(queue: Queue) -> Refusal:
+    """What was to be settled is not held any more: it has gone back to the queue (P18)."""
+    where = quoted("queue", queue.name, queue.vhost)
+    return Refusal(
+        ReplyCode.PRECONDITION_FAILED, f"{where} does not hold these deliveries any more"
+    )
+
+
 def unavailable(queue: Queue) -> Refusal:
     """RabbitMQ's answer for a queue that nobody serves now.
 

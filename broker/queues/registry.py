@@ -15,27 +15,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer, owner_of
+from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.message import Delivery
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, DeleteQueue
+from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle
 from broker.queues.boots import Boots
-from broker.queues.classic import ClassicQueue, Defer
+from broker.queues.classic import ClassicQueue
+from broker.queues.dead_letters import DeadLetters
+from broker.queues.deletes import Deletes
 from broker.queues.envelopes import Answer
+from broker.queues.home import Home
+from broker.queues.machine_settings import config_of
 from broker.queues.mail import Mail
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
-from broker.queues.quorum import Later, QuorumQueue, RaftGroup
-from broker.queues.refusals import unavailable
+from broker.queues.quorum import QuorumQueue, RaftGroup
 from broker.queues.remote import RemoteQueue
+from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -43,6 +48,10 @@ _log = logging.getLogger(__name__)
 
 def _always() -> bool:
     return True
+
+
+def _zero() -> int:
+    return 0
 
 
 class Groups(Protocol):
@@ -75,6 +84,7 @@ class QueueRegistry:
         has_lease: Whether this node may speak for clients now (P4).
         is_leading: Whether this node leads group 0.
         neighbours: Links between nodes.
+        draw: 64 random bits, for exchanges that choose at random.
 
     Attributes:
         rings: This node's part in mirrored queues.
@@ -97,6 +107,7 @@ class QueueRegistry:
         has_lease: Callable[[], bool] = _always,
         is_leading: Callable[[], bool] = _always,
         neighbours: Neighbours | None = None,
+        draw: Callable[[], int] = _zero,
     ) -> None:
         self._node = node
         self._boot = boot
@@ -108,13 +119,41 @@ class QueueRegistry:
         self._mail = mail
         self._defer = defer
         self._later = later
-        self._propose = propose
         self._classic: dict[int, ClassicQueue] = {}
         self._quorum: dict[int, QuorumQueue] = {}
         self._remote: dict[int, RemoteQueue] = {}
-        self._undecided: dict[int, ClassicQueue] = {}  # deletes that timed out (P5)
+        self._warned: dict[int, tuple[str, ...]] = {}  # of a queue's settings, told already
         self._boots = Boots(catalogue, clock)
         self.led_lately: dict[int, str] = {}
+        after = later or (lambda _seconds, call: defer(call))
+        self._deletes = Deletes(
+            node=node,
+            catalogue=catalogue,
+            classic=self._classic,
+            open_queue=self.open,
+            mail=mail,
+            propose=propose,
+        )
+        self._dead_letters = DeadLetters(
+            catalogue=catalogue,
+            clock=clock,
+            open_queue=self.open,
+            defer=defer,
+            has_lease=has_lease,
+            draw=draw,
+        )
+        self._home = Home(
+            node=node,
+            clock=clock,
+            journal=journal,
+            store=store,
+            post=self._post,
+            is_clogged=mail.is_clogged,
+            defer=defer,
+            later=after,
+            unused=self._deletes.unused,
+            dead_letters=self._dead_letters,
+        )
         self.rings = Rings(
             Surroundings(
                 node=node,
@@ -124,7 +163,7 @@ class QueueRegistry:
                 journal=journal,
                 store=store,
                 defer=defer,
-                later=later or (lambda _seconds, call: defer(call)),
+                later=after,
                 propose=propose,
                 send=mail.send_ring,
                 has_lease=has_lease,
@@ -176,33 +215,11 @@ class QueueRegistry:
 
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a queue through the node that serves it (P5)."""
-        queue = self._catalogue.queue_by_uid(queue.uid) or queue
-        if queue.type == "quorum":
-            self._delete_quorum(queue, done)
-        elif not self._is_served(queue):
-            again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
-            # Counts come from the next master, or a refusal once it was waited for in vain.
-            self.open(queue).stat(lambda stat: done(stat) if isinstance(stat, Refusal) else again())
-        elif queue.home == self._node:
-            self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
-        else:
-            self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
+        self._deletes.delete(queue, done, if_unused=if_unused, if_empty=if_empty)
 
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
-        """Check, stop accepting, propose; go on if that fails (P5)."""
-        local = self._classic.get(queue.uid)
-        if local is None and self._catalogue.queue_by_uid(queue.uid) is not None:
-            done(unavailable(queue))  # a mirrored queue that has moved on
-            return
-        if local is None:
-            done(0)  # gone already, which is what was asked for
-            return
-        count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
-        if isinstance(count, Refusal):
-            done(count)
-            return
-
-        self._propose_delete(local, lambda result: done(_or(count, result)))
+        """Delete a classic queue that is served here."""
+        self._deletes.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
 
     # For mirrored queues (`mirrored.ports.Stage`).
 
@@ -216,8 +233,13 @@ class QueueRegistry:
         local.record = queue
         return local
 
+    def config(self, queue: Queue) -> QueueConfig:
+        """How the machine of a mirrored queue's master behaves."""
+        return config_of(queue, self._settings(queue), is_mirrored=True)
+
     def unserve(self, queue: Queue) -> None:
         """Another node serves a mirrored queue now, or nobody does."""
+        self._deletes.stopped(queue.uid)
         local = self._classic.pop(queue.uid, None)
         if local is not None and self._catalogue.queue_by_uid(queue.uid) is not None:
             local.leave(self._remote.get(queue.uid) or self._open_remote(queue, is_gone=False))
@@ -235,8 +257,9 @@ class QueueRegistry:
         return self.rings.info(queue)
 
     def lease_back(self) -> None:
-        """The lease may be back: queues that waited for it go on."""
+        """The lease may be back: what waited for it goes on."""
         self.rings.lease_back()
+        self._dead_letters.lease_back()
 
     # For other nodes.
 
@@ -266,11 +289,11 @@ class QueueRegistry:
         if remote is not None:
             remote.receive(node, answer)
 
-    def stat_here(self, uid: int, done: Done) -> None:
-        """What a queue that is served here says of itself."""
+    def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        """What a queue that is served here says of itself; a declare renews its life."""
         classic = self._classic.get(uid)
         if classic is not None:
-            classic.stat(done)
+            classic.stat(done, is_declare=is_declare)
             return
         quorum = self._quorum.get(uid)
         if quorum is not None and quorum.is_leading:
@@ -320,6 +343,7 @@ class QueueRegistry:
             self.retarget()
             self.rings.touch_all()
         for queue in changes.policy_queues:
+            self._follow(queue.uid)
             self.rings.touch(queue.uid)
 
     def reconcile_all(self) -> None:
@@ -342,6 +366,7 @@ class QueueRegistry:
             ]
             if any(record != wanted[uid] for record in known):
                 self._moved(wanted[uid])
+            self._follow(uid)
         self._end_boots()
         self.rings.boots_ended()
         self.retarget()
@@ -370,15 +395,16 @@ class QueueRegistry:
 
     def tick(self) -> None:
         """Once a second: give up what waited too long, ask again what got no answer."""
-        undecided, self._undecided = self._undecided, {}
-        for queue in undecided.values():
-            self._propose_delete(queue, _ignore)
+        self._deletes.tick()
+        self._dead_letters.tick()
         self._end_boots()
         self.rings.tick()
         for remote in list(self._remote.values()):
             remote.tick()
         for classic in list(self._classic.values()):
             classic.tick()
+        for quorum in list(self._quorum.values()):
+            quorum.tick()
 
     def local_quorum(self) -> list[QuorumQueue]:
         """This node's quorum replicas."""
@@ -417,35 +443,45 @@ class QueueRegistry:
             self._start_quorum(queue)
 
     def _start_classic(self, queue: Queue, machine: QueueMachine | None = None) -> ClassicQueue:
-        started = ClassicQueue(
-            queue,
-            node=self._node,
-            clock=self._clock,
-            journal=self._journal,
-            store=self._store,
-            post=self._post,
-            is_clogged=self._mail.is_clogged,
-            defer=self._defer,
-            unused=self._delete_unused,
-            machine=machine,
-        )
+        started = ClassicQueue(queue, self._settings(queue), self._home, machine)
         self._classic[queue.uid] = started
         return started
 
     def _start_quorum(self, queue: Queue) -> None:
         replica = QuorumQueue(
             queue,
+            self._settings(queue),
             clock=self._clock,
             post=self._post,
             defer=self._defer,
             led=self._begins_to_lead,
+            dead_letters=self._dead_letters,
+            expired=self._deletes.expired,
             later=self._later,
         )
         self._quorum[queue.uid] = replica
         replica.group = self._groups.open(queue, replica)
 
+    def _settings(self, queue: Queue) -> QueueSettings:
+        """What is asked of a queue now; what of that can't be done is told once."""
+        settings = settings_of(queue, self._catalogue.effective_policy(queue))
+        if settings.warnings and self._warned.get(queue.uid) != settings.warnings:
+            self._warned[queue.uid] = settings.warnings
+            for text in settings.warnings:
+                _log.warning(text)
+        return settings
+
+    def _follow(self, uid: int) -> None:
+        """Policies have changed: let a queue that runs here live by them."""
+        running = self._classic.get(uid) or self._quorum.get(uid)
+        queue = self._catalogue.queue_by_uid(uid)
+        if running is not None and queue is not None:
+            running.follow(self._settings(queue))
+
     def _stop(self, uid: int) -> None:
-        self._undecided.pop(uid, None)
+        self._deletes.stopped(uid)
+        self._dead_letters.forget(uid)
+        self._warned.pop(uid, None)
         self.rings.removed(uid)
         classic = self._classic.pop(uid, None)
         if classic is not None:
@@ -491,15 +527,6 @@ class QueueRegistry:
         """Whether what this disk holds of a queue is a mirror's copy that nobody needs any more."""
         return queue.ring is None and queue.home != self._node
 
-    def _is_served(self, queue: Queue) -> bool:
-        """Whether a classic queue has a home that answers."""
-        is_led = queue.ring is None or queue.ring.is_serving
-        return is_led and self._is_alive(queue.home)
-
-    def _is_alive(self, node: str) -> bool:
-        record = self._catalogue.node(node)
-        return record is not None and record.alive
-
     def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
         """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
         queue.end_boots(self.is_over)
@@ -511,35 +538,6 @@ class QueueRegistry:
         for node in self._catalogue.nodes():
             if node.alive:
                 self._post(node.name, answer)
-
-    def _delete_unused(self, queue: ClassicQueue) -> None:
-        if not isinstance(queue.begin_delete(if_unused=True, if_empty=False), Refusal):
-            self._propose_delete(queue, _ignore)  # refused: again at the next tick
-
-    def _propose_delete(self, queue: ClassicQueue, done: Done) -> None:
-        """Propose what `begin_delete` has prepared; the queue resumes if it is refused (P5).
-
-        A proposal that timed out is not an outcome: it may be committed yet, and would take with
-        it what was accepted meanwhile. So the queue goes on only when it knows.
-        """
-
-        def outcome(result: object) -> None:
-            if isinstance(result, Refusal):
-                if result.code is ReplyCode.INTERNAL_ERROR:
-                    self._undecided[queue.record.uid] = queue
-                else:
-                    queue.resume()
-            done(result)
-
-        self._propose(DeleteQueue(queue.record.uid), outcome)
-
-    def _delete_quorum(self, queue: Queue, done: Done) -> None:
-        def counted(stat: object) -> None:
-            ready = getattr(stat, "ready", 0)
-
-            self._propose(DeleteQueue(queue.uid), lambda result: done(_or(ready, result)))
-
-        self.open(queue).stat(counted)
 
     def _post(self, node: str, answer: Answer) -> None:
         if node == self._node:
@@ -553,17 +551,8 @@ class QueueRegistry:
         else:
             self._mail.send_offer(node, uid, offer)
 
-    def _ask_stat(self, node: str, uid: int, done: Done) -> None:
+    def _ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         if node == self._node:
-            self.stat_here(uid, done)
+            self.stat_here(uid, done, is_declare=is_declare)
         else:
-            self._mail.ask_stat(node, uid, done)
-
-
-def _or(count: object, result: object) -> object:
-    """A delete's answer: how many messages were ready, unless it was refused."""
-    return result if isinstance(result, Refusal) else count
-
-
-def _ignore(result: object) -> None:
-    """Nobody waits for this outcome."""
+            self._mail.ask_stat(node, uid, done, is_declare=is_declare)

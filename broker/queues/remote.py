@@ -35,12 +35,14 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
-from broker.queues.classic import Defer, lag_slowdown_us, settle_lost
 from broker.queues.envelopes import Answer
-from broker.queues.quorum import SETTLES_WAIT_S, Later
-from broker.queues.refusals import gone, unavailable
+from broker.queues.flow import lag_slowdown_us
+from broker.queues.quorum import SETTLES_WAIT_S
+from broker.queues.refusals import gone, settle_lost, unavailable
 from broker.queues.remote_consumers import Asked, RemoteConsumers
+from broker.queues.remote_stats import AskStat, StatQuestions
 from broker.queues.routes import HomeRoute, LeaderRoute, Server
+from broker.queues.timing import Defer, Later
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +117,7 @@ class RemoteQueue:
         catalogue: Catalogue,
         send: SendOffer,
         is_clogged: Callable[[str], bool],
-        ask_stat: Callable[[str, int, Done], None],
+        ask_stat: AskStat,
         defer: Defer,
         later: Later | None = None,
     ) -> None:
@@ -124,7 +126,6 @@ class RemoteQueue:
         self._clock = clock
         self._send = send
         self._is_clogged = is_clogged
-        self._ask_stat = ask_stat
         self._defer = defer
         self._later = later
         most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
@@ -142,7 +143,7 @@ class RemoteQueue:
         self._dropped = 0
         self._drained: list[Callable[[], None]] = []
         self._gets: dict[str, list[_Got]] = {}  # by holder
-        self._stats: list[tuple[Done, int]] = []
+        self._stats = StatQuestions(record.uid, ask_stat, lambda: self._route.target)
         self._renewed_for: Server | None = None
 
     @property
@@ -288,34 +289,16 @@ class RemoteQueue:
         if not self._refuses(done):
             self._add(commands.Drop(numbers), done)
 
-    def stat(self, done: Done) -> None:
+    def stat(self, done: Done, *, is_declare: bool = False) -> None:
         """Ask the node that serves the queue; wait a little for one that is being elected."""
         if not self._refuses(done):
             wait_ms = HELD_MS_MAX if self._is_mirrored else STAT_MS_MAX
-            self._ask_for_stat(done, self._clock.monotonic_ms() + wait_ms)
-
-    def _ask_for_stat(self, done: Done, until_ms: int) -> None:
-        target = self._route.target
-        if target is None:
-            self._stats.append((done, until_ms))
-            return
-
-        def answered(stat: object) -> None:
-            if isinstance(stat, Refusal) and not self._is_deleted:
-                self._stats.append((done, until_ms))  # between two leaders, or about to serve
-            else:
-                done(stat)
-
-        self._ask_stat(target, self.record.uid, answered)
+            self._stats.ask(done, self._clock.monotonic_ms() + wait_ms, is_declare=is_declare)
 
     def _ask_stats_again(self) -> None:
-        waiting, self._stats = self._stats, []
-        now_ms = self._clock.monotonic_ms()
-        for done, until_ms in waiting:
-            if now_ms >= until_ms or (self._is_down() and not self._is_mirrored):
-                done(unavailable(self.record))
-            else:
-                self._ask_for_stat(done, until_ms)
+        late = unavailable(self.record)
+        refusal = late if self._is_down() and not self._is_mirrored else None
+        self._stats.again(self._clock.monotonic_ms(), refusal, late)
 
     # What the node tells.
 
@@ -395,9 +378,7 @@ class RemoteQueue:
     def deleted(self) -> None:
         """Group 0 has deleted the queue."""
         self._is_deleted = True
-        stats, self._stats = self._stats, []
-        for done, _ in stats:
-            done(gone(self.record))
+        self._stats.end(gone(self.record))
         is_lost = isinstance(self._route, HomeRoute) and self._route.server is None
         for outcome in self._offers.session_lost(self._offers.session):
             # It went in good order, unless it went with its last copy.

@@ -165,7 +165,8 @@ class Carrier:
         self._queues.open(effect.queue).purge(self._completion(effect.token))
 
     def _stat(self, effect: effects.Stat) -> None:
-        self._queues.open(effect.queue).stat(self._completion(effect.token))
+        done = self._completion(effect.token) if effect.token else _nobody
+        self._queues.open(effect.queue).stat(done, is_declare=effect.is_declare)
 
     def _delete_queue(self, effect: effects.DeleteQueue) -> None:
         self._queues.delete(
@@ -198,3 +199,8 @@ class Carrier:
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
         self._close(effect.error)
+
+
+def _nobody(result: object) -> None:
+    """A declare with no-wait: nobody waits for the counts."""
+    del result

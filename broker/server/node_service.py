@@ -64,7 +64,13 @@ class _Delete(msgspec.Struct, array_like=True):
     if_empty: bool
 
 
+class _Stat(msgspec.Struct, array_like=True):
+    uid: int
+    is_declare: bool = False
+
+
 _encode = msgspec.msgpack.Encoder().encode
+_decode_stat = msgspec.msgpack.Decoder(_Stat).decode
 _decode_reply = msgspec.msgpack.Decoder(DirectReply).decode
 _decode_delete = msgspec.msgpack.Decoder(_Delete).decode
 
@@ -96,7 +102,7 @@ class LocalQueues(Protocol):
         """The way to a node was clogged and has room again."""
         ...
 
-    def stat_here(self, uid: int, done: Done) -> None:
+    def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
         """What a queue that is served here says of itself."""
         ...
 
@@ -193,9 +199,10 @@ class NodeService:
         payload = _encode(_Delete(queue.uid, if_unused, if_empty))
         self._spawn(self._ask(node, DELETE_METHOD, payload, done))
 
-    def ask_stat(self, node: str, uid: int, done: Done) -> None:
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         """Have a node say how a queue it serves is."""
-        self._spawn(self._ask(node, STAT_METHOD, _encode(uid), done))
+        payload = _encode(_Stat(uid, is_declare))
+        self._spawn(self._ask(node, STAT_METHOD, payload, done))
 
     def send_reply(
         self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
@@ -285,7 +292,8 @@ class NodeService:
     async def _serve_stat(self, _node: str, _boot: str, payload: bytes) -> bytes:
         queues = self._serving()
         answer = _waiting()
-        queues.stat_here(msgspec.msgpack.decode(payload, type=int), _settling(answer))
+        request = _decode_stat(payload)
+        queues.stat_here(request.uid, _settling(answer), is_declare=request.is_declare)
         stat = await answer
         if isinstance(stat, QueueStat):
             return _encode(["stat", stat])

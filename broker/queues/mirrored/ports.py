@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, Journal
-from broker.queues.classic import ClassicQueue, Defer
+from broker.queues.classic import ClassicQueue
+from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
 
 
@@ -62,6 +64,10 @@ class Stage(Protocol):
         """
         ...
 
+    def config(self, queue: Queue) -> QueueConfig:
+        """How the machine of its master behaves."""
+        ...
+
     def unserve(self, queue: Queue) -> None:
         """Another node serves the queue, or nobody does."""
         ...
@@ -103,7 +109,7 @@ class Surroundings:
     journal: Journal
     store: MessageStore
     defer: Defer
-    later: Callable[[float, Callable[[], None]], object]
+    later: Later
     propose: Callable[[ChangeRings, Done], None]
     send: Callable[[str, bytes], None]
     has_lease: Callable[[], bool]

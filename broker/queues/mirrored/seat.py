@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.fifo.config import mirrored_config
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring, RingMember, encode_member
 from broker.queues.classic import ClassicQueue
@@ -192,8 +191,8 @@ class Seat:
         mirror, self.mirror = self.mirror, None
         self._sink = None
         assert mirror is not None, "a seat without a master has a mirror"
-        config = mirrored_config(self.record.name, self.record.vhost)
-        queue = self._around.stage.serve(self.record, mirror.replica.promote(config))
+        machine = mirror.replica.promote(self._around.stage.config(self.record))
+        queue = self._around.stage.serve(self.record, machine)
         queue.disk = mirror.disk
         self._lead(queue, ring, is_lossy=is_lossy)
         queue.end_boots(self._around.stage.is_over)

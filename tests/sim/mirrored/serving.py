@@ -280,8 +280,11 @@ class Serving:
 
         self._call(node, ask, done)
 
-    def ask_stat(self, node: str, uid: int, done: Done) -> None:
-        self._call(node, lambda far, answer: far.queues.stat_here(uid, answer), done)
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        def ask(far: Serving, answer: Done) -> None:
+            far.queues.stat_here(uid, answer, is_declare=is_declare)
+
+        self._call(node, ask, done)
 
     def _call(self, node: str, ask: Callable[[Serving, Done], None], done: Done) -> None:
         """A call between nodes: one answer, or a refusal when it does not come."""

@@ -44,7 +44,7 @@ class Queues:
     def served_here(self):
         return [q for q in self.asker.machine.catalogue.queues() if q.uid in self.stats]
 
-    def stat_here(self, uid, done):
+    def stat_here(self, uid, done, *, is_declare=False):
         done(self.stats.get(uid))
 
     def local_quorum(self):

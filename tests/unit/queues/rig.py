@@ -176,8 +176,8 @@ class Node:
         registry = self.world.nodes[node].registry
         registry.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
 
-    def ask_stat(self, node: str, uid: int, done: Done) -> None:
-        self.world.nodes[node].registry.stat_here(uid, done)
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        self.world.nodes[node].registry.stat_here(uid, done, is_declare=is_declare)
 
 
 class World:

@@ -291,7 +291,7 @@ class RingedWorld:
 
         self._post(sender, to, arrive)
 
-    def ask_stat(self, node: str, _uid: int, done: Done) -> None:
+    def ask_stat(self, node: str, _uid: int, done: Done, *, is_declare: bool = False) -> None:
         if self.master is not None and self.master.node == node:
             done(self.master.machine.stat())
         else:

@@ -13,7 +13,11 @@ from broker.fifo.commands import (
     decode_batch,
     session_name,
 )
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.queue_settings import settings_of
 from broker.metadata.records import Queue
+from broker.ports import QueueHandle
+from broker.queues.dead_letters import DeadLetters
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import SETTLES_WAIT_S, QuorumQueue
 from tests.unit.queues.rig import message
@@ -42,6 +46,22 @@ class Clock:
         return 0
 
 
+def nowhere(defer: Callable[[Callable[[], None]], None]) -> DeadLetters:
+    """Dead letters of a node without exchanges."""
+
+    def nobody(queue: Queue) -> QueueHandle:
+        raise AssertionError(f"nothing goes to {queue.name}")
+
+    return DeadLetters(
+        catalogue=Catalogue(),
+        clock=Clock(),
+        open_queue=nobody,
+        defer=defer,
+        has_lease=lambda: True,
+        draw=lambda: 0,
+    )
+
+
 class Leader:
     """A leading replica whose loop, timers and log are lists in the test's hand."""
 
@@ -55,10 +75,13 @@ class Leader:
         self.number = 1
         self.queue = QuorumQueue(
             RECORD,
+            settings_of(RECORD, {}),
             clock=Clock(),
             post=lambda _node, answer: self.answers.append(answer),
             defer=self.defer,
             led=lambda _queue, _term: None,
+            dead_letters=nowhere(self.defer),
+            expired=lambda _queue: None,
             later=lambda seconds, run: self.timers.append((seconds, run)),
         )
         self.queue.group = self

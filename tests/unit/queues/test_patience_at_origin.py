@@ -38,7 +38,7 @@ class Origin:
             catalogue=catalogue,
             send=lambda _node, _uid, offer: self.sent.append(offer),
             is_clogged=lambda _node: False,
-            ask_stat=lambda _node, _uid, done: done(None),
+            ask_stat=lambda _node, _uid, done, **_how: done(None),
             defer=self.turn.append,
             later=lambda seconds, run: self.timers.append((seconds, run)),
         )

@@ -91,7 +91,7 @@ class Sink:
     def consume(self, spec: Any, port: Any, done: Callable[[object], None]) -> None:
         done(None)
 
-    def stat(self, done: Callable[[object], None]) -> None:
+    def stat(self, done: Callable[[object], None], *, is_declare: bool = False) -> None:
         done(QueueStat(0, 0, 0, 0, 0, "running"))
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:

@@ -1,0 +1,507 @@
+"""Where dead messages go: from the queues that this node serves to the targets of their exchanges.
+
+A queue's home, master or leader hands over what died (`take`). It is routed in the next turn of the
+loop, never in the turn of its death: a queue that dead-letters to itself, or two to each other,
+would else call each other without end. Each target gets what a turn has for it in one publish, as
+any publisher's, and at the rate it can take.
+
+At most once: the queue has forgotten the message; it is published without a confirm, and gone where
+there is no route (behaviour.md 1.5). At least once (1.18), and what an x-delayed-message exchange
+has kept: the queue holds the message until every target has confirmed it. What was refused, or has
+no route, is tried again; who leads next tries everything again.
+
+Invariants:
+1. Without the lease nothing is routed (P4): it waits here.
+2. A message that is held is published to each of its targets once, unless that refused it.
+3. What is held is buried only when every target has confirmed it, when all of them are dropped for
+   a cycle, or when its delay is over and no queue is bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from broker.amqp.content import decode_properties
+from broker.fifo.dead_letter import dead_message, deaths_of, is_cycle
+from broker.fifo.effects import Dead
+from broker.fifo.rules import Reason
+from broker.message import Delivery, Message
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.queue_settings import QueueSettings
+from broker.metadata.records import Queue
+from broker.ports import Clock, QueueHandle
+from broker.queues.delay_store import as_taken_by, due
+
+_log = logging.getLogger(__name__)
+
+TURN_MAX: Final = 1_000
+"""Messages routed in one turn of the loop: some 30 ms, for each gets new headers."""
+
+PUBLISH_MESSAGES_MAX: Final = 1_000
+PUBLISH_BYTES_MAX: Final = 1 << 20
+"""One publish to a target ends there (P13)."""
+
+UNDER_WAY_MAX: Final = 1_000
+"""Held messages of one queue that wait for confirms. RabbitMQ has 32 under way."""
+
+BEHIND_BYTES: Final = 32 << 20
+"""Above this publishers to queues that dead-letter wait."""
+
+WAITING_BYTES_MAX: Final = 512 << 20
+"""Dead messages that no queue holds wait here up to this; beyond it they are dropped and told."""
+
+RETRY_MS: Final = 5_000
+"""When a refused message is tried again. RabbitMQ waits 180 s, too long after a failover."""
+
+UNROUTED_RETRY_MS: Final = 180_000
+"""When one without a route is tried again though no exchange or binding has changed."""
+
+CYCLES_MAX: Final = 1_000
+"""Cycles remembered so that each is told once."""
+
+Buried = Callable[[list[int]], None]
+"""Told the numbers of held messages that have reached all their targets."""
+
+
+class Way(NamedTuple):
+    """What of a queue tells where its dead go.
+
+    Attributes:
+        queue: The queue.
+        settings: Its settings when they died.
+        buried: Told what it holds no longer; never called for what it does not hold.
+    """
+
+    queue: Queue
+    settings: QueueSettings
+    buried: Buried
+
+
+class _Letter:
+    """A held message on its way.
+
+    Attributes:
+        waiting: Targets that have not confirmed it, by uid.
+        reached: Targets that have.
+        is_refused: One of those it was published to has refused it.
+    """
+
+    __slots__ = ("is_refused", "item", "reached", "reason", "source", "waiting")
+
+    def __init__(self, source: _Source, reason: Reason, item: Delivery) -> None:
+        self.source = source
+        self.reason: Reason = reason
+        self.item = item
+        self.waiting: set[int] = set()
+        self.reached: set[int] = set()
+        self.is_refused = False
+
+
+class _Source:
+    """What one queue holds until it has arrived.
+
+    Attributes:
+        letters: All of it, by number.
+        queued: Not yet routed, in order of death.
+        parked: To be tried again, each with when.
+        finished: Numbers to be buried at the end of this turn.
+    """
+
+    __slots__ = ("finished", "letters", "parked", "queued", "under_way", "way")
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.letters: dict[int, _Letter] = {}
+        self.queued: deque[_Letter] = deque()
+        self.parked: list[tuple[int, _Letter]] = []
+        self.finished: list[int] = []
+        self.under_way = 0
+
+
+class _Lane:
+    """What waits to be published to one queue: messages in order, each with its letter or None."""
+
+    __slots__ = ("is_waiting", "queue", "waiting")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.waiting: deque[tuple[Message, _Letter | None]] = deque()
+        self.is_waiting = False
+
+
+class Hop(NamedTuple):
+    """Where a message goes.
+
+    Attributes:
+        message: As it is to be published.
+        queues: To whom; () is nobody.
+        is_routed: False where no queue is bound: not even one that a cycle keeps out.
+    """
+
+    message: Message
+    queues: tuple[Queue, ...]
+    is_routed: bool
+
+
+class DeadLetters:
+    """All dead messages of one node. A `broker.ports.PublisherPort` towards their targets.
+
+    Args:
+        catalogue: Exchanges and bindings.
+        clock: Stamps deaths, and tells when to try again.
+        open_queue: The way to a queue (`QueueRegistry.open`).
+        defer: `loop.call_soon`.
+        has_lease: Whether this node may route now (P4).
+        draw: 64 random bits, for exchanges that choose at random.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        clock: Clock,
+        open_queue: Callable[[Queue], QueueHandle],
+        defer: Callable[[Callable[[], None]], object],
+        has_lease: Callable[[], bool],
+        draw: Callable[[], int],
+    ) -> None:
+        self._catalogue = catalogue
+        self._clock = clock
+        self._open = open_queue
+        self._defer = defer
+        self._has_lease = has_lease
+        self._draw = draw
+        self._dead: deque[tuple[Way, Reason, deque[Delivery]]] = deque()
+        self._sources: dict[int, _Source] = {}
+        self._lanes: dict[int, _Lane] = {}
+        self._under_way: dict[int, tuple[_Letter, int]] = {}  # by confirm number: letter, target
+        self._last_number = 0
+        self._is_due = False
+        self._waiting_bytes = 0
+        self._dropped = 0
+        self._cycles: set[tuple[str, ...]] = set()
+        self._version = -1
+
+    @property
+    def is_behind(self) -> bool:
+        """True while so much waits that no more shall die of new messages."""
+        return self._waiting_bytes > BEHIND_BYTES
+
+    def take(self, way: Way, dead: list[Dead]) -> None:
+        """Take what died in a queue. Nothing is called before the next turn of the loop."""
+        for reason, items, is_held in dead:
+            if is_held:
+                self._hold(way, reason, items)
+            else:
+                self._keep(way, reason, items)
+        self._schedule()
+
+    def forget(self, uid: int) -> None:
+        """Another node serves a queue now, or nobody: what it holds is not this node's business."""
+        source = self._sources.pop(uid, None)
+        if source is not None:
+            source.letters.clear()
+
+    def lease_back(self) -> None:
+        """The lease may be back: go on with what waited for it."""
+        if self._dead or self._sources:
+            self._schedule()
+
+    def tick(self) -> None:
+        """Once a second: try again what was refused or had no route."""
+        if self._dropped:
+            _log.warning("queue.dead_letters_dropped", extra={"count": self._dropped})
+            self._dropped = 0
+        if not self._sources:
+            return
+        now_ms, version = self._clock.monotonic_ms(), self._catalogue.version
+        is_changed, self._version = version != self._version, version
+        for source in self._sources.values():
+            if not source.parked:
+                continue
+            parked, source.parked = source.parked, []
+            for due_ms, letter in parked:
+                is_due = now_ms >= due_ms or (is_changed and not letter.is_refused)
+                if letter.item.number not in source.letters:
+                    continue
+                if is_due:
+                    source.queued.append(letter)
+                else:
+                    source.parked.append((due_ms, letter))
+            if source.queued:
+                self._schedule()
+
+    # `PublisherPort` of everything published under a number.
+
+    def confirmed(self, seqnos: Sequence[int]) -> None:
+        """A target has these."""
+        self._answered(seqnos, ok=True)
+
+    def rejected(self, seqnos: Sequence[int]) -> None:
+        """A target refused these, or can't tell."""
+        self._answered(seqnos, ok=False)
+
+    def _answered(self, numbers: Sequence[int], *, ok: bool) -> None:
+        for number in numbers:
+            known = self._under_way.pop(number, None)
+            if known is None:
+                continue  # nobody waits for it
+            letter, target = known
+            letter.waiting.discard(target)
+            if ok:
+                letter.reached.add(target)
+            else:
+                letter.is_refused = True
+            if not letter.waiting:
+                self._ended(letter)
+
+    def _ended(self, letter: _Letter) -> None:
+        """Every target of a held message has answered."""
+        source = letter.source
+        source.under_way -= 1
+        if letter.is_refused:
+            self._park(letter, RETRY_MS)
+        else:
+            self._finish(letter)
+        if source.queued:
+            self._schedule()
+
+    def _park(self, letter: _Letter, wait_ms: int) -> None:
+        letter.source.parked.append((self._clock.monotonic_ms() + wait_ms, letter))
+
+    def _finish(self, letter: _Letter) -> None:
+        source, number = letter.source, letter.item.number
+        if source.letters.pop(number, None) is not None:
+            source.finished.append(number)
+            self._schedule()
+
+    # Taking.
+
+    def _hold(self, way: Way, reason: Reason, items: list[Delivery]) -> None:
+        source = self._sources.get(way.queue.uid)
+        if source is None:
+            source = self._sources[way.queue.uid] = _Source(way)
+        source.way = way
+        for item in items:
+            if item.number not in source.letters:
+                letter = source.letters[item.number] = _Letter(source, reason, item)
+                source.queued.append(letter)
+
+    def _keep(self, way: Way, reason: Reason, items: list[Delivery]) -> None:
+        kept: deque[Delivery] = deque()
+        for item in items:
+            size_bytes = len(item.message.content)
+            if self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
+                self._dropped += 1
+            else:
+                self._waiting_bytes += size_bytes
+                kept.append(item)
+        if kept:
+            self._dead.append((way, reason, kept))
+
+    def _schedule(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._defer(self._run)
+
+    # A turn of the loop.
+
+    def _run(self) -> None:
+        self._is_due = False
+        if not self._has_lease():
+            return  # `lease_back` goes on
+        budget = self._run_kept(TURN_MAX)
+        for source in list(self._sources.values()):
+            budget = self._run_held(source, budget)
+        for lane in list(self._lanes.values()):
+            if not lane.is_waiting:
+                self._send(lane)
+        self._bury()
+        if budget <= 0:
+            self._schedule()
+
+    def _run_kept(self, budget: int) -> int:
+        routes = _Routes(self)
+        while self._dead and budget > 0:
+            way, reason, items = self._dead[0]
+            while items and budget > 0:
+                budget -= 1
+                item = items.popleft()
+                self._waiting_bytes -= len(item.message.content)
+                hop = routes.hop(way, reason, item.message)
+                for queue in hop.queues:
+                    self._line_up(queue, hop.message, None)
+            if not items:
+                self._dead.popleft()
+        return budget
+
+    def _run_held(self, source: _Source, budget: int) -> int:
+        if not source.queued:
+            return budget
+        routes, queued = _Routes(self), source.queued
+        while queued and budget > 0 and source.under_way < UNDER_WAY_MAX:
+            budget -= 1
+            letter = queued.popleft()
+            if letter.item.number not in source.letters:
+                continue  # it was let go
+            letter.is_refused = False
+            hop = routes.hop(source.way, letter.reason, letter.item.message)
+            targets = [queue for queue in hop.queues if queue.uid not in letter.reached]
+            if targets:
+                source.under_way += 1
+                letter.waiting = {queue.uid for queue in targets}
+                for queue in targets:
+                    self._line_up(queue, hop.message, letter)
+            elif hop.is_routed or letter.reason == "delayed":
+                self._finish(letter)
+            else:
+                self._park(letter, UNROUTED_RETRY_MS)
+        return budget
+
+    def _line_up(self, queue: Queue, message: Message, letter: _Letter | None) -> None:
+        lane = self._lanes.get(queue.uid)
+        if lane is None:
+            lane = self._lanes[queue.uid] = _Lane(queue)
+        lane.waiting.append((as_taken_by(queue, message), letter))
+        self._waiting_bytes += len(message.content)
+
+    def _send(self, lane: _Lane) -> None:
+        """Publish what waits for a queue, as long as it keeps up."""
+        handle = self._open(lane.queue)
+        waiting = lane.waiting
+        while waiting:
+            messages: list[Message] = []
+            numbers: list[int] = []
+            size_bytes = 0
+            while waiting and len(messages) < PUBLISH_MESSAGES_MAX:
+                message, letter = waiting[0]
+                more = len(message.content)
+                if messages and size_bytes + more > PUBLISH_BYTES_MAX:
+                    break
+                waiting.popleft()
+                size_bytes += more
+                if letter is not None and letter.item.number not in letter.source.letters:
+                    continue  # it was let go, or is another leader's
+                messages.append(message)
+                numbers.append(0 if letter is None else self._number(letter, lane.queue.uid))
+            self._waiting_bytes -= size_bytes
+            if messages:
+                handle.publish(messages, numbers if any(numbers) else None, self)
+            if waiting and handle.is_congested:
+                lane.is_waiting = True
+                handle.when_drained(lambda: self._drained(lane))
+                return
+        self._lanes.pop(lane.queue.uid, None)
+
+    def _number(self, letter: _Letter, target: int) -> int:
+        self._last_number = number = self._last_number + 1
+        self._under_way[number] = (letter, target)
+        return number
+
+    def _drained(self, lane: _Lane) -> None:
+        lane.is_waiting = False
+        self._schedule()
+
+    def _bury(self) -> None:
+        for uid, source in list(self._sources.items()):
+            if source.finished:
+                finished, source.finished = source.finished, []
+                source.way.buried(finished)
+            if not source.letters:
+                self._sources.pop(uid, None)
+
+    # Routing.
+
+    def route(self, vhost: str, exchange: str, message: Message, keys: list[str]) -> list[Queue]:
+        """Find the queues a message goes to, stores included; none where the exchange is missing.
+
+        Args:
+            vhost: Its virtual host.
+            exchange: The exchange it goes to.
+            message: The message, its routing key in it.
+            keys: Routing keys beside that.
+        """
+        catalogue, key = self._catalogue, message.routing_key
+        if catalogue.looks_inside(vhost, exchange):
+            known = decode_properties(message)
+            found = catalogue.route(
+                vhost,
+                exchange,
+                key,
+                known.headers or {},
+                keys,
+                properties=known,
+                draw=self._draw(),
+            )
+        else:
+            found = catalogue.route(vhost, exchange, key, None, keys)
+        return [] if found is None else [*found.queues, *found.stores]
+
+    def is_fixed(self, vhost: str, exchange: str) -> bool:
+        """Whether routes from an exchange depend on routing keys alone."""
+        return not self._catalogue.looks_inside(vhost, exchange)
+
+    def now_s(self) -> int:
+        """Seconds since the epoch, for the time stamp of a death."""
+        return self._clock.now_ms() // 1000
+
+    def tell_cycle(self, message: Message) -> None:
+        """Log a cycle, once."""
+        queues = tuple(queue for queue, _ in deaths_of(message))
+        if queues in self._cycles or len(self._cycles) >= CYCLES_MAX:
+            return
+        self._cycles.add(queues)
+        _log.warning(
+            "Message dropped because the following list of queues (ordered by death recency) "
+            "contains a dead letter cycle without reason 'rejected'. "
+            "This list will not be logged again: %s",
+            list(queues),
+        )
+
+
+class _Routes:
+    """Routes of one turn: those that depend on keys alone are looked up once."""
+
+    def __init__(self, letters: DeadLetters) -> None:
+        self._letters = letters
+        self._time_s = letters.now_s()
+        self._known: dict[tuple[str, str, str, tuple[str, ...]], list[Queue]] = {}
+
+    def hop(self, way: Way, reason: Reason, message: Message) -> Hop:
+        """Where a dead message goes, and as what."""
+        queue, settings = way.queue, way.settings
+        if reason == "delayed":
+            message, found = due(queue, message, self._letters.route)
+            return Hop(message, tuple(found), bool(found))
+        exchange = settings.dead_letter_exchange
+        if exchange is None:
+            return Hop(message, (), False)  # the settings have changed meanwhile
+        letter, keys = dead_message(
+            message,
+            reason=reason,
+            queue=queue.name,
+            time_s=self._time_s,
+            exchange=exchange,
+            routing_key=settings.dead_letter_routing_key,
+        )
+        targets = self._find(queue.vhost, exchange, letter, keys)
+        if reason == "rejected" or not targets:
+            return Hop(letter, tuple(targets), bool(targets))
+        if not deaths_of(message) and all(each.name != queue.name for each in targets):
+            return Hop(letter, tuple(targets), True)  # it died here, and only here
+        free = [each for each in targets if not is_cycle(letter, each.name)]
+        if len(free) < len(targets):
+            self._letters.tell_cycle(letter)
+        return Hop(letter, tuple(free), True)
+
+    def _find(self, vhost: str, exchange: str, message: Message, keys: list[str]) -> list[Queue]:
+        if not self._letters.is_fixed(vhost, exchange):
+            return self._letters.route(vhost, exchange, message, keys)
+        known = (vhost, exchange, message.routing_key, tuple(keys))
+        found = self._known.get(known)
+        if found is None:
+            found = self._known[known] = self._letters.route(vhost, exchange, message, keys)
+        return found

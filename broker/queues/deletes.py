@@ -1,0 +1,141 @@
+"""How queues are deleted: through the node that serves them (P5), on request or for want of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from broker.errors import Refusal, ReplyCode
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import DeleteQueue
+from broker.metadata.records import Queue
+from broker.ports import Done, QueueHandle
+from broker.queues.classic import ClassicQueue
+from broker.queues.mail import Mail
+from broker.queues.quorum import QuorumQueue
+from broker.queues.refusals import unavailable
+
+
+class Deletes:
+    """See the module.
+
+    Args:
+        node: This node's name.
+        catalogue: What exists.
+        classic: The classic queues that this node serves.
+        open_queue: The way to a queue.
+        mail: Other nodes.
+        propose: Proposes a command in the background, then calls back with its result.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        catalogue: Catalogue,
+        classic: Mapping[int, ClassicQueue],
+        open_queue: Callable[[Queue], QueueHandle],
+        mail: Mail,
+        propose: Callable[[DeleteQueue, Done], None],
+    ) -> None:
+        self._node = node
+        self._catalogue = catalogue
+        self._classic = classic
+        self._open = open_queue
+        self._mail = mail
+        self._propose = propose
+        self._undecided: dict[int, ClassicQueue | QuorumQueue] = {}  # timed out (P5)
+
+    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Delete a queue, wherever it is served."""
+        queue = self._catalogue.queue_by_uid(queue.uid) or queue
+        if queue.type == "quorum":
+            self._delete_quorum(queue, done)
+        elif not self._is_served(queue):
+            again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
+            # Counts come from the next master, or a refusal once it was waited for in vain.
+            self._open(queue).stat(
+                lambda stat: done(stat) if isinstance(stat, Refusal) else again()
+            )
+        elif queue.home == self._node:
+            self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+        else:
+            self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
+
+    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Check, stop accepting, propose; go on if that fails (P5)."""
+        local = self._classic.get(queue.uid)
+        if local is None and self._catalogue.queue_by_uid(queue.uid) is not None:
+            done(unavailable(queue))  # a mirrored queue that has moved on
+            return
+        if local is None:
+            done(0)  # gone already, which is what was asked for
+            return
+        count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
+        if isinstance(count, Refusal):
+            done(count)
+            return
+        self._ask(local, lambda result: done(_or(count, result)))
+
+    def unused(self, uid: int) -> None:
+        """Delete a classic queue that nobody uses any more; refused: again at its next tick."""
+        queue = self._classic.get(uid)
+        if queue is None:
+            return
+        if not isinstance(queue.begin_delete(if_unused=True, if_empty=False), Refusal):
+            self._ask(queue, _ignore)
+
+    def expired(self, queue: QuorumQueue) -> None:
+        """Delete a quorum queue that nobody uses any more; it accepts nothing meanwhile."""
+        self._ask(queue, _ignore)
+
+    def stopped(self, uid: int) -> None:
+        """A queue is not served here any more."""
+        self._undecided.pop(uid, None)
+
+    def tick(self) -> None:
+        """Once a second: propose again what timed out."""
+        undecided, self._undecided = self._undecided, {}
+        for queue in undecided.values():
+            if isinstance(queue, ClassicQueue) or queue.is_leading:
+                self._ask(queue, _ignore)
+
+    def _ask(self, queue: ClassicQueue | QuorumQueue, done: Done) -> None:
+        """Propose what a queue has prepared for; the queue resumes if it is refused (P5).
+
+        A proposal that timed out is not an outcome: it may be committed yet, and would take with
+        it what was accepted meanwhile. So the queue goes on only when it knows.
+        """
+
+        def outcome(result: object) -> None:
+            if isinstance(result, Refusal):
+                if result.code is ReplyCode.INTERNAL_ERROR:
+                    self._undecided[queue.record.uid] = queue
+                else:
+                    queue.resume()
+            done(result)
+
+        self._propose(DeleteQueue(queue.record.uid), outcome)
+
+    def _delete_quorum(self, queue: Queue, done: Done) -> None:
+        def counted(stat: object) -> None:
+            ready = getattr(stat, "ready", 0)
+
+            self._propose(DeleteQueue(queue.uid), lambda result: done(_or(ready, result)))
+
+        self._open(queue).stat(counted)
+
+    def _is_served(self, queue: Queue) -> bool:
+        """Whether a classic queue has a home that answers."""
+        node = self._catalogue.node(queue.home)
+        is_led = queue.ring is None or queue.ring.is_serving
+        return is_led and node is not None and node.alive
+
+
+def _or(count: object, result: object) -> object:
+    """A delete's answer: how many messages were ready, unless it was refused."""
+    return result if isinstance(result, Refusal) else count
+
+
+def _ignore(result: object) -> None:
+    """Nobody waits for this outcome."""

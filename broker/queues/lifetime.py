@@ -1,0 +1,79 @@
+"""How long a queue lives that nobody uses: auto-delete and x-expires.
+
+A use is a consumer, a basic.get, and for a classic queue a declare, passive or not. Nothing is kept
+of it: a node that starts, or serves the queue from now on, counts from then.
+
+Source: behaviour.md 1.3 (durable / exclusive / auto_delete), 1.4 (x-expires);
+rabbit_amqqueue_process.erl ensure_expiry_timer/1, is_unused/1.
+"""
+
+from __future__ import annotations
+
+from broker.ports import Clock
+
+
+class Lifetime:
+    """Counts the time without use.
+
+    Args:
+        clock: Measures it.
+        is_auto_delete: The queue goes when its last consumer does.
+        expires_ms: The queue goes after so long without use; None never.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_had_consumer",
+        "_has_consumer",
+        "_is_auto_delete",
+        "_used_ms",
+        "expires_ms",
+    )
+
+    def __init__(self, clock: Clock, *, is_auto_delete: bool, expires_ms: int | None) -> None:
+        self._clock = clock
+        self._is_auto_delete = is_auto_delete
+        self._had_consumer = False
+        self._has_consumer = False
+        self._used_ms = clock.monotonic_ms()
+        self.expires_ms = expires_ms
+
+    @property
+    def is_limited(self) -> bool:
+        """False for a queue that stays whoever uses it: nothing need be told here."""
+        return self._is_auto_delete or self.expires_ms is not None
+
+    def change(self, expires_ms: int | None) -> None:
+        """A policy gives another time; it counts from now."""
+        if expires_ms != self.expires_ms:
+            self.expires_ms = expires_ms
+            self.used()
+
+    def used(self) -> None:
+        """Somebody uses the queue now."""
+        self._used_ms = self._clock.monotonic_ms()
+
+    def is_over(self, consumers: int) -> bool:
+        """Tell whether the queue is to go, and note whether it is in use.
+
+        Args:
+            consumers: How many it has now.
+        """
+        if consumers:
+            self._had_consumer = self._has_consumer = True
+            return False
+        if self._has_consumer:
+            self._has_consumer = False
+            self.used()
+        if self._is_auto_delete and self._had_consumer:
+            return True
+        return self.expires_ms is not None and self._idle_ms() >= self.expires_ms
+
+    def left_ms(self) -> int | None:
+        """Milliseconds until `is_over` would say so; None while nothing is counted."""
+        if self.expires_ms is None or self._has_consumer:
+            return None
+        return self.expires_ms - self._idle_ms()
+
+    def _idle_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._used_ms

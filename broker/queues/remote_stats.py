@@ -1,0 +1,87 @@
+"""Questions for a queue's counts, from a node that does not serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from broker.errors import Refusal
+from broker.ports import Done
+
+
+class AskStat(Protocol):
+    """Asks the node that serves a queue for its counts."""
+
+    def __call__(self, node: str, uid: int, done: Done, /, *, is_declare: bool) -> None:
+        """`done(QueueStat)` or a `Refusal`; `is_declare` renews the queue's life."""
+        ...
+
+
+class _Question(NamedTuple):
+    done: Done
+    until_ms: int
+    is_declare: bool
+
+
+class StatQuestions:
+    """What was asked and has no answer; asked again, of whoever serves then, until its time is up.
+
+    Args:
+        uid: The queue's incarnation.
+        ask: Carries a question.
+        target: Who serves the queue now; None while there is nobody.
+    """
+
+    def __init__(self, uid: int, ask: AskStat, target: Callable[[], str | None]) -> None:
+        self._uid = uid
+        self._ask = ask
+        self._target = target
+        self._waiting: list[_Question] = []
+        self._is_over = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, done: Done, until_ms: int, *, is_declare: bool) -> None:
+        """Ask now if there is somebody to ask, else with the next `again`.
+
+        Args:
+            done: Told the counts.
+            until_ms: How long it waits for somebody, monotonic milliseconds.
+            is_declare: It renews the queue's life.
+        """
+        question = _Question(done, until_ms, is_declare)
+        target = self._target()
+        if target is None:
+            self._waiting.append(question)
+            return
+
+        def answered(stat: object) -> None:
+            if isinstance(stat, Refusal) and not self._is_over:
+                self._waiting.append(question)  # between two leaders, or about to serve
+            else:
+                done(stat)
+
+        self._ask(target, self._uid, answered, is_declare=is_declare)
+
+    def again(self, now_ms: int, refusal: Refusal | None, late: Refusal) -> None:
+        """Ask again what waits.
+
+        Args:
+            now_ms: Monotonic milliseconds.
+            refusal: What all of them are told instead; None: they are asked.
+            late: What those are told that have waited for too long.
+        """
+        waiting, self._waiting = self._waiting, []
+        for done, until_ms, is_declare in waiting:
+            if refusal is not None or now_ms >= until_ms:
+                done(refusal or late)
+            else:
+                self.ask(done, until_ms, is_declare=is_declare)
+
+    def end(self, refusal: Refusal) -> None:
+        """The queue is gone."""
+        self._is_over = True
+        waiting, self._waiting = self._waiting, []
+        for question in waiting:
+            question.done(refusal)
