@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         initial_frame_max_bytes: `initial_frame_max`: the limit before connection.tune-ok.
         channel_max: `channel_max`; 0 is 65535.
         channel_max_per_node: `channel_max_per_node`, 0 for unlimited.
+        consumer_max_per_channel: `consumer_max_per_channel`, None for unlimited.
         connection_max: `connection_max`, None for unlimited.
         max_message_size_bytes: `max_message_size`: the largest body.
         handshake_timeout_ms: `handshake_timeout`.
@@ -138,6 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     initial_frame_max_bytes: int = 8_192
     channel_max: int = 2_047
     channel_max_per_node: int = 0
+    consumer_max_per_channel: int | None = None
     connection_max: int | None = None
     max_message_size_bytes: int = 134_217_728
     handshake_timeout_ms: int = 10_000

@@ -188,6 +188,7 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "initial_frame_max": ("initial_frame_max_bytes", _natural),
     "channel_max": ("channel_max", _natural),
     "channel_max_per_node": ("channel_max_per_node", _natural),
+    "consumer_max_per_channel": ("consumer_max_per_channel", _unlimited),
     "connection_max": ("connection_max", _unlimited),
     "max_message_size": ("max_message_size_bytes", size_bytes),
     "handshake_timeout": ("handshake_timeout_ms", _natural),

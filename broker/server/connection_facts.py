@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 
 from broker.amqp.connection import ConnectionMachine, MachineSettings
+from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.config import Settings
 from broker.session.facts import ConnectionFacts
 
@@ -19,7 +20,7 @@ def machine_settings(settings: Settings) -> MachineSettings:
         frame_max_bytes=settings.frame_max_bytes,
         initial_frame_max_bytes=settings.initial_frame_max_bytes,
         channel_max=settings.channel_max,
-        max_message_size_bytes=settings.max_message_size_bytes,
+        max_message_size_bytes=min(settings.max_message_size_bytes, MESSAGE_SIZE_CAP),
         handshake_timeout_ms=settings.handshake_timeout_ms,
     )
 

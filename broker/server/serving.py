@@ -347,6 +347,7 @@ def _new_name() -> str:
 def _limits(settings: Settings) -> Limits:
     return Limits(
         max_message_size=settings.max_message_size_bytes,
+        consumers_per_channel=settings.consumer_max_per_channel or 0,
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,
         quorum_global_qos=settings.quorum_global_qos,
     )

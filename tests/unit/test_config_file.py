@@ -46,6 +46,8 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
         ("default_pass = 'a#b'", "default_password", "a#b"),
         ("node.name = node1", "node_name", "rabbit@node1"),
         ("consumer_timeout = undefined", "consumer_timeout_ms", None),
+        ("consumer_max_per_channel = 16", "consumer_max_per_channel", 16),
+        ("consumer_max_per_channel = infinity", "consumer_max_per_channel", None),
         ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", 0.6),
         ("disk_free_limit.absolute = 2GB", "disk_free_limit_bytes", 2_000_000_000),
         (
