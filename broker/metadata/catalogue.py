@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from broker.amqp.content import Properties
 from broker.metadata.ha_policy import HaPolicy
+from broker.metadata.placed import PlacedQueues
 from broker.metadata.policies import Policy, PolicyTable
 from broker.metadata.records import (
     Binding,
@@ -30,14 +31,6 @@ from broker.metadata.records import (
 from broker.metadata.vhost_tables import ExchangeEntry, Sharding, VhostTables, binding_key
 
 __all__ = ["Catalogue", "Route", "binding_key"]
-
-
-def _nodes_of(queue: Queue | None) -> set[str]:
-    """Where a queue is placed (`Catalogue.queues_on`)."""
-    if queue is None:
-        return set()
-    alive = () if queue.ring is None else queue.ring.alive()
-    return {queue.home, *queue.members, *(member.node for member in alive)}
 
 
 class Route(NamedTuple):
@@ -77,8 +70,7 @@ class Catalogue:
         self._vhosts: dict[str, VhostTables] = {}
         self._queues: dict[int, Queue] = {}
         self._owned: dict[str, dict[int, None]] = {}
-        self._placed: dict[str, dict[int, None]] = {}
-        self._ringed: dict[int, None] = {}
+        self._placed = PlacedQueues()
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permission] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
@@ -161,15 +153,23 @@ class Catalogue:
 
     def rings(self) -> list[Queue]:
         """The mirrored queues, oldest first."""
-        return [self._queues[uid] for uid in sorted(self._ringed)]
+        return [self._queues[uid] for uid in sorted(self._placed.ringed)]
 
     def queues_on(self, node: str) -> list[Queue]:
         """The queues whose home, replica or living mirror a node is, oldest first."""
-        return [self._queues[uid] for uid in sorted(self._placed.get(node, ()))]
+        return [self._queues[uid] for uid in sorted(self._placed.by_node.get(node, ()))]
 
     def queue_count_on(self, node: str) -> int:
         """How many queues `queues_on` gives, at once."""
-        return len(self._placed.get(node, ()))
+        return len(self._placed.by_node.get(node, ()))
+
+    def homes(self) -> Mapping[str, int]:
+        """How many queues each node is the home of, stores included."""
+        return self._placed.homes
+
+    def replicas(self) -> Mapping[str, int]:
+        """How many queues each node has a replica of, stores included."""
+        return self._placed.replicas
 
     def owners(self) -> list[str]:
         """Connections that own exclusive queues."""
@@ -387,7 +387,7 @@ class Catalogue:
         """Add a queue, or replace the record of the same incarnation."""
         if record.uid not in self._queues and record.exclusive_owner is not None:
             self._owned.setdefault(record.exclusive_owner, {})[record.uid] = None
-        self._place(record.uid, self._queues.get(record.uid), record)
+        self._placed.change(record.uid, self._queues.get(record.uid), record)
         self._queues[record.uid] = record
         self._vhosts[record.vhost].put_queue(record)
         self.touch()
@@ -395,7 +395,7 @@ class Catalogue:
     def remove_queue(self, record: Queue) -> None:
         """Remove a queue without bindings."""
         self._vhosts[record.vhost].remove_queue(record)
-        self._place(record.uid, record, None)
+        self._placed.change(record.uid, record, None)
         del self._queues[record.uid]
         self._policies.forget_queue(record.uid)
         if record.exclusive_owner is not None:
@@ -500,18 +500,6 @@ class Catalogue:
     def _queues_of(self, uids: Iterable[object]) -> tuple[Queue, ...]:
         queues = self._queues
         return tuple(queues[uid] for uid in uids if isinstance(uid, int))
-
-    def _place(self, uid: int, before: Queue | None, after: Queue | None) -> None:
-        """Keep the look-ups by node and of mirrored queues."""
-        old, new = _nodes_of(before), _nodes_of(after)
-        for node in old - new:
-            del self._placed[node][uid]
-        for node in new - old:
-            self._placed.setdefault(node, {})[uid] = None
-        if after is not None and after.ring is not None:
-            self._ringed[uid] = None
-        else:
-            self._ringed.pop(uid, None)
 
     def _entries(self, vhost: str | None) -> Iterable[VhostTables]:
         if vhost is None:

@@ -252,12 +252,7 @@ class Serving:
         here = self._cluster.node
         nodes = self.catalogue.nodes()
         running = [node.name for node in nodes if node.alive]
-        led: dict[str, int] = {}
-        held: dict[str, int] = {}
-        for queue in self.catalogue.all_queues():
-            led[queue.home] = led.get(queue.home, 0) + 1
-            for member in queue.members:
-                held[member] = held.get(member, 0) + 1
+        led = self.catalogue.homes()
         policy = self.catalogue.effective_policy_for(vhost, name, queue_type)
         configured = self._settings.queue_leader_locator
         strategy = placement.locator(queue_type, arguments, policy, configured)
@@ -268,7 +263,7 @@ class Serving:
         members = placement.quorum_members(
             here,
             running,
-            held,
+            self.catalogue.replicas(),
             size if isinstance(size, int) else self._settings.quorum_initial_group_size,
             members=[node.name for node in nodes],
         )
