@@ -2,7 +2,8 @@
 
 Everything is synchronous: `World.settle()` runs what was put off, carries mail and ends syncs until
 nothing is left to do. A link is cut by naming (from, to) in `cut`; disks are held by
-`is_synced`, or one by naming its node in `unsynced`.
+`is_synced`, or one by naming its node in `unsynced`. `World.advance()` lets time pass: timers ring
+when they are due.
 """
 
 from __future__ import annotations
@@ -113,6 +114,18 @@ class Links:
         return self.silence.get(node, 0)
 
 
+class Timer:
+    """Runs something when the clock says so."""
+
+    def __init__(self, at_ms: int, run: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self.run = run
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class Node:
     """One node's registry, and all that it stands on."""
 
@@ -125,6 +138,7 @@ class Node:
         self.clogged: set[str] = set()
         self.neighbours = Links(world)
         self.deferred: deque[Callable[[], None]] = deque()
+        self.timers: list[Timer] = []
         self.registry = QueueRegistry(
             node=name,
             boot=boot,
@@ -135,11 +149,17 @@ class Node:
             groups=self,
             mail=self,
             defer=self.deferred.append,
+            later=self.later if world.has_timers else None,
             propose=world.propose,
             has_lease=lambda: name not in world.leaseless,
             is_leading=lambda: name == next(iter(world.nodes), ""),
             neighbours=self.neighbours,
         )
+
+    def later(self, seconds: float, run: Callable[[], None]) -> Timer:
+        timer = Timer(self.world.clock.ms + round(seconds * 1000), run)
+        self.timers.append(timer)
+        return timer
 
     def holder(self, channel: str = "1.1") -> str:
         return f"{self.name}/{self.boot}/1/{channel}"
@@ -181,9 +201,15 @@ class Node:
 
 
 class World:
-    """Group 0, and nodes that have applied all of it."""
+    """Group 0, and nodes that have applied all of it.
 
-    def __init__(self, *names: str) -> None:
+    Args:
+        names: The nodes.
+        timers: Nodes have timers; without them, whatever has to wait is not done, or at once.
+    """
+
+    def __init__(self, *names: str, timers: bool = False) -> None:
+        self.has_timers = timers
         self.machine = MetadataMachine()
         self.catalogue = self.machine.catalogue
         self.clock = Clock()
@@ -289,6 +315,33 @@ class World:
             if not busy:
                 return
         raise AssertionError("it never ends")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, timer by timer, with a tick each second."""
+        until_ms = self.clock.ms + ms
+        while True:
+            self.settle()
+            due = [
+                timer
+                for node in self.nodes.values()
+                for timer in node.timers
+                if not timer.is_cancelled and timer.at_ms <= until_ms
+            ]
+            next_tick_ms = (self.clock.ms // 1000 + 1) * 1000
+            at_ms = min([timer.at_ms for timer in due], default=until_ms)
+            if next_tick_ms <= min(at_ms, until_ms):
+                self.clock.ms = next_tick_ms
+                for node in list(self.nodes.values()):
+                    node.registry.tick()
+                continue
+            self.clock.ms = max(self.clock.ms, at_ms)
+            ringing = [timer for timer in due if timer.at_ms <= self.clock.ms]
+            if not ringing:
+                return
+            for node in self.nodes.values():
+                node.timers = [each for each in node.timers if each not in ringing]
+            for timer in ringing:
+                timer.run()
 
     def tick(self, seconds: int = 1) -> None:
         for _ in range(seconds):

@@ -13,8 +13,15 @@ from tests.unit.queues.rig import A, B, C, Channel, World, message
 class Trio(World):
     """A queue "q", mastered by A, mirrored by B and C."""
 
-    def __init__(self, *, is_declared: bool = True, durable: bool = True, **policy: object) -> None:
-        super().__init__(A, B, C)
+    def __init__(
+        self,
+        *,
+        is_declared: bool = True,
+        durable: bool = True,
+        timers: bool = False,
+        **policy: object,
+    ) -> None:
+        super().__init__(A, B, C, timers=timers)
         self.policy(**policy)
         if is_declared:
             self.uid = self.declare("q", durable=durable).uid

@@ -1,0 +1,176 @@
+"""Queues that go because nobody uses them: x-expires and auto-delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.metadata import commands
+from broker.metadata.records import Queue
+from broker.queues.lifetime import Lifetime
+from tests.unit.queues.rig import A, B, C, Channel, Clock, World, message
+
+
+def expiring(ms: int = 500, **more: object) -> tuple[World, Queue]:
+    world = World(A, B, timers=True)
+    arguments: dict[str, object] = {"x-expires": ms}
+    return world, world.declare(arguments=arguments, **more)
+
+
+def exists(world: World, queue: Queue) -> bool:
+    return world.catalogue.queue_by_uid(queue.uid) is not None
+
+
+def consume(world: World, queue: Queue, node: str = A) -> Channel:
+    channel = Channel()
+    world.nodes[node].registry.open(queue).consume(world.nodes[node].spec(), channel, _ignore)
+    world.settle()
+    return channel
+
+
+def test_an_unused_queue_goes_in_its_time() -> None:
+    """Rows: 1.4 x-expires"""
+    world, queue = expiring()
+    world.advance(490)
+    assert exists(world, queue)
+    world.advance(20)
+    assert not exists(world, queue)
+
+
+@pytest.mark.parametrize("node", [A, B])
+def test_a_consumer_a_get_and_a_declare_are_uses(node: str) -> None:
+    """Whichever node they come by; publishing is none.
+
+    Rows: 1.4 x-expires; 1.3 passive
+    """
+    world, queue = expiring()
+    handle = world.nodes[node].registry.open(queue)
+    world.advance(400)
+    handle.get(world.nodes[node].holder(), no_ack=True, done=_ignore)
+    world.advance(400)
+    handle.stat(_ignore, is_declare=True)
+    world.advance(400)
+    assert exists(world, queue)
+    consume(world, queue, node)
+    world.advance(5_000)
+    assert exists(world, queue)
+    handle.cancel(world.nodes[node].holder(), "t", _ignore)
+    world.advance(400)
+    handle.publish([message()], None, Channel())
+    handle.stat(_ignore)
+    world.advance(200)
+    assert not exists(world, queue)
+
+
+def test_a_node_that_starts_counts_anew() -> None:
+    """Rows: 1.4 x-expires"""
+    world, queue = expiring()
+    world.advance(400)
+    world.boot(A, world.kill(A))
+    world.advance(400)
+    assert exists(world, queue)
+    world.advance(200)
+    assert not exists(world, queue)
+
+
+def test_a_policy_gives_a_queue_its_time() -> None:
+    world = World(A, B, timers=True)
+    queue = world.declare()
+    world.apply(commands.SetPolicy("/", "p", ".*", {"expires": 300}))
+    world.advance(200)
+    assert exists(world, queue)
+    world.advance(200)
+    assert not exists(world, queue)
+
+
+def test_while_its_end_is_in_doubt_nothing_is_accepted() -> None:
+    """P5: the delete may be committed yet, and would take the message with it."""
+    world, queue = expiring()
+    world.agrees = False
+    world.advance(600)
+    assert exists(world, queue)
+    channel = Channel()
+    world.nodes[A].registry.open(queue).publish([message()], [1], channel)
+    world.settle()
+    assert channel.verdicts == []
+    world.agrees = True
+    world.advance(1_000)
+    assert not exists(world, queue)
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_first() -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete"""
+    world = World(A, B, timers=True)
+    queue = world.declare(auto_delete=True)
+    world.advance(60_000)
+    assert exists(world, queue)
+    consume(world, queue, A)
+    consume(world, queue, B)
+    world.nodes[A].registry.open(queue).cancel(world.nodes[A].holder(), "t", _ignore)
+    world.advance(1_000)
+    assert exists(world, queue)
+    world.nodes[B].registry.open(queue).release(world.nodes[B].holder())
+    world.advance(10)
+    assert not exists(world, queue)
+
+
+def quorum(**arguments: object) -> tuple[World, Queue]:
+    world = World(A, B, C, timers=True)
+    named: dict[str, object] = {key.replace("_", "-"): value for key, value in arguments.items()}
+    queue = world.declare(arguments=named | {"x-queue-type": "quorum"}, members=(A, B, C))
+    world.lead(queue, A)
+    world.settle()
+    return world, queue
+
+
+def test_a_quorum_queue_goes_too_and_a_declare_does_not_keep_it() -> None:
+    """Rows: 1.16 x-expires"""
+    world, queue = quorum(x_expires=500)
+    handle = world.nodes[B].registry.open(queue)
+    world.advance(400)
+    handle.get(world.nodes[B].holder(), no_ack=True, done=_ignore)
+    world.advance(400)
+    handle.stat(_ignore, is_declare=True)
+    assert exists(world, queue)
+    world.advance(200)
+    assert not exists(world, queue)
+
+
+def test_a_quorum_queue_with_consumers_stays_and_its_next_leader_counts_anew() -> None:
+    world, queue = quorum(x_expires=500)
+    consume(world, queue, B)
+    world.advance(5_000)
+    assert exists(world, queue)
+    world.nodes[B].registry.open(queue).cancel(world.nodes[B].holder(), "t", _ignore)
+    world.advance(400)
+    world.lead(queue, C)
+    world.advance(400)
+    assert exists(world, queue)
+    world.advance(200)
+    assert not exists(world, queue)
+
+
+def test_a_quorum_queue_accepts_nothing_while_its_end_is_in_doubt() -> None:
+    """P5."""
+    world, queue = quorum(x_expires=500)
+    world.agrees = False
+    world.advance(600)
+    channel = Channel()
+    world.nodes[B].registry.open(queue).publish([message()], [1], channel)
+    world.advance(900)
+    assert exists(world, queue)
+    assert channel.verdicts == []
+
+
+def test_a_life_without_limits_is_never_over() -> None:
+    clock = Clock()
+    life = Lifetime(clock, is_auto_delete=False, expires_ms=None)
+    clock.ms += 1 << 40
+    assert not life.is_limited
+    assert not life.is_over(0)
+    assert life.left_ms() is None
+
+
+def _ignore(result: Any) -> None:
+    pass
