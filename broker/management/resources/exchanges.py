@@ -63,7 +63,7 @@ async def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
 
 
 async def _add_delayed(call: Call, exchanges: list[Exchange], items: list[dict[str, Any]]) -> None:
-    """Say how many messages x-delayed-message exchanges keep, as the plugin does."""
+    """Say how many messages x-delayed-message exchanges keep, as the plugin does, and where."""
     stores = {
         number: store
         for number, each in enumerate(exchanges)
@@ -76,6 +76,8 @@ async def _add_delayed(call: Call, exchanges: list[Exchange], items: list[dict[s
     for number, store in stores.items():
         stat = states.stat(store.uid)
         items[number]["messages_delayed"] = None if stat is None else stat.ready
+        items[number]["delayed_leader"] = states.node(store)
+        items[number]["delayed_members"] = list(store.members)
 
 
 async def show(call: Call) -> web.Response:

@@ -10,7 +10,7 @@ from broker.message import Delivery
 from broker.metadata import commands
 from broker.ports import QueueStat
 from tests.unit.management.rig import Rig
-from tests.unit.metadata.cluster import ONE
+from tests.unit.metadata.cluster import ONE, TWO
 
 pytestmark = pytest.mark.asyncio
 
@@ -143,6 +143,7 @@ async def test_listings_count_what_is_kept_and_hide_the_store():
         assert "messages_delayed" not in found["amq.fanout"]
         shown = (await rig.ask("GET", "/api/exchanges/%2F/later")).json
         assert shown["messages_delayed"] == 2
+        assert (shown["delayed_leader"], shown["delayed_members"]) == (ONE, [ONE, TWO])
         assert (await rig.ask("GET", "/api/queues")).json == []
         assert (await rig.ask("GET", "/api/queues/%2F/amq.delayed.later")).status == 404
         assert (await rig.ask("DELETE", "/api/queues/%2F/amq.delayed.later")).status == 404
