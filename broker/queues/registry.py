@@ -32,6 +32,7 @@ from broker.queues.boots import Boots
 from broker.queues.classic import ClassicQueue
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
+from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.home import Home
 from broker.queues.machine_settings import config_of
@@ -39,7 +40,6 @@ from broker.queues.mail import Mail
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
 from broker.queues.quorum import QuorumQueue, RaftGroup
-from broker.queues.remote import RemoteQueue
 from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
 
@@ -300,6 +300,14 @@ class QueueRegistry:
             done(quorum.stat())
             return
         done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+
+    def consumer_count(self, uid: int) -> int:
+        """How many consumers a queue has: all where it is served here, else those of this node."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            return classic.machine.stat().consumers
+        remote = self._remote.get(uid)
+        return 0 if remote is None else remote.consumer_count
 
     def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
         """Show what waits in a quorum queue, in its order; None unless its leader is here."""

@@ -20,10 +20,10 @@ from broker.fifo.sessions import SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
 from broker.metadata.rings import Ring, RingMember
+from broker.queues.elsewhere.consumers import BASE_BITS, RemoteConsumers
 from broker.queues.mirrored import promotion
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.mirror import Mirror
-from broker.queues.remote_consumers import BASE_BITS, RemoteConsumers
 from tests.sim.mirrored.serving import Serving
 
 

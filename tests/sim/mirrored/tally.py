@@ -12,8 +12,8 @@ from broker.fifo.commands import Enqueue
 from broker.fifo.evidence import Evidence
 from broker.fifo.offers import Offers
 from broker.fifo.replica import Replica
+from broker.queues.elsewhere.routes import HomeRoute
 from broker.queues.mirrored.seat import Seat
-from broker.queues.routes import HomeRoute
 from gm.core.member import Member
 
 GM: Final = (

@@ -24,8 +24,8 @@ from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.metadata.rings import Ring, RingMember
 from broker.ports import ConsumerSpec, Done
+from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer, answers_by_node
-from broker.queues.remote import RemoteQueue
 from tests.unit.queues.rig import A, B, C, Channel, Clock
 
 FAR = 1 << 40

@@ -17,7 +17,7 @@ from broker.errors import Refusal
 from broker.message import Delivery
 from broker.metadata import ring_commands
 from broker.ports import GetResult
-from broker.queues.remote_consumers import BASE_BITS
+from broker.queues.elsewhere.consumers import BASE_BITS
 from tests.unit.queues.rig import A, B, C, Channel, message
 from tests.unit.queues.ringed import Node, RingedWorld
 

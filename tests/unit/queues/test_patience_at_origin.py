@@ -11,9 +11,9 @@ from broker.message import Delivery
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Node, Queue
 from broker.ports import ConsumerSpec
+from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import SETTLES_WAIT_S
-from broker.queues.remote import RemoteQueue
 from tests.unit.queues.rig import Channel, Clock, message
 
 HERE, THERE, UID = "rabbit@here", "rabbit@there", 7

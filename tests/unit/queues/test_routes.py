@@ -10,8 +10,8 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.records import Node, Queue
 from broker.metadata.rings import RingMember, end_boot, found, join, promote
+from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.envelopes import Answer
-from broker.queues.routes import HomeRoute, LeaderRoute, Server
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 POLICY = HaPolicy(mode="all")

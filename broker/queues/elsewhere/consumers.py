@@ -89,6 +89,11 @@ class RemoteConsumers:
         self._inbox = ConsumerInbox()
         self._base = epoch << BASE_BITS if epoch > 1 else 0
 
+    @property
+    def count(self) -> int:
+        """Consumers that are here, or asked for."""
+        return len(self._consumers)
+
     def attach(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> Asked:
         """Note a consumer; its checkout is to be asked with what this returns as its token."""
         key = (spec.holder, spec.tag)

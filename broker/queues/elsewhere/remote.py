@@ -35,13 +35,13 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
+from broker.queues.elsewhere.consumers import Asked, RemoteConsumers
+from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
+from broker.queues.elsewhere.stats import AskStat, StatQuestions
 from broker.queues.envelopes import Answer
 from broker.queues.flow import lag_slowdown_us
 from broker.queues.quorum import SETTLES_WAIT_S
 from broker.queues.refusals import gone, settle_lost, unavailable
-from broker.queues.remote_consumers import Asked, RemoteConsumers
-from broker.queues.remote_stats import AskStat, StatQuestions
-from broker.queues.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.timing import Defer, Later
 
 _log = logging.getLogger(__name__)
@@ -254,6 +254,11 @@ class RemoteQueue:
         is_asked = self._add(kind(holder, tag, numbers), token, is_urgent=is_urgent)
         if done is not None and not is_asked:
             done(None if self._is_deleted else settle_lost(self.record))
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers of this node."""
+        return self._consumers.count
 
     def release(self, holder: str) -> None:
         """End a channel."""
