@@ -105,10 +105,12 @@ class Raw:
 
     Args:
         port: Of the node, on 127.0.0.1.
+        user: Whom to log in as; the password is the name.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: str = "guest") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.user = user
         self._buffer = b""
 
     def __enter__(self) -> Self:
@@ -173,6 +175,20 @@ class Raw:
             pass
         return self._buffer
 
+    def channel_closed(self, code: int, text: str, channel: int = 1) -> None:
+        """The next frame must be channel.close with this; then the number is used again."""
+        close = self.expect(spec.ChannelClose)
+        assert (close.reply_code, close.reply_text) == (code, text)
+        self.send(method_frame(channel, spec.ChannelCloseOk()))
+        self.open_channel(channel)
+
+    def connection_closed(self, code: int, text: str) -> None:
+        """The next frame must be connection.close with this; then the peer hangs up."""
+        close = self.expect(spec.ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (code, text)
+        self.send(method_frame(0, spec.ConnectionCloseOk()))
+        assert self.read() is None
+
     # The way to a channel
 
     def to_starting(self) -> Self:
@@ -183,7 +199,7 @@ class Raw:
 
     def to_tuning(self) -> Self:
         """Until connection.tune is here."""
-        self.to_starting().send(start_ok())
+        self.to_starting().send(start_ok(plain(self.user, self.user)))
         self.expect(spec.ConnectionTune)
         return self
 
