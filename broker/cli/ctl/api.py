@@ -21,6 +21,7 @@ EXIT_NO_PERMISSION = 77
 _BAD_REQUEST = 400
 _UNAUTHORISED = 401
 _FORBIDDEN = 403
+_NOT_FOUND = 404
 _REQUEST_TIMEOUT = 408
 _SERVER_ERROR = 500
 _SERVICE_UNAVAILABLE = 503
@@ -41,6 +42,17 @@ class CtlError(Exception):
         self.exit_code = exit_code
         self.text = text
         self.is_plain = is_plain
+
+
+class UsageError(CtlError):
+    """What was typed cannot be meant: printed with the usage of the command.
+
+    Args:
+        text: What is wrong, in rabbitmqctl's words.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(EXIT_USAGE, text)
 
 
 def segment(name: str) -> str:
@@ -92,11 +104,45 @@ class Api:
             CtlError: 69 the node does not answer, 75 it took too long, 77 the user may not,
                 65 the request was refused, 70 the server failed.
         """
-        status, answer = self._exchange(method, path, body, reason)
+        return self.judge(*self._exchange(method, path, body, reason))
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        missing: CtlError | None = None,
+        refused: int = EXIT_UNAVAILABLE,
+    ) -> Any:
+        """A request as most of rabbitmqctl's commands end it.
+
+        Args:
+            method: As for `request`.
+            path: As for `request`.
+            body: As for `request`.
+            missing: Raised for a 404; None treats it as any other refusal.
+            refused: The exit code of a refusal.
+
+        Raises:
+            CtlError: `missing`; `refused` for what the node refuses; else as `request`.
+        """
+        status, answer = self._exchange(method, path, body)
+        if status == _NOT_FOUND and missing is not None:
+            raise missing
+        if _exit_code(status) == EXIT_DATA and status >= _BAD_REQUEST:
+            raise CtlError(refused, _reason(answer) or f"{method} {path} answered {status}")
+        return self.judge(status, answer)
+
+    def judge(self, status: int, answer: Any) -> Any:
+        """The JSON of an answer.
+
+        Raises:
+            CtlError: As `request`.
+        """
         if status < _BAD_REQUEST:
             return answer
-        why = _reason(answer) or f"{method} {path} answered {status}"
-        raise CtlError(_exit_code(status), why)
+        raise CtlError(_exit_code(status), _reason(answer) or f"{self.url} answered {status}")
 
     def status_of(self, path: str) -> int:
         """The HTTP status of a GET, for probes.
@@ -106,13 +152,13 @@ class Api:
         """
         return self._exchange("GET", path)[0]
 
-    def look(self, path: str) -> tuple[int, Any]:
-        """The HTTP status and the JSON of a GET, whatever the status.
+    def look(self, path: str, method: str = "GET", *, reason: str = "") -> tuple[int, Any]:
+        """The HTTP status and the JSON of a request without a body, whatever the status.
 
         Raises:
             CtlError: The node does not answer.
         """
-        return self._exchange("GET", path)
+        return self._exchange(method, path, reason=reason)
 
     def _exchange(
         self, method: str, path: str, body: object = None, reason: str = ""

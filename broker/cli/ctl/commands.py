@@ -16,7 +16,14 @@ import click
 
 from broker.cli.cluster.layout import HOST, Layout, LayoutError
 from broker.cli.ctl import arguments, listings, offline, output
-from broker.cli.ctl.api import EXIT_NO_HOST, EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError
+from broker.cli.ctl.api import (
+    EXIT_NO_HOST,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    Api,
+    CtlError,
+    UsageError,
+)
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.listings import LISTINGS
 from broker.cli.ctl.status import DESCRIPTIONS
@@ -65,6 +72,9 @@ def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
         _check(call)
         api, node = find_node(call, environ)
         _execute(api, node, call)
+    except UsageError as error:
+        click.echo(_misuse(error, words), err=True)
+        return error.exit_code
     except CtlError as error:
         click.echo(error.text if error.is_plain else f"Error:\n{error.text}", err=True)
         return error.exit_code
@@ -83,7 +93,8 @@ def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
     Raises:
         CtlError: 68 no such node in the local cluster, 69 none of its nodes answers.
     """
-    user = call.values.get("user") or environ.get("WARRENMQ_USER", "guest")
+    named = None if call.command == "list_user_limits" else call.values.get("user")
+    user = call.values.get("login") or named or environ.get("WARRENMQ_USER", "guest")
     password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD", "guest")
     timeout_s = _timeout_s(call)
 
@@ -140,8 +151,10 @@ def _check(call: Invocation) -> None:
         raise CtlError(EXIT_USAGE, f"unknown formatter {formatter}; known: {known}")
     if name in CHANGES:
         change = CHANGES[name]
-        if not change.least <= len(call.arguments) <= change.most:
-            raise CtlError(EXIT_USAGE, f"usage: warrenmq ctl {name} {change.usage}".rstrip())
+        if len(call.arguments) < change.least:
+            raise UsageError("not enough arguments.")
+        if len(call.arguments) > change.most:
+            raise UsageError("too many arguments.")
         if change.check is not None:
             change.check(call)
     elif name in _INSTEAD:
@@ -149,6 +162,27 @@ def _check(call: Invocation) -> None:
     elif name not in LISTINGS and name not in DESCRIPTIONS:
         near = difflib.get_close_matches(name, _names(), n=1, cutoff=0)
         raise CtlError(EXIT_USAGE, f"unknown command {name}; did you mean {near[0]}? {_HINT}")
+
+
+def _misuse(error: CtlError, words: Sequence[str]) -> str:
+    """What is wrong, what was typed, and how the command is used."""
+    name = arguments.parse(words).command
+    usage = CHANGES[name].usage if name in CHANGES else _listing_usage(name)
+    return (
+        f"Error (argument validation): {error.text}\nArguments given:\n\t{' '.join(words)}\n\n"
+        f"Usage\n\nwarrenmq ctl {name} {usage}".rstrip()
+    )
+
+
+def _listing_usage(name: str) -> str:
+    row = LISTINGS[name]
+    parts = {
+        "[--vhost <vhost>]": "{vhost}" in row.banner,
+        "<name>": "{0}" in row.path,
+        "[--no-table-headers]": True,
+        "[<column> ...]": row.has_columns,
+    }
+    return " ".join(part for part, is_there in parts.items() if is_there)
 
 
 def _names() -> list[str]:
@@ -159,10 +193,12 @@ def _execute(api: Api, node: str, call: Invocation) -> None:
     formatter = call.values.get("formatter", "tab")
     is_quiet = bool(call.flags & {"quiet", "silent"}) or formatter in ("json", "csv")
     if call.command in LISTINGS:
-        columns, rows, banner = listings.fetch(api, call)
-        headers = not call.flags & {"silent", "no_headers"}
-        _print_banner(banner, is_quiet=is_quiet)
-        click.echo(output.rows(formatter, columns, rows, headers=headers), nl=False)
+        plan = listings.plan(call)
+        _print_banner(plan.banner, is_quiet=is_quiet)
+        rows = listings.fetch(api, call, plan)
+        headers = plan.listing.headers and not call.flags & {"silent", "no_headers"}
+        text = output.rows(formatter, plan.columns, rows, headers=headers)
+        click.echo(text, nl=plan.listing.is_table and not text)
     elif call.command in DESCRIPTIONS:
         describe, banner = DESCRIPTIONS[call.command]
         text = describe(api, call)
@@ -170,14 +206,16 @@ def _execute(api: Api, node: str, call: Invocation) -> None:
         click.echo(text, nl=False)
     else:
         change = CHANGES[call.command]
-        _print_banner(_filled(change.banner, node, call), is_quiet=is_quiet)
+        banner = change.banner if isinstance(change.banner, str) else change.banner(call)
+        _print_banner(_filled(banner, node, call), is_quiet=is_quiet)
         said = change.run(api, call)
-        if said and (change.is_answer or not is_quiet):
+        if said is not None and (change.is_answer or not is_quiet):
             click.echo(said)
 
 
 def _filled(banner: str, node: str, call: Invocation) -> str:
     known = {"node": node, "vhost": call.vhost, "priority": call.values.get("priority", "0")}
+    known["rest"] = ", ".join(call.arguments[1:])
     known |= {str(i): word for i, word in enumerate(call.arguments)}
     return _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), banner)
 
@@ -202,10 +240,7 @@ def _help() -> str:
         "",
         "Commands:",
     ]
-    lines += [
-        f"  {name} [COLUMN ...]" if row.has_columns else f"  {name}"
-        for name, row in LISTINGS.items()
-    ]
+    lines += [f"  {name} {_listing_usage(name)}" for name in LISTINGS]
     lines += [f"  {name}" for name in DESCRIPTIONS]
     lines += [f"  {name} {change.usage}".rstrip() for name, change in CHANGES.items()]
     lines += ["", "On a stopped node's data folder, when others are lost for good:"]

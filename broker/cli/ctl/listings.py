@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.cli.ctl import delays
-from broker.cli.ctl.api import EXIT_USAGE, Api, CtlError, segment
+from broker.cli.ctl.accounts import no_such_user, no_vhost
+from broker.cli.ctl.api import Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.clients import pid
+from broker.cli.ctl.parameters import shown
 
 Record = Mapping[str, Any]
+_NOT_FOUND = 404
 
 
 class Listing(NamedTuple):
@@ -27,6 +31,9 @@ class Listing(NamedTuple):
         banner: What is printed first unless -q; the same placeholders.
         has_columns: Whether arguments choose columns.
         collect: Fetches the records where one GET of `path` is not all.
+        missing: What a 404 of the endpoint means; None: that there is nothing to list.
+        is_table: Not written row by row as it comes: nothing at all is an empty line then.
+        headers: Whether the table ever has a line of column names.
     """
 
     path: str
@@ -35,6 +42,9 @@ class Listing(NamedTuple):
     banner: str
     has_columns: bool = True
     collect: Callable[[Api, Invocation], list[Record]] | None = None
+    missing: Callable[[Invocation], CtlError] | None = None
+    is_table: bool = False
+    headers: bool = True
 
 
 _QUEUE_COLUMNS = (
@@ -145,7 +155,24 @@ _CONSUMER_COLUMNS = (
     "arguments", "activity_status", "exclusive",
 )  # fmt: skip
 _PERMISSION_COLUMNS = ("user", "vhost", "configure", "write", "read")
+_TOPIC_COLUMNS = ("user", "vhost", "exchange", "write", "read")
+_PARAMETER_COLUMNS = ("component", "name", "value")
 _POLICY_COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
+
+
+def _no_vhost(call: Invocation) -> CtlError:
+    return no_vhost(call.vhost)
+
+
+def _no_user(call: Invocation) -> CtlError:
+    return no_such_user(call.arguments[0])
+
+
+def _parameters(api: Api, call: Invocation) -> list[Record]:
+    """Those of a vhost, whatever their component."""
+    api.ask("GET", f"/api/vhost-limits/{segment(call.vhost)}", missing=no_vhost(call.vhost))
+    return [each for each in api.get("/api/parameters") if each["vhost"] == call.vhost]
+
 
 LISTINGS: dict[str, Listing] = {
     "list_queues": Listing(
@@ -187,18 +214,41 @@ LISTINGS: dict[str, Listing] = {
     "list_permissions": Listing(
         "/api/vhosts/{vhost}/permissions", ("user", "configure", "write", "read"),
         _PERMISSION_COLUMNS, "Listing permissions for vhost \"{vhost}\" ...", has_columns=False,
+        missing=_no_vhost, is_table=True,
     ),
     "list_user_permissions": Listing(
         "/api/users/{0}/permissions", ("vhost", "configure", "write", "read"),
         _PERMISSION_COLUMNS, "Listing permissions for user \"{0}\" ...", has_columns=False,
+        missing=_no_user, is_table=True,
+    ),
+    "list_topic_permissions": Listing(
+        "/api/vhosts/{vhost}/topic-permissions", ("user", "exchange", "write", "read"),
+        _TOPIC_COLUMNS, "Listing topic permissions for vhost \"{vhost}\" ...", has_columns=False,
+        missing=_no_vhost, is_table=True,
+    ),
+    "list_user_topic_permissions": Listing(
+        "/api/users/{0}/topic-permissions", ("vhost", "exchange", "write", "read"),
+        _TOPIC_COLUMNS, "Listing topic permissions for user \"{0}\" ...", has_columns=False,
+        missing=_no_user, is_table=True, headers=False,
+    ),
+    "list_parameters": Listing(
+        "/api/parameters", _PARAMETER_COLUMNS, _PARAMETER_COLUMNS,
+        "Listing runtime parameters for vhost \"{vhost}\" ...", has_columns=False,
+        collect=_parameters, missing=_no_vhost, is_table=True,
+    ),
+    "list_global_parameters": Listing(
+        "/api/global-parameters", ("name", "value"), ("name", "value"),
+        "Listing global runtime parameters ...", has_columns=False, is_table=True,
     ),
     "list_policies": Listing(
         "/api/policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,
         "Listing policies for vhost \"{vhost}\" ...", has_columns=False,
+        missing=_no_vhost, is_table=True,
     ),
     "list_operator_policies": Listing(
         "/api/operator-policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,
         "Listing operator policy overrides for vhost \"{vhost}\" ...", has_columns=False,
+        missing=_no_vhost, is_table=True,
     ),
     "list_delayed_messages": Listing(
         "/api/exchanges/{vhost}/{0}/delayed", delays.COLUMNS, delays.KNOWN,
@@ -208,9 +258,13 @@ LISTINGS: dict[str, Listing] = {
 }  # fmt: skip
 
 
-def _channel_of(record: Record, key: str) -> Any:
-    details = record.get("channel_details")
-    return details.get(key) if isinstance(details, dict) else None
+def _value(record: Record) -> str:
+    return shown(record.get("value"))
+
+
+def _channel_of(consumer: Record) -> str:
+    details = consumer.get("channel_details")
+    return pid(details) if isinstance(details, dict) else ""
 
 
 def _path(*keys: str) -> Callable[[Record], Any]:
@@ -268,36 +322,44 @@ _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
         "destination_name": _path("destination"),
         "destination_kind": _path("destination_type"),
     },
-    "list_connections": {
-        "pid": _path("name"),
-        "peer_host": _path("peer_host"),
-    },
-    "list_channels": {
-        "pid": _path("name"),
-        "connection": _path("connection_details", "name"),
-    },
+    "list_connections": {"pid": pid},
+    "list_channels": {"pid": pid, "connection": _path("connection_details", "name")},
     "list_consumers": {
         "queue_name": _path("queue", "name"),
-        "channel_pid": lambda c: _channel_of(c, "name"),
+        "channel_pid": _channel_of,
     },
     "list_users": {"user": _path("name")},
+    "list_parameters": {"value": _value},
+    "list_global_parameters": {"value": _value},
     "list_policies": {"definition": _definition},
     "list_operator_policies": {"definition": _definition},
 }
 
 
-def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, Any]], str]:
-    """Run a `list_*` command.
+class Plan(NamedTuple):
+    """A `list_*` command, understood but not yet run.
+
+    Attributes:
+        listing: Which.
+        columns: Those asked for.
+        path: The endpoint, filled in.
+        banner: Filled in.
+    """
+
+    listing: Listing
+    columns: tuple[str, ...]
+    path: str
+    banner: str
+
+
+def plan(call: Invocation) -> Plan:
+    """Understand a `list_*` command.
 
     Args:
-        api: The node.
-        call: The command; its arguments are columns, perhaps behind a name.
-
-    Returns:
-        The columns, the rows and the banner.
+        call: Its arguments are columns, perhaps behind a name.
 
     Raises:
-        CtlError: 64 an unknown column, else as `Api.request`.
+        CtlError: 64, an unknown column or no name.
     """
     listing = LISTINGS[call.command]
     subject = _subject(call, listing)
@@ -307,22 +369,47 @@ def fetch(api: Api, call: Invocation) -> tuple[tuple[str, ...], list[dict[str, A
         columns = tuple(word for text in asked for word in text.split() if word)
         _check(columns, listing.known)
     path = listing.path.replace("{vhost}", segment(call.vhost)).replace("{0}", segment(subject))
-    found = api.get(path) if listing.collect is None else listing.collect(api, call)
-    records = [r for r in found if _is_wanted(r, call)] if isinstance(found, list) else []
-    sources = _SOURCES.get(call.command, {})
-    rows = [
-        {name: sources[name](r) if name in sources else r.get(name) for name in columns}
-        for r in records
-    ]
     banner = listing.banner.replace("{vhost}", call.vhost).replace("{0}", subject)
-    return columns, rows, banner
+    return Plan(listing, columns, path, banner)
+
+
+def fetch(api: Api, call: Invocation, found: Plan) -> list[dict[str, Any]]:
+    """Run a `list_*` command.
+
+    Args:
+        api: The node.
+        call: The command.
+        found: What `plan` made of it.
+
+    Returns:
+        The rows.
+
+    Raises:
+        CtlError: What the listing says of a 404, else as `Api.request`.
+    """
+    listing = found.listing
+    if listing.collect is not None:
+        records = listing.collect(api, call)
+    elif listing.missing is not None:
+        records = api.ask("GET", found.path, missing=listing.missing(call))
+    else:
+        status, records = api.look(found.path)
+        records = [] if status == _NOT_FOUND else api.judge(status, records)
+    sources = _SOURCES.get(call.command, {})
+    return [
+        {name: sources[name](r) if name in sources else r.get(name) for name in found.columns}
+        for r in (records if isinstance(records, list) else [])
+        if _is_wanted(r, call)
+    ]
 
 
 def _subject(call: Invocation, listing: Listing) -> str:
     if "{0}" not in listing.path:
         return ""
-    if len(call.arguments) < 1 or (len(call.arguments) > 1 and not listing.has_columns):
-        raise CtlError(EXIT_USAGE, f"usage: {call.command} NAME")
+    if not call.arguments:
+        raise UsageError("not enough arguments.")
+    if len(call.arguments) > 1 and not listing.has_columns:
+        raise UsageError("too many arguments.")
     return call.arguments[0]
 
 
@@ -338,7 +425,8 @@ def _is_wanted(record: Record, call: Invocation) -> bool:
 
 
 def _check(columns: Sequence[str], known: Sequence[str]) -> None:
-    for name in columns:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise CtlError(EXIT_USAGE, f"unknown column {name}; did you mean {near[0]}?")
+    foreign = [name for name in columns if name not in known]
+    if foreign:
+        near = difflib.get_close_matches(foreign[0], known, n=1, cutoff=0.0)
+        text = f"Info key(s) {','.join(foreign)} are not supported; did you mean {near[0]}?"
+        raise UsageError(text)

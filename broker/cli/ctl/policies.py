@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from broker.cli.ctl.api import EXIT_DATA, EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError, segment
+from broker.cli.ctl.accounts import no_vhost
+from broker.cli.ctl.api import EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
 
 Run = Callable[[Api, Invocation], str | None]
@@ -33,7 +34,7 @@ def setter(kind: str) -> Run:
             "apply-to": call.values.get("apply_to", "all"),
         }
         path = f"/api/{kind}/{segment(call.vhost)}/{segment(name)}"
-        _request(api, "PUT", path, body, f"Virtual host '{call.vhost}' does not exist", EXIT_DATA)
+        api.ask("PUT", path, body, missing=no_vhost(call.vhost))
         return None
 
     return run
@@ -48,7 +49,8 @@ def clearer(kind: str) -> Run:
 
     def run(api: Api, call: Invocation) -> str | None:
         path = f"/api/{kind}/{segment(call.vhost)}/{segment(call.arguments[0])}"
-        _request(api, "DELETE", path, None, "Parameter does not exist", EXIT_UNAVAILABLE)
+        missing = CtlError(EXIT_UNAVAILABLE, "Parameter does not exist")
+        api.ask("DELETE", path, missing=missing)
         return None
 
     return run
@@ -60,17 +62,3 @@ def _priority(call: Invocation) -> int:
         return int(text)
     except ValueError:
         raise CtlError(EXIT_USAGE, f"--priority must be a whole number, found {text!r}") from None
-
-
-def _request(
-    api: Api, method: str, path: str, body: object, missing: str, missing_code: int
-) -> None:
-    """A request whose 404 has a text of its own, and whose refusal ends with rabbitmqctl's 69."""
-    try:
-        api.request(method, path, body)
-    except CtlError as error:
-        if error.text == "Not Found":
-            raise CtlError(missing_code, missing) from error
-        if error.exit_code == EXIT_DATA:
-            raise CtlError(EXIT_UNAVAILABLE, error.text) from error
-        raise

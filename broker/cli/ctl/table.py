@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from broker.cli.ctl import changes, delays, mirroring, policies
-from broker.cli.ctl.api import Api
-from broker.cli.ctl.arguments import Invocation
-
-
-class Change(NamedTuple):
-    """One command.
-
-    Attributes:
-        run: Does it; what it returns is printed after the banner, None prints nothing.
-        least: Fewest arguments.
-        most: Most arguments.
-        usage: Its arguments, for the usage line.
-        banner: Printed first unless -q; "{0}", "{1}" are arguments, "{vhost}" is -p,
-            "{priority}" is --priority.
-        check: Refuses arguments before the banner is printed.
-        is_answer: What `run` returns is what the command is for: it is printed with -q too.
-    """
-
-    run: Callable[[Api, Invocation], str | None]
-    least: int
-    most: int
-    usage: str
-    banner: str = ""
-    check: Callable[[Invocation], None] | None = None
-    is_answer: bool = False
-
+from broker.cli.ctl.change import Change
+from broker.cli.ctl.rights_table import RIGHTS
 
 CHANGES: dict[str, Change] = {
-    "add_user": Change(changes.add_user, 1, 2, "NAME [PASSWORD]", 'Adding user "{0}" ...'),
-    "delete_user": Change(changes.delete_user, 1, 1, "NAME", 'Deleting user "{0}" ...'),
-    "change_password": Change(
-        changes.change_password, 1, 2, "NAME [PASSWORD]", 'Changing password for user "{0}" ...'
-    ),
-    "set_user_tags": Change(
-        changes.set_user_tags, 1, 20, "NAME [TAG ...]", 'Setting tags for user "{0}" ...'
-    ),
-    "authenticate_user": Change(
-        changes.authenticate, 2, 2, "NAME PASSWORD", 'Authenticating user "{0}" ...'
-    ),
-    "set_permissions": Change(
-        changes.set_permissions,
-        4,
-        4,
-        "[-p VHOST] USER CONFIGURE WRITE READ",
-        'Setting permissions for user "{0}" in vhost "{vhost}" ...',
-    ),
-    "clear_permissions": Change(
-        changes.clear_permissions,
-        1,
-        1,
-        "[-p VHOST] USER",
-        'Clearing permissions for user "{0}" in vhost "{vhost}" ...',
-    ),
-    "add_vhost": Change(changes.add_vhost, 1, 1, "NAME", 'Adding vhost "{0}" ...'),
-    "delete_vhost": Change(changes.delete_vhost, 1, 1, "NAME", 'Deleting vhost "{0}" ...'),
+    **RIGHTS,
     "delete_queue": Change(
         changes.delete_queue,
         1,
         1,
-        "[-p VHOST] NAME [--if-empty] [--if-unused]",
-        "Deleting queue '{0}' on vhost '{vhost}' ...",
+        "[--vhost <vhost>] <queue_name> [--if-empty] [--if-unused]",
+        changes.delete_queue_banner,
+        is_answer=True,
     ),
     "purge_queue": Change(
         changes.purge_queue, 1, 1, "[-p VHOST] NAME", "Purging queue '{0}' in vhost '{vhost}' ..."
@@ -85,12 +33,6 @@ CHANGES: dict[str, Change] = {
         "[-p VHOST] EXCHANGE NUMBER ...|--all",
         "Cancelling delayed messages of exchange '{0}' in vhost '{vhost}' ...",
         check=delays.check_cancel,
-    ),
-    "close_connection": Change(
-        changes.close_connection, 1, 2, "NAME [REASON]", "Closing connection {0} ..."
-    ),
-    "close_all_connections": Change(
-        changes.close_all_connections, 0, 1, "[-p VHOST] [REASON]", "Closing all connections ..."
     ),
     "stop_app": Change(
         changes.node_verb("stop_app"), 0, 0, "", "Stopping rabbit application on node {node} ..."

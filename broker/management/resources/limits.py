@@ -111,6 +111,23 @@ async def put_user(call: Call) -> web.Response:
     return no_content()
 
 
+async def put_all_of_user(call: Call) -> web.Response:
+    """PUT /api/user-limits/USER `{"value": {NAME: NUMBER}}`: all at once; others stay. Ours."""
+    user = users.named(call).name
+    limits = await _value(call)
+    fault = parameters.limits_fault(limits, USER_LIMITS, "user-limits")
+    if fault is not None:
+        raise bad_request(fault)
+    await call.propose(SetUserLimits(user, limits, is_update=True))
+    return no_content()
+
+
+async def delete_all_of_user(call: Call) -> web.Response:
+    """DELETE /api/user-limits/USER. Ours."""
+    await call.propose(SetUserLimits(users.named(call).name, {}))
+    return no_content()
+
+
 async def delete_user(call: Call) -> web.Response:
     """DELETE /api/user-limits/USER/NAME; 204 also if there was none."""
     user = users.named(call).name
@@ -125,6 +142,8 @@ ROUTES = (
     Route("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_vhost, "administrator"),
     Route("GET", "/api/user-limits", show_users, "administrator"),
     Route("GET", "/api/user-limits/{user}", show_user, "administrator"),
+    Route("PUT", "/api/user-limits/{user}", put_all_of_user, "administrator"),
+    Route("DELETE", "/api/user-limits/{user}", delete_all_of_user, "administrator"),
     Route("PUT", "/api/user-limits/{user}/{name}", put_user, "administrator"),
     Route("DELETE", "/api/user-limits/{user}/{name}", delete_user, "administrator"),
 )

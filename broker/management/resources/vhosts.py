@@ -59,7 +59,10 @@ async def show(call: Call) -> web.Response:
 
 
 async def put(call: Call) -> web.Response:
-    """PUT /api/vhosts/VHOST; who makes it gets all permissions in it."""
+    """PUT /api/vhosts/VHOST; who makes it gets all permissions in it.
+
+    With `"grant": false` (ours, for rabbitmqctl's add_vhost) nobody gets any.
+    """
     name = call.name("vhost")
     body = await call.body()
     if request_body.flag(body, "tracing"):
@@ -72,7 +75,7 @@ async def put(call: Call) -> web.Response:
         description=request_body.text(merged, "description", ""),
         tags=request_body.labels(merged, "tags", TAGS_MAX),
         default_queue_type=default or None,
-        user=call.user.name,
+        user=call.user.name if request_body.flag(body, "grant", default=True) else "",
     )
     return stored(is_new=await call.propose(command) is True)
 

@@ -115,13 +115,14 @@ def test_online_and_offline_queues(api: FakeApi, capsys):
     ("words", "code", "text"),
     [
         (["lst_queues"], 64, "did you mean list_queues?"),
-        (["list_queues", "nmae"], 64, "did you mean name?"),
+        (["list_queues", "nmae"], 64, "Info key(s) nmae are not supported; did you mean name?"),
         (["list_queues", "--fromatter"], 64, "unknown option --fromatter"),
         (["list_queues", "-p"], 64, "-p needs a value"),
         (["list_queues", "--formatter", "xml"], 64, "unknown formatter xml"),
-        (["add_vhost"], 64, "usage: warrenmq ctl add_vhost NAME"),
+        (["add_vhost"], 64, "(argument validation): not enough arguments."),
+        (["add_vhost"], 64, "\n\nUsage\n\nwarrenmq ctl add_vhost <vhost> ["),
+        (["delete_user", "a", "b"], 64, "too many arguments.\nArguments given:\n\t--url"),
         (["eval", "1 + 1"], 64, "no Erlang here"),
-        (["list_exchanges"], 65, "Not Found"),
         (["delete_vhost", "none"], 65, "Virtual host 'none' does not exist"),
         (["delete_user", "nobody"], 67, 'User "nobody" does not exist'),
         (["change_password", "nobody", "x"], 67, "does not exist"),
@@ -175,7 +176,7 @@ def test_a_node_that_is_not_there_is_69(capsys):
             ("PUT", "/api/permissions/v%2F1/me", {"configure": "^a", "write": ".*", "read": ""}),
         ),
         (["delete_user", "me"], ("DELETE", "/api/users/me", None)),
-        (["add_vhost", "/"], ("PUT", "/api/vhosts/%2F", {})),
+        (["add_vhost", "/"], ("PUT", "/api/vhosts/%2F", {"grant": False})),
         (["join_cluster", "node2"], ("POST", "/api/node/join_cluster", {"node": "rabbit@node2"})),
         (
             ["forget_cluster_node", "rabbit@node3"],
@@ -209,6 +210,8 @@ def test_a_node_that_is_not_there_is_69(capsys):
 def test_changes_are_rabbitmqs_requests(api: FakeApi, capsys, words, request_made):
     method, path, _ = request_made
     api.answers[method, path] = (204, None)
+    if words[0] == "set_permissions":
+        api.answers["GET", "/api/vhosts/v%2F1/permissions"] = (200, [])
     assert ctl(api, *words) == 0
     assert api.asked[-1] == request_made
 

@@ -60,8 +60,8 @@ def test_vhost_and_name_are_quoted(api: FakeApi, capsys):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("list_delayed_messages",), "usage: list_delayed_messages NAME"),
-        (("list_delayed_messages", "later", "colour"), "unknown column colour"),
+        (("list_delayed_messages",), "not enough arguments."),
+        (("list_delayed_messages", "later", "colour"), "Info key(s) colour are not supported"),
         (("cancel_delayed_messages", "later"), "needs either message numbers or --all"),
         (("cancel_delayed_messages", "later", "3", "--all"), "needs either"),
         (("cancel_delayed_messages", "later", "three"), "found 'three'"),

@@ -82,9 +82,7 @@ def test_list(api: FakeApi, capsys, kind, path, noun):
     [
         (("HA", "x", "{"), 69, "JSON decoding error. Reason: "),
         (("HA", "x", "{}", "--priority", "a"), 64, "--priority must be a whole number"),
-        (("HA", "x"), 64, "usage: warrenmq ctl set_policy [-p VHOST] [--priority N]"),
         (("HA", "x", '{"foo":2}'), 69, 'Validation failed\n\n[{<<"foo">>,2}] are not recogn'),
-        (("-p", "nope", "HA", "x", "{}"), 65, "Virtual host 'nope' does not exist"),
     ],
 )
 def test_what_goes_wrong(api: FakeApi, capsys, words, exit_code, text):
@@ -92,6 +90,13 @@ def test_what_goes_wrong(api: FakeApi, capsys, words, exit_code, text):
     api.answers["PUT", "/api/policies/%2F/HA"] = (400, {"error": "bad_request", "reason": reason})
     assert ctl(api, "set_policy", *words) == exit_code
     assert capsys.readouterr().err.startswith(f"Error:\n{text}")
+
+
+def test_what_is_no_policy_of_any_vhost(api: FakeApi, capsys):
+    assert ctl(api, "set_policy", "-p", "nope", "HA", "x", "{}") == 65
+    assert capsys.readouterr().err == "Virtual host 'nope' does not exist\n"
+    assert ctl(api, "set_policy", "HA", "x") == 64
+    assert capsys.readouterr().err.startswith("Error (argument validation): not enough arguments.")
 
 
 def test_a_policymaker_who_may_not_is_told_so(api: FakeApi, capsys):
