@@ -160,7 +160,6 @@ class DeadLetters:
 
     def __init__(
         self,
-        *,
         catalogue: Catalogue,
         clock: Clock,
         open_queue: Callable[[Queue], QueueHandle],

@@ -30,7 +30,6 @@ class Deletes:
 
     def __init__(
         self,
-        *,
         node: str,
         catalogue: Catalogue,
         classic: Mapping[int, ClassicQueue],

@@ -126,33 +126,19 @@ class QueueRegistry:
         self._boots = Boots(catalogue, clock)
         self.led_lately: dict[int, str] = {}
         after = later or (lambda _seconds, call: defer(call))
-        self._deletes = Deletes(
-            node=node,
-            catalogue=catalogue,
-            classic=self._classic,
-            open_queue=self.open,
-            mail=mail,
-            propose=propose,
-        )
-        self._dead_letters = DeadLetters(
-            catalogue=catalogue,
-            clock=clock,
-            open_queue=self.open,
-            defer=defer,
-            has_lease=has_lease,
-            draw=draw,
-        )
+        self._deletes = Deletes(node, catalogue, self._classic, self.open, mail, propose)
+        self._dead_letters = DeadLetters(catalogue, clock, self.open, defer, has_lease, draw)
         self._home = Home(
-            node=node,
-            clock=clock,
-            journal=journal,
-            store=store,
-            post=self._post,
-            is_clogged=mail.is_clogged,
-            defer=defer,
-            later=after,
-            unused=self._deletes.unused,
-            dead_letters=self._dead_letters,
+            node,
+            clock,
+            journal,
+            store,
+            self._post,
+            mail.is_clogged,
+            defer,
+            after,
+            self._deletes.unused,
+            self._dead_letters,
         )
         self.rings = Rings(
             Surroundings(

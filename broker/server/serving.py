@@ -10,8 +10,10 @@ import asyncio
 import base64
 import contextlib
 import logging
+import random
 import secrets
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from broker.cluster import placement
@@ -109,6 +111,7 @@ class Serving:
             has_lease=self.is_valid,
             is_leading=lambda: cluster.metadata.is_leading,
             neighbours=cluster.peers,
+            draw=partial(random.getrandbits, 64),
         )
         self.context = ServerContext(
             settings=settings,

@@ -52,14 +52,7 @@ def nowhere(defer: Callable[[Callable[[], None]], None]) -> DeadLetters:
     def nobody(queue: Queue) -> QueueHandle:
         raise AssertionError(f"nothing goes to {queue.name}")
 
-    return DeadLetters(
-        catalogue=Catalogue(),
-        clock=Clock(),
-        open_queue=nobody,
-        defer=defer,
-        has_lease=lambda: True,
-        draw=lambda: 0,
-    )
+    return DeadLetters(Catalogue(), Clock(), nobody, defer, lambda: True, lambda: 0)
 
 
 class Leader:
