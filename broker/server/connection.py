@@ -360,6 +360,7 @@ class AmqpConnection(asyncio.Protocol):
             context.place,
             context.limits,
             quota=context.access.usage,
+            consumer_count=context.queues.consumer_count,
         )
         self._carrier = Carrier(context, self.session, self._mark, self._fail)
         self.info.opened(facts, machine)

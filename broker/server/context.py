@@ -41,6 +41,10 @@ class Queues(Protocol):
         """The handle of an incarnation, None when it was never opened here or is gone."""
         ...
 
+    def consumer_count(self, uid: int) -> int:
+        """How many consumers a queue has: all where it is served here, else those of this node."""
+        ...
+
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a queue through its home, which checks the conditions first (P5).
 

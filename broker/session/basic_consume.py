@@ -16,6 +16,7 @@ from broker.session.channel import Channel, Consumer
 from broker.session.effects import Cancel, Consume, Get, Requeue, SetPrefetch
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
+from broker.session.shards import shard_for
 from broker.session.unacked import Source
 
 
@@ -64,7 +65,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     if method.queue == reply_to.PSEUDO_QUEUE:
         _consume_replies(channel, method)
         return
-    name = named_queue(channel, method.queue)
+    name = shard_for(channel, named_queue(channel, method.queue))
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
     priority = _check_arguments(queue, method.arguments)
@@ -166,7 +167,7 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
     Raises:
         AmqpError: 403, 404, 405; 405 too for a quorum queue with a single active consumer.
     """
-    name = named_queue(channel, method.queue)
+    name = shard_for(channel, named_queue(channel, method.queue))
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
     if queue.type == "quorum" and queue.arguments.get("x-single-active-consumer") is True:

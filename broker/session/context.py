@@ -31,6 +31,10 @@ Answer = Callable[[object], None]
 """What to do with the answer to a question; may raise AmqpError, never gets a Refusal."""
 
 
+def _none_known(_uid: int) -> int:
+    return 0
+
+
 @dataclass(slots=True)
 class Question:
     """A question that was sent out.
@@ -67,6 +71,7 @@ class Context:
         held_commands: Commands that waiting channels hold back, all together.
         held_bytes: Content bytes of those.
         drawn: State of `draw`; 0 before its first use.
+        consumer_count: How many consumers of a queue this node knows of, by its uid.
     """
 
     facts: ConnectionFacts
@@ -87,6 +92,7 @@ class Context:
     held_commands: int = 0
     held_bytes: int = 0
     drawn: int = 0
+    consumer_count: Callable[[int], int] = _none_known
 
     def __post_init__(self) -> None:
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT

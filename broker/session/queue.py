@@ -19,6 +19,7 @@ from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.effects import DeleteQueue, Propose, Purge, Stat
 from broker.session.exchange import check_source, stripped
+from broker.session.shards import check_not_sharded, shard_for
 
 
 def named_queue(channel: Channel, name: str) -> str:
@@ -44,9 +45,9 @@ def declare(channel: Channel, method: spec.QueueDeclare) -> None:
     if name.startswith(reply_to.PSEUDO_QUEUE):
         _declare_replies(channel, method, name)
     elif method.passive:
-        _declare_passive(channel, method, named_queue(channel, name))
+        _declare_passive(channel, method, shard_for(channel, named_queue(channel, name)))
     else:
-        _declare_active(channel, method, name)
+        _declare_active(channel, method, shard_for(channel, name))
 
 
 def _declare_passive(channel: Channel, method: spec.QueueDeclare, name: str) -> None:
@@ -153,6 +154,7 @@ def bind(channel: Channel, method: spec.QueueBind) -> None:
         AmqpError: 403, 404, 405, 406.
     """
     name, key = _binding_names(channel, method.queue, method.routing_key)
+    check_not_sharded(channel, "bind", name)
     exchange = stripped(method.exchange)
     channel.permissions.check("write", "queue", name)
     check_source(channel, exchange, key)
@@ -185,6 +187,7 @@ def unbind(channel: Channel, method: spec.QueueUnbind) -> None:
         AmqpError: 403, 405.
     """
     name, key = _binding_names(channel, method.queue, method.routing_key)
+    check_not_sharded(channel, "unbind", name)
     exchange = stripped(method.exchange)
     channel.permissions.check("write", "queue", name)
     check_source(channel, exchange, key)
@@ -220,6 +223,7 @@ def purge(channel: Channel, method: spec.QueuePurge) -> None:
         AmqpError: 403, 404, 405.
     """
     name = named_queue(channel, method.queue)
+    check_not_sharded(channel, "purge", name)
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
 
@@ -240,6 +244,7 @@ def delete(channel: Channel, method: spec.QueueDelete) -> None:
             of a quorum queue.
     """
     name = named_queue(channel, method.queue)
+    check_not_sharded(channel, "delete", name)
     channel.permissions.check("configure", "queue", name)
     context = channel.context
     if context.catalogue.queue(context.facts.vhost, name) is None:

@@ -76,9 +76,12 @@ class Session:
         placement: Placement,
         limits: Limits | None = None,
         quota: Quota | None = None,
+        consumer_count: Callable[[int], int] | None = None,
     ) -> None:
         self._quota = quota
         self._context = Context(facts, catalogue, access, limits or Limits(), names, placement)
+        if consumer_count is not None:
+            self._context.consumer_count = consumer_count
         self.out = self._context.out
         self.owner = facts.owner
         self.is_closed = False

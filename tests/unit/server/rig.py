@@ -142,6 +142,9 @@ class Node:
     def open(self, queue: Queue) -> Sink:
         return self.sink
 
+    def consumer_count(self, _uid: int) -> int:
+        return 0
+
     def find(self, uid: int) -> Sink:
         return self.sink
 

@@ -72,6 +72,9 @@ class World:
                     self.run(client, client.session.consumer_lost(channel, consumer.tag))
         return result
 
+    def consumer_count(self, uid: int) -> int:
+        return self.fifos[uid].stat().consumers
+
     def run(self, client: Client, effects: list[Effect]) -> None:
         for effect in effects:
             self.log.append(effect)
@@ -255,6 +258,7 @@ class Client:
             lambda *_: (NODE, (NODE,)),
             limits,
             quota,
+            world.consumer_count,
         )
         world.clients[connection_id] = self
 
