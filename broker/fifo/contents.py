@@ -248,9 +248,9 @@ class Contents:
             self._die("expired", late)
         return items, size_bytes
 
-    def _expire(self) -> None:
+    def _expire(self, now_ms: int) -> None:
         """Let die what has expired at the head."""
-        items = self._ready.take_expired(self.now_ms)
+        items = self._ready.take_expired(now_ms)
         if items:
             self._die("delayed" if self.config.order == "due" else "expired", items)
         if not self._ready and not self.unacked:
@@ -269,7 +269,7 @@ class Contents:
         if items:
             self._die("maxlen", items)
             if self._is_timed:
-                self._expire()
+                self._expire(self.now_ms)
 
     def _all_held(self) -> Iterator[dict[int, Delivery]]:
         for tags in self._held.values():

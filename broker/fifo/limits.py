@@ -40,14 +40,18 @@ class Room(NamedTuple):
     """What a queue holds when messages ask to come in.
 
     Attributes:
-        ready: Messages that count for the limits.
+        ready: Messages in the line.
         ready_bytes: Their bodies, in bytes.
         credit: How many messages consumers would take at once.
+        dying: Dead messages that are held; they count for the limits.
+        dying_bytes: Their bodies, in bytes.
     """
 
     ready: int
     ready_bytes: int
     credit: int
+    dying: int
+    dying_bytes: int
 
 
 def stamped(messages: list[Message], now_ms: int, ttl_ms: int | None) -> list[Message]:
@@ -79,21 +83,21 @@ def delayed(messages: list[Message], now_ms: int) -> list[Message]:
     return [replace(each, expires_ms=max(1, now_ms + max(0, each.ttl_ms))) for each in messages]
 
 
-def fits(messages: list[Message], rules: Rules, ready: int, ready_bytes: int) -> bool:
-    """Tell whether messages may come in though no consumer takes any.
+def fits(messages: list[Message], rules: Rules, room: Room) -> bool:
+    """Tell whether all messages may come in though no consumer takes any.
 
     Args:
         messages: All that ask.
         rules: With an overflow mode that refuses.
-        ready: Messages that count for the limits.
-        ready_bytes: Their bodies, in bytes.
+        room: What is here before them; its credit does not matter.
     """
     length_max, bytes_max = rules.max_length, rules.max_length_bytes
-    if length_max is not None and ready + len(messages) > length_max:
+    if length_max is not None and room.ready + room.dying + len(messages) > length_max:
         return False
     if bytes_max is None:
         return True
-    return ready_bytes + sum([message.body_size for message in messages]) <= bytes_max
+    more_bytes = sum([message.body_size for message in messages])
+    return room.ready_bytes + room.dying_bytes + more_bytes <= bytes_max
 
 
 def judged(
@@ -114,14 +118,14 @@ def judged(
     has_limits = rules.overflow != "drop-head"
     length_max = rules.max_length if has_limits else None
     bytes_max = rules.max_length_bytes if has_limits else None
-    ready, ready_bytes = _not_served(room)
+    count, count_bytes = _not_served(room)
     credit = max(0, room.credit - room.ready)
     runs: list[Run] = []
     for message in messages:
         size = message.body_size
         fate: Fate = "admitted"
-        if (length_max is not None and ready >= length_max) or (
-            bytes_max is not None and ready_bytes + size > bytes_max
+        if (length_max is not None and count >= length_max) or (
+            bytes_max is not None and count_bytes + size > bytes_max
         ):
             fate = "refused"
         elif dedup is not None and message.dedup and dedup.is_double(message.dedup, now_ms):
@@ -129,8 +133,8 @@ def judged(
         elif credit:
             credit -= 1
         else:
-            ready += 1
-            ready_bytes += size
+            count += 1
+            count_bytes += size
         if runs and runs[-1].fate == fate:
             runs[-1].messages.append(message)
         else:
@@ -139,8 +143,7 @@ def judged(
 
 
 def _not_served(room: Room) -> tuple[int, int]:
-    """What remains when waiting consumers have taken theirs, by bytes about."""
-    if not room.credit:
-        return room.ready, room.ready_bytes
+    """What counts when waiting consumers have taken theirs: messages, and about their bytes."""
     ready = max(0, room.ready - room.credit)
-    return ready, room.ready_bytes * ready // max(1, room.ready)
+    ready_bytes = room.ready_bytes * ready // max(1, room.ready)
+    return ready + room.dying, ready_bytes + room.dying_bytes

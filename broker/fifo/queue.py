@@ -90,12 +90,13 @@ class Queue(Contents):
 
     def _judge(self, messages: list[Message]) -> list[limits.Run]:
         """Say which messages may come in; their dedup keys are remembered by that."""
-        count = len(self._ready) + len(self._dying)
-        size_bytes = self._ready.size_bytes + self._dying.size_bytes
-        if self._dedup is None and limits.fits(messages, self.rules, count, size_bytes):
+        if self._is_timed:
+            self._expire(self.now_ms - 1)  # what expires just now may still find its consumer
+        ready, dying = self._ready, self._dying
+        room = limits.Room(len(ready), ready.size_bytes, 0, len(dying), dying.size_bytes)
+        if self._dedup is None and limits.fits(messages, self.rules, room):
             return [limits.Run("admitted", messages)]
-        credit = sum([each.credit for each in self._roster if each.in_ring])
-        room = limits.Room(count, size_bytes, credit)
+        room = room._replace(credit=sum([each.credit for each in self._roster if each.in_ring]))
         return limits.judged(messages, self.rules, room, self._dedup, self.now_ms)
 
     def checkout(
@@ -224,7 +225,7 @@ class Queue(Contents):
     def get(self, holder: str, *, no_ack: bool) -> GetResult:
         """Take the first ready message; unless `no_ack` the holder holds it under `GET_TAG`."""
         if self._is_timed:
-            self._expire()
+            self._expire(self.now_ms)
         items, size_bytes = self._ready.take(1)
         if not items:
             return GetResult(None, 0)
@@ -252,12 +253,13 @@ class Queue(Contents):
         Returns:
             True where it stopped at `burst_max` with more to do: call it again soon.
         """
-        is_more = self._serve()
+        if self._serve():
+            return True
         if self._is_timed:
-            self._expire()
-        if self._drops_head and not is_more:
+            self._expire(self.now_ms)
+        if self._drops_head:
             self._shorten()
-        return is_more
+        return False
 
     def _serve(self) -> bool:
         ready, roster = self._ready, self._roster

@@ -14,35 +14,108 @@ from tests.model.fifo_model import QueueModel, message
 HOLDERS = st.sampled_from(["a/1/1/1", "a/1/1/2", "a/2/1/1", "b/1/1/1"])
 TAGS = st.sampled_from(["s", "t"])
 ALL_TAGS = st.sampled_from(["s", "t", ""])
+MESSAGES = st.lists(
+    st.builds(
+        message,
+        st.integers(0, 4),
+        ttl_ms=st.sampled_from([-1, -1, -1, 0, 1, 5, 30]),
+        priority=st.integers(0, 4),
+        dedup=st.sampled_from(["", "", "x", "y", "z"]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+RULES = st.builds(
+    Rules,
+    message_ttl_ms=st.sampled_from([None, None, 0, 3]),
+    max_length=st.sampled_from([None, None, 0, 1, 4]),
+    max_length_bytes=st.sampled_from([None, None, 5, 12]),
+    overflow=st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx"]),
+    delivery_limit=st.sampled_from([None, None, 2]),
+    is_dead_lettered=st.booleans(),
+    is_held=st.booleans(),
+)
+PLAIN = st.just(Rules())
+ORDERS = {
+    "original": {"requeue": "original"},
+    "front": {"requeue": "front"},
+    "tail": {"requeue": "tail"},
+    "priority": {"order": "priority", "priority_max": 3},
+    "due": {"order": "due"},
+}
 
 
 class QueueLife(RuleBasedStateMachine):
     @initialize(
-        mode=st.sampled_from(["original", "front", "tail"]),
-        limit=st.sampled_from([None, None, 2]),
+        order=st.sampled_from(sorted(ORDERS)),
+        rules=st.one_of(PLAIN, RULES),
+        dedup_size=st.sampled_from([0, 0, 2]),
+        dedup_ttl_ms=st.sampled_from([None, 4]),
+        is_single_active=st.sampled_from([False, False, True]),
+        by_priority=st.booleans(),
+        burst_max=st.sampled_from([0, 3]),
     )
-    def start(self, mode, limit):
-        self.machine = QueueMachine(
-            QueueConfig(name="q", requeue=mode, rules=Rules(delivery_limit=limit))
+    def start(
+        self, order, rules, dedup_size, dedup_ttl_ms, is_single_active, by_priority, burst_max
+    ):
+        config = QueueConfig(
+            name="q",
+            rules=rules,
+            dedup_size=dedup_size,
+            dedup_ttl_ms=dedup_ttl_ms,
+            is_single_active=is_single_active,
+            single_active_by_priority=by_priority,
+            burst_max=burst_max,
+            **ORDERS[order],
         )
-        self.model = QueueModel(mode, limit)
-        self.size = 1
+        self.machine = QueueMachine(config)
+        self.model = QueueModel(config, rules)
+        self.tick(1)
 
     def _pump(self):
-        self.machine.pump()
+        while self.machine.pump():
+            pass
         self.model.pump()
+        self._compare_effects()
+        head = next(iter(self.model.ready), None)
+        due_ms = self.machine.due_ms()
+        assert due_ms == ((head and head.message.expires_ms) or None)
+        assert due_ms is None or due_ms > self.model.now_ms
+
+    def _compare_effects(self):
         effects = self.machine.take_effects()
         assert effects.deliveries == self.model.delivered
-        self.model.delivered = {}
+        dead = [(d.reason, item, d.is_held) for d in effects.dead for item in d.items]
+        assert dead == self.model.dead
+        self.model.delivered, self.model.dead = {}, []
 
-    @rule(count=st.integers(1, 7))
-    def publish(self, count):
-        messages = [message(self.size + i) for i in range(count)]
-        self.size += count
-        assert self.machine.enqueue(messages) == []
-        self.model.publish(messages)
+    def _has_consumers(self):
+        return self.model.config.order != "due"
+
+    @rule(later_ms=st.sampled_from([0, 1, 2, 5, 40]), is_pumped=st.booleans())
+    def time_passes(self, later_ms, is_pumped):
+        self.tick(later_ms)
+        if is_pumped:
+            self._pump()
+
+    def tick(self, later_ms):
+        self.model.now_ms += later_ms
+        self.machine.set_time(self.model.now_ms)
+        self.machine.set_time(self.model.now_ms - 1)
+
+    @rule(rules=RULES, is_pumped=st.booleans())
+    def other_rules(self, rules, is_pumped):
+        self.machine.set_rules(rules)
+        self.model.set_rules(rules)
+        if is_pumped:
+            self._pump()
+
+    @rule(messages=MESSAGES)
+    def publish(self, messages):
+        assert self.machine.enqueue(messages) == self.model.publish(messages)
         self._pump()
 
+    @precondition(_has_consumers)
     @rule(
         holder=HOLDERS,
         tag=TAGS,
@@ -52,21 +125,9 @@ class QueueLife(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
     )
     def checkout(self, holder, tag, no_ack, exclusive, prefetch, priority):
-        refusal = self.machine.checkout(
-            holder,
-            tag,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            prefetch=prefetch,
-            priority=priority,
-        )
-        is_accepted = self.model.checkout(
-            (holder, tag),
-            exclusive=exclusive,
-            no_ack=no_ack,
-            prefetch=prefetch,
-            priority=priority,
-        )
+        options = {"no_ack": no_ack, "prefetch": prefetch, "priority": priority}
+        refusal = self.machine.checkout(holder, tag, exclusive=exclusive, **options)
+        is_accepted = self.model.checkout((holder, tag), exclusive=exclusive, **options)
         assert (refusal is None) == is_accepted
         self._pump()
 
@@ -88,7 +149,7 @@ class QueueLife(RuleBasedStateMachine):
     def discard(self, data, holder, tag):
         numbers = self._some_held(data, holder, tag)
         self.machine.discard(holder, tag, numbers)
-        self.model.settle((holder, tag), numbers)
+        self.model.discard((holder, tag), numbers)
         self._pump()
 
     @rule(data=st.data(), holder=HOLDERS, tag=ALL_TAGS)
@@ -124,7 +185,7 @@ class QueueLife(RuleBasedStateMachine):
     def set_active(self, data, active):
         key = data.draw(st.sampled_from(sorted(self.model.consumers)))
         self.machine.set_active(*key, active=active)
-        self.model.consumers[key]["active"] = active
+        self.model.consumers[key].active = active
         self.model.refresh(key)
         self._pump()
 
@@ -133,7 +194,7 @@ class QueueLife(RuleBasedStateMachine):
     def set_prefetch(self, data, prefetch):
         key = data.draw(st.sampled_from(sorted(self.model.consumers)))
         self.machine.set_prefetch(*key, prefetch)
-        self.model.consumers[key]["prefetch"] = prefetch
+        self.model.consumers[key].prefetch = prefetch
         self.model.refresh(key)
         self._pump()
 
@@ -143,18 +204,42 @@ class QueueLife(RuleBasedStateMachine):
         self.machine.set_prefetch("a/1/1/1", "none", 1)
         self.machine.cancel("a/1/1/1", "none")
 
+    @precondition(_has_consumers)
     @rule(holder=HOLDERS, no_ack=st.booleans())
     def get(self, holder, no_ack):
         result = self.machine.get(holder, no_ack=no_ack)
         assert result.delivery == self.model.get(holder, no_ack=no_ack)
         assert result.remaining == len(self.model.ready)
+        self._pump()
 
     @rule()
     def purge(self):
         assert self.machine.purge() == self.model.purge()
 
+    @rule(first=st.integers(0, 3), count=st.integers(0, 3))
+    def drop_some(self, first, count):
+        seen = self.machine.peek(first, count)
+        assert seen == self.model.ready[first : first + count]
+        numbers = [item.number for item in seen] + [1]
+        assert self.machine.drop(numbers) == self.model.drop(numbers)
+
+    @precondition(lambda self: self.model.dying)
+    @rule(data=st.data())
+    def bury(self, data):
+        held = [item.number for _, item in self.model.dying]
+        numbers = data.draw(st.lists(st.sampled_from(held), unique=True, max_size=3))
+        assert self.machine.bury([*numbers, 10_000]) == self.model.bury(numbers)
+
+    @rule()
+    def tell_of_the_dead_again(self):
+        self._compare_effects()
+        self.machine.redeliver_dead()
+        self.model.dead = [(reason, item, True) for reason, item in self.model.dying]
+        self._compare_effects()
+
     @rule()
     def crash_and_restore(self):
+        self._compare_effects()
         parts = self.machine.snapshot()
         other = QueueMachine(self.machine.config)
         other.restore(parts)
@@ -168,17 +253,27 @@ class QueueLife(RuleBasedStateMachine):
         stat = self.machine.stat()
         model = self.model
         held = [item for items in model.held.values() for item in items]
+        waiting = [*model.ready, *(item for _, item in model.dying)]
         assert stat.ready + stat.unacked + model.gone == model.published
-        assert self.machine._ready.in_order() == model.ready
+        assert self.machine.peek(0, 1000) == model.ready
+        assert stat.ready == len(waiting)
         assert stat.unacked == len(held)
         assert stat.consumers == len(model.consumers)
-        assert stat.ready_bytes == sum(item.message.body_size for item in model.ready)
+        assert stat.ready_bytes == sum(item.message.body_size for item in waiting)
         assert stat.unacked_bytes == sum(item.message.body_size for item in held)
+        everything = sorted(item.number for item in [*held, *waiting])
+        assert [item.number for item in self.machine.contents()] == everything
+        if model.config.requeue == "original":
+            assert self.machine.lowest_number() == min(everything, default=None)
+            assert self.machine.numbers_from(5) == {number for number in everything if number >= 5}
 
     @invariant()
     def rings_hold_exactly_who_can_take(self):
         if hasattr(self, "machine"):
-            assert all(c.in_ring == (c.credit > 0) for c in self.machine._roster)
+            for each in self.machine._roster:
+                assert each.in_ring == (self.model.credit(each.key) > 0)
+            single = self.model.single if self.machine.config.is_single_active else None
+            assert self.machine.active_consumer() == single
 
 
 QueueLife.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

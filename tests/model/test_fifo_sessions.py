@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.fifo.commands import (
+    Bury,
     Cancel,
     Checkout,
     Discard,
+    Drop,
     EndBoot,
     Enqueue,
     Get,
@@ -21,6 +23,7 @@ from broker.fifo.commands import (
     Requeue,
     SetActive,
     SetPrefetch,
+    SetRules,
     Settle,
     Skip,
     encode_batch,
@@ -40,7 +43,16 @@ COMMAND = st.one_of(
     st.builds(
         Enqueue,
         st.lists(
-            st.builds(message, st.integers(0, 3), persistent=st.booleans()), min_size=1, max_size=4
+            st.builds(
+                message,
+                st.integers(0, 3),
+                persistent=st.booleans(),
+                ttl_ms=st.sampled_from([-1, -1, 0, 3]),
+                priority=st.integers(0, 2),
+                dedup=st.sampled_from(["", "", "x", "y"]),
+            ),
+            min_size=1,
+            max_size=4,
         ),
     ),
     st.builds(
@@ -62,7 +74,18 @@ COMMAND = st.one_of(
     st.builds(SetPrefetch, HOLDER, st.sampled_from(["s", "t"]), st.integers(0, 3)),
     st.builds(Get, HOLDER, st.booleans()),
     st.just(Purge()),
+    st.builds(Drop, NUMBERS),
     st.builds(Skip, st.integers(1, 3)),
+)
+RULES = st.builds(
+    Rules,
+    message_ttl_ms=st.sampled_from([None, 2]),
+    max_length=st.sampled_from([None, 3]),
+    max_length_bytes=st.sampled_from([None, 5]),
+    overflow=st.sampled_from(["drop-head", "reject-publish", "reject-publish-dlx"]),
+    delivery_limit=st.sampled_from([None, 1]),
+    is_dead_lettered=st.booleans(),
+    is_held=st.booleans(),
 )
 STEP = st.one_of(
     st.tuples(
@@ -72,13 +95,22 @@ STEP = st.one_of(
         st.lists(COMMAND, min_size=1, max_size=4),
     ),
     st.builds(EndBoot, st.sampled_from(["a", "b"]), st.just("1")),
+    st.builds(SetRules, RULES),
+    st.builds(Bury, NUMBERS),
+    st.none(),  # an entry that only tells the time
 )
 CONFIG = st.builds(
     QueueConfig,
     name=st.just("q"),
     requeue=st.sampled_from(["original", "front", "tail"]),
     ledger=st.sampled_from(["none", "persistent", "all"]),
-    rules=st.builds(Rules, delivery_limit=st.sampled_from([None, 1])),
+    rules=RULES,
+    order=st.sampled_from(["fifo", "fifo", "priority"]),
+    priority_max=st.just(1),
+    is_single_active=st.booleans(),
+    single_active_by_priority=st.booleans(),
+    dedup_size=st.sampled_from([0, 2]),
+    dedup_ttl_ms=st.sampled_from([None, 3]),
     credit_max=st.sampled_from([None, 2]),
 )
 
@@ -86,15 +118,16 @@ CONFIG = st.builds(
 def _log(steps) -> list[bytes]:
     """Entries of a Raft log: each session numbers its commands, now and then wrongly."""
     log, numbers = [], {}
-    for step in steps:
-        if isinstance(step, EndBoot):
-            log.append(encode_batch([step], 0))
+    for index, step in enumerate(steps):
+        now_ms = 1_000 + 2 * index - 3 * (index % 2)  # a new leader's clock may be behind
+        if not isinstance(step, tuple):
+            log.append(encode_batch([] if step is None else [step], now_ms))
             continue
         owner, shift, is_answered, commands = step
         right = numbers.get(owner, 1)
         first = max(1, right + shift)
         lowest = min(first, right) if is_answered else 1
-        log.append(encode_batch([Offer(f"{owner}/0", lowest, first, commands)], 0))
+        log.append(encode_batch([Offer(f"{owner}/0", lowest, first, commands)], now_ms))
         numbers[owner] = max(right, first + sum(width(c) for c in commands))
     return log
 
