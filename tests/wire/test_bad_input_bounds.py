@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -28,9 +28,13 @@ from tests.wire.raw import (
     publish,
     start_ok,
 )
+from tests.wire.refusals import declare, ends, refused, user_with, whole
 from tests.wire.test_bad_input import GROWTH_MAX_BYTES, serves
 
 CONNECTIONS_MAX = 3
+CHANNELS_MAX = 5
+CONSUMERS_MAX = 2
+MESSAGE_MAX = 1_000
 BEAT_S = 1
 DROP_WITHIN_S = 3 * BEAT_S + 4.0
 """Three intervals, ticks of a second, and what two busy cores may add."""
@@ -39,7 +43,12 @@ DROP_WITHIN_S = 3 * BEAT_S + 4.0
 @pytest.fixture(scope="module")
 def small_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node with few places."""
-    settings = [f"connection_max={CONNECTIONS_MAX}"]
+    settings = [
+        f"connection_max={CONNECTIONS_MAX}",
+        f"channel_max_per_node={CHANNELS_MAX}",
+        f"consumer_max_per_channel={CONSUMERS_MAX}",
+        f"max_message_size={MESSAGE_MAX}",
+    ]
     one = Node("small", tmp_path_factory.mktemp("small"), settings)
     try:
         one.start()
@@ -125,6 +134,10 @@ def test_40_missed_heartbeats(node: Node) -> None:
 
 
 def test_50_connection_max(small_node: Node) -> None:
+    """Case 50.
+
+    Rows: 1.1 Limits
+    """
     with ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
             stack.enter_context(Raw(small_node.amqp_port).to_running())
@@ -137,6 +150,129 @@ def test_50_connection_max(small_node: Node) -> None:
             assert late.read() is None
     wait_until(lambda: is_free(small_node), "the places are free again", 2.0)
     serves(small_node)
+
+
+@contextmanager
+def limited(node: Node, path: str, value: int) -> Iterator[None]:
+    """A limit on a user or a vhost, for as long as the context lasts."""
+    node.api("PUT", path, {"value": value})
+    try:
+        yield
+    finally:
+        node.api("DELETE", path)
+
+
+def turned_away(node: Node, text: str) -> None:
+    """A further connection gets as far as connection.open."""
+    with Raw(node.amqp_port).to_opening() as late:
+        late.send(open_vhost())
+        late.connection_closed(530, f"NOT_ALLOWED - {text}")
+
+
+def test_50_max_connections_of_a_vhost(node: Node) -> None:
+    """Case 50.
+
+    Rows: 1.1 Limits
+    """
+    with limited(node, "/vhost-limits/%2F/max-connections", 0):
+        text = "access to vhost '/' refused for user 'guest': connection limit (0) is reached"
+        turned_away(node, text)
+    serves(node)
+
+
+def test_50_max_connections_of_a_user(node: Node) -> None:
+    """Case 50.
+
+    Rows: 1.1 Limits
+    """
+    with limited(node, "/user-limits/guest/max-connections", 0):
+        turned_away(
+            node,
+            "connection refused for user 'guest': user connection limit (0) is reached",
+        )
+    serves(node)
+
+
+def test_51_max_channels_of_a_user(node: Node) -> None:
+    """Case 51.
+
+    Rows: 1.1 channel_max
+    """
+    name = "eve51"
+    limit = limited(node, f"/user-limits/{name}/max-channels", 2)
+    with user_with(node, name, (".*",) * 3), limit, Raw(node.amqp_port, name) as first:
+        first.to_channel().open_channel(2)
+        with Raw(node.amqp_port, name).to_running() as second:
+            second.send(method_frame(1, spec.ChannelOpen()))
+            text = (
+                f"NOT_ALLOWED - number of channels opened for user '{name}' has reached the "
+                "maximum allowed user limit of (2)"
+            )
+            second.connection_closed(530, text)
+        first.call(2, spec.ChannelClose(), spec.ChannelCloseOk)
+        first.open_channel(3)
+    serves(node)
+
+
+def test_51_channel_max_per_node(small_node: Node) -> None:
+    """Case 51.
+
+    Rows: 1.1 channel_max
+    """
+    with Raw(small_node.amqp_port).to_running() as raw:
+        for number in range(1, CHANNELS_MAX + 1):
+            raw.open_channel(number)
+        raw.send(method_frame(CHANNELS_MAX + 1, spec.ChannelOpen()))
+        text = (
+            f"NOT_ALLOWED - number of channels opened on node '{small_node.user_name}' has reached "
+            f"the maximum allowed limit of ({CHANNELS_MAX})"
+        )
+        raw.connection_closed(530, text)
+    serves(small_node)
+
+
+def test_76_a_message_that_is_too_large(small_node: Node) -> None:
+    """Case 76: refused at its header; one of exactly the limit passes.
+
+    Rows: 1.1 Max message size
+    """
+    with Raw(small_node.amqp_port).to_channel() as raw:
+        raw.call(1, spec.ConfirmSelect(), spec.ConfirmSelectOk)
+        raw.send(whole("nowhere", body=bytes(MESSAGE_MAX)))
+        assert raw.expect(spec.BasicAck).delivery_tag == 1
+        raw.send(whole("nowhere", body=bytes(MESSAGE_MAX + 1)))
+        text = f"message size {MESSAGE_MAX + 1} is larger than configured max size {MESSAGE_MAX}"
+        raw.channel_closed(406, f"PRECONDITION_FAILED - {text}")
+    serves(small_node)
+
+
+def test_84_more_consumers_than_a_channel_may_have(small_node: Node) -> None:
+    """Case 84.
+
+    Rows: 1.8 basic.consume
+    """
+    with Raw(small_node.amqp_port).to_channel() as raw:
+        declare(raw, "bad.84.max")
+        for number in range(CONSUMERS_MAX):
+            raw.call(1, spec.BasicConsume("bad.84.max", f"tag{number}"), spec.BasicConsumeOk)
+        text = f"NOT_ALLOWED - reached maximum ({CONSUMERS_MAX}) of consumers per channel"
+        ends(raw, spec.BasicConsume("bad.84.max", "more"), 530, text)
+    serves(small_node)
+
+
+def test_91_max_queues_of_a_vhost(node: Node) -> None:
+    """Case 91.
+
+    Rows: 1.1 Limits
+    """
+    limit = limited(node, "/vhost-limits/%2F/max-queues", 0)
+    with limit, Raw(node.amqp_port).to_channel() as raw:
+        text = (
+            "PRECONDITION_FAILED - cannot declare queue 'bad.91': queue limit in vhost '/' (0) is "
+            "reached"
+        )
+        refused(raw, spec.QueueDeclare("bad.91"), 406, text)
+    serves(node)
 
 
 def is_free(node: Node) -> bool:
