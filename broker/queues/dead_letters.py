@@ -447,18 +447,24 @@ class DeadLetters:
         """Seconds since the epoch, for the time stamp of a death."""
         return self._clock.now_ms() // 1000
 
-    def tell_cycle(self, message: Message) -> None:
-        """Log a cycle, once."""
-        queues = tuple(queue for queue, _ in deaths_of(message))
-        if queues in self._cycles or len(self._cycles) >= CYCLES_MAX:
-            return
-        self._cycles.add(queues)
-        _log.warning(
-            "Message dropped because the following list of queues (ordered by death recency) "
-            "contains a dead letter cycle without reason 'rejected'. "
-            "This list will not be logged again: %s",
-            list(queues),
-        )
+    def tell_cycle(self, message: Message, targets: list[str]) -> None:
+        """Log cycles, each once.
+
+        Args:
+            message: What is dropped.
+            targets: The queues it would have gone to again.
+        """
+        names = [queue for queue, _ in deaths_of(message)]
+        for target in targets:
+            queues = (target, *names)
+            if queues not in self._cycles and len(self._cycles) < CYCLES_MAX:
+                self._cycles.add(queues)
+                _log.warning(
+                    "Message dropped because the following list of queues (ordered by death "
+                    "recency) contains a dead letter cycle without reason 'rejected'. "
+                    "This list will not be logged again: %s",
+                    list(queues),
+                )
 
 
 class _Routes:
@@ -493,7 +499,8 @@ class _Routes:
             return Hop(letter, tuple(targets), True)  # it died here, and only here
         free = [each for each in targets if not is_cycle(letter, each.name)]
         if len(free) < len(targets):
-            self._letters.tell_cycle(letter)
+            again = [each.name for each in targets if each not in free]
+            self._letters.tell_cycle(letter, again)
         return Hop(letter, tuple(free), True)
 
     def _find(self, vhost: str, exchange: str, message: Message, keys: list[str]) -> list[Queue]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+from broker.fifo.config import QueueConfig
 from broker.fifo.handshake import decode_handshake
 from broker.fifo.ledger import decode_records
 from broker.fifo.replica import Replica
@@ -56,6 +57,7 @@ class Mirror:
         store: This node's messages.
         journal: Tells when they are durable.
         synced: Told the ticket up to which everything is durable here.
+        config: How the queue's machine behaves: which doubles it drops is remembered here too.
 
     Attributes:
         replica: What the queue is, as known here.
@@ -73,8 +75,11 @@ class Mirror:
         store: MessageStore,
         journal: Journal,
         synced: Callable[[int], None],
+        config: QueueConfig | None = None,
     ) -> None:
-        self.replica = Replica()
+        self.replica = (
+            Replica() if config is None else Replica(config.dedup_size, config.dedup_ttl_ms)
+        )
         self.is_in_place = founder
         self.took_sync: Callable[[bytes], None] | None = None
         self.disk = DiskCopy(store, uid, durable=durable)

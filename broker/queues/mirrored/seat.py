@@ -99,6 +99,7 @@ class Seat:
                 store=around.store,
                 journal=around.journal,
                 synced=self._synced,
+                config=around.stage.config(record),
             )
             self._sink = SyncSink(record.uid, self.mirror, send_frame)
             self._sink.follow(record.ring.epoch)
