@@ -3,13 +3,17 @@ moment, are filled, emptied and promoted; publishers that offer again and count 
 
 The ring is a list of payloads in one order; each mirror has read some of it. A death of the master
 cuts the list anywhere behind what a survivor has read (GM delivers alike, protocol.md P22).
+
+Messages expire, limits drop or refuse, the dead may be held, and doubles are dropped: by the master
+alone, and alike by whoever is promoted.
 """
 
 from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from broker.fifo import commands
 from broker.fifo.commands import Checkout, Discard, Enqueue, Get, Offer, Purge, Requeue
@@ -26,12 +30,23 @@ from broker.fifo.ledger import (
 )
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
+from broker.fifo.rules import Rules
 from tests.model.fifo_model import message
 
 CONFIG = mirrored_config("q", "/")
 MARK = "mark"
 ABOUT_HELD = [commands.Settle, Requeue, Discard]
 WHO = st.integers(0, 1)
+DEDUP = (2, 3)  # keys remembered, and how many milliseconds
+RULES = st.builds(
+    Rules,
+    message_ttl_ms=st.sampled_from([None, None, 4]),
+    max_length=st.sampled_from([None, 3]),
+    overflow=st.sampled_from(["drop-head", "reject-publish"]),
+    delivery_limit=st.sampled_from([None, 1]),
+    is_dead_lettered=st.booleans(),
+    is_held=st.booleans(),
+)
 
 
 class Publisher:
@@ -82,7 +97,7 @@ class Publisher:
 
 class Mirror:
     def __init__(self, place: int, *, is_founder: bool) -> None:
-        self.replica = Replica()
+        self.replica = Replica(*DEDUP)
         self.place = place  # how much of the ring it has read
         self.is_live = is_founder  # has its handshake
         self.is_synced = is_founder
@@ -95,7 +110,12 @@ class Mirror:
 class MirroredQueue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.master = QueueMachine(CONFIG)
+        self.config = replace(CONFIG, dedup_size=DEDUP[0], dedup_ttl_ms=DEDUP[1])
+        self.master = QueueMachine(self.config)
+        self.rules = Rules()
+        self.now_ms = 1
+        self.master.set_time(1)
+        self.keys: dict[int, str] = {}  # body -> key of its doubles
         self.ring: list[tuple[str, object, object]] = []
         self.positions: list[int] = []  # of the master's ledger, behind each ring entry
         self.mirrors = [Mirror(0, is_founder=True)]
@@ -141,6 +161,7 @@ class MirroredQueue(RuleBasedStateMachine):
     def _check_deliveries(self, items) -> None:
         for item in items:
             body = item.message.body_size
+            assert not 0 < item.message.expires_ms < self.now_ms, "delivered expired"
             if item.delivery_count == 0:
                 assert body not in self.delivered, "delivered twice without the flag"
             self.delivered.add(body)
@@ -166,13 +187,46 @@ class MirroredQueue(RuleBasedStateMachine):
             for verdict in effects.verdicts:
                 self._hear(verdict)
 
+    # Time, rules and the dead.
+
+    @initialize(rules=st.one_of(st.just(Rules()), RULES))
+    def begin(self, rules):
+        self.other_rules(rules)
+
+    @rule(rules=RULES)
+    def other_rules(self, rules):
+        self.rules = rules
+        self.master.set_rules(rules)
+        self.master.pump()
+        self.turn()
+
+    @rule(later_ms=st.integers(1, 4))
+    def time_passes(self, later_ms):
+        self.now_ms += later_ms
+        self.master.set_time(self.now_ms)
+        self.master.pump()
+        self.turn()
+
+    @precondition(lambda self: len(self.master._dying))
+    @rule(count=st.integers(1, 3))
+    def bury(self, count):
+        self.master.bury(self.master._dying.numbers()[:count])
+        self.turn()
+
     # Publishers and consumers.
 
-    @rule(who=WHO, count=st.integers(1, 4), is_offered=st.booleans())
-    def publish(self, who, count, is_offered):
+    @rule(
+        who=WHO,
+        count=st.integers(1, 4),
+        key=st.sampled_from(["", "", "x", "y", "z"]),
+        ttl_ms=st.sampled_from([-1, -1, 0, 2]),
+        is_offered=st.booleans(),
+    )
+    def publish(self, who, count, key, ttl_ms, is_offered):
         bodies = list(range(self.body + 1, self.body + count + 1))
         self.body += count
-        messages = [message(body, persistent=True) for body in bodies]
+        messages = [message(body, persistent=True, ttl_ms=ttl_ms, dedup=key) for body in bodies]
+        self.keys.update(dict.fromkeys(bodies, key) if key else {})
         self.publishers[who].add(Enqueue(messages), bodies)
         if is_offered:
             self.offer(who, 99)
@@ -181,8 +235,8 @@ class MirroredQueue(RuleBasedStateMachine):
     def offer(self, who, count):
         whole = self.publishers[who].offer(self.epoch, self.sent)
         if whole is not None:
-            some = whole.commands[:count]
-            self.master.apply_offer(Offer(whole.session, whole.lowest, whole.first, some), 0)
+            some = Offer(whole.session, whole.lowest, whole.first, whole.commands[:count])
+            self.master.apply_offer(some, self.now_ms)
             self.turn()
 
     @rule(who=WHO, no_ack=st.booleans(), prefetch=st.integers(0, 3))
@@ -327,7 +381,9 @@ class MirroredQueue(RuleBasedStateMachine):
         self.mirrors.remove(heir)
         self._read(heir, cut - heir.place)
         before = heir.replica.numbers()
-        self.master = heir.replica.promote(CONFIG)
+        self.master = heir.replica.promote(self.config)
+        self.master.set_time(self.now_ms)
+        self.master.set_rules(self.rules)
         self.positions = [0] * cut
         self.epoch += 1
         self.holders = {}
@@ -341,8 +397,10 @@ class MirroredQueue(RuleBasedStateMachine):
         assert contents.items() <= present.items(), "what was settled came back"
         if not self.lossy:
             assert contents == present
-            safe = {body for body, ok in self.told.items() if ok}
-            assert safe <= {*present.values(), *gone.values()}, "a confirmed message is lost"
+            known = {*present.values(), *gone.values()}
+            keys = {self.keys.get(body) for body in known}
+            lost = {body for body, ok in self.told.items() if ok and body not in known}
+            assert all(self.keys.get(body) in keys for body in lost), "a confirmed message is lost"
         for mirror in self.mirrors:
             self._read(mirror, cut - mirror.place)
             if not heir.is_synced or not mirror.is_live or mirror.is_syncing:
@@ -365,12 +423,14 @@ class MirroredQueue(RuleBasedStateMachine):
                 continue
             asked = set(publisher.bodies_of(publisher.lowest, publisher.next)) - set(self.told)
             next_before = self.master.next_number
-            self.master.apply_offer(offer, 0)
+            self.master.apply_offer(offer, self.now_ms)
             self.turn()
             present, past = self.history()
             fresh = {b for n, b in {**present, **past}.items() if n >= next_before}
             assert not fresh & here, "enqueued twice"
             for body in asked - fresh:
+                if body in self.keys:
+                    continue  # perhaps a double, dropped by this master or by the last
                 if body in here:
                     assert self.told[body], "it holds the enqueue"
                 elif body not in gone:
@@ -386,6 +446,11 @@ class MirroredQueue(RuleBasedStateMachine):
             if mirror.is_synced and mirror.place == len(self.ring):
                 assert mirror.replica.digest() == self.master.digest()
                 assert mirror.replica.next_number == self.master.next_number
+                assert self._keys_of(mirror.replica) == self._keys_of(self.master)
+
+    def _keys_of(self, member) -> list[tuple[str, int]]:
+        records = member._dedup.records()
+        return [(key, ms) for key, ms in records if ms + DEDUP[1] > self.now_ms]
 
     @invariant()
     def numbers_are_in_publish_order(self):
@@ -407,6 +472,7 @@ class MirroredQueue(RuleBasedStateMachine):
                 mirror.replica.fill(batch)
             mirror.replica.end_fill()
         old = [item.number for item in self.master.contents()]
+        self.master.set_rules(Rules())
         self.master.purge()
         for holder, tag in {*self.holders, ("c/1/1/1", "")}:
             self.master.settle(holder, tag, old)
