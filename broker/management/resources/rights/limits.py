@@ -13,7 +13,7 @@ from aiohttp import web
 from broker.management import paging, request_body
 from broker.management.answers import ApiError, bad_request, json, no_content
 from broker.management.call import Call, Route
-from broker.management.resources import users
+from broker.management.resources.rights import users
 from broker.metadata import parameters
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ClearParameter, SetParameter, SetUserLimits

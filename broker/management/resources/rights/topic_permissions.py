@@ -14,8 +14,8 @@ from aiohttp import web
 from broker.management import paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
 from broker.management.call import Call, Route
-from broker.management.resources import users
-from broker.management.resources.permissions import check_ends, check_pattern
+from broker.management.resources.rights import users
+from broker.management.resources.rights.permissions import check_ends, check_pattern
 from broker.metadata.commands import ClearTopicPermissions, SetTopicPermissions
 from broker.metadata.records import TopicPermission
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
 from broker.management.call import Call, Route
-from broker.management.resources import users
+from broker.management.resources.rights import users
 from broker.metadata.commands import ClearPermissions, SetPermissions
 from broker.metadata.records import Permission
 from broker.patterns import pattern_fault
