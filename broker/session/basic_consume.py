@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from broker.amqp import spec
+from broker.amqp import fields, spec
+from broker.amqp.content import raw_headers, with_raw_headers
 from broker.amqp.frames import content_frames, encode_deliveries, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Delivery, Message
@@ -18,6 +20,8 @@ from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
 from broker.session.unacked import Source
+
+_DELIVERY_COUNT: Final = "x-delivery-count"
 
 
 def qos(channel: Channel, method: spec.BasicQos) -> None:
@@ -185,6 +189,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
             channel.send(spec.BasicGetEmpty())
             return
         number, delivery_count, message = result.delivery
+        if delivery_count and queue.type == "quorum":
+            message = with_count(message, delivery_count)
         tag = channel.next_tag
         channel.next_tag += 1
         if not method.no_ack:
@@ -227,6 +233,8 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
 
 def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
     context = channel.context
+    if consumer.queue.type == "quorum":
+        deliveries = counted(deliveries)
     channel.next_tag = encode_deliveries(
         channel.number,
         consumer.tag_bytes,
@@ -235,6 +243,40 @@ def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery])
         context.frame_max,
         context.out,
     )
+
+
+def counted(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+    """Deliveries of a quorum queue with the header `x-delivery-count` (long) on repeated ones.
+
+    Args:
+        deliveries: As the queue hands them out.
+
+    Returns:
+        The same sequence if none is repeated.
+
+    Source: rabbit_fifo_client.erl, add_delivery_count_header; the header is made for the delivery,
+    the queue does not keep it.
+    """
+    if not any(delivery.delivery_count for delivery in deliveries):
+        return deliveries
+    return [
+        Delivery(number, count, with_count(message, count) if count else message)
+        for number, count, message in deliveries
+    ]
+
+
+def with_count(message: Message, count: int) -> Message:
+    """The message with its count; every other byte stays as it came.
+
+    Args:
+        message: As the queue keeps it.
+        count: How often it was handed out before, from 1.
+    """
+    table = raw_headers(message)
+    kept = fields.raw_entries(table) if table else []
+    entries = [table[start:stop] for key, start, stop in kept if key != _DELIVERY_COUNT.encode()]
+    entries.append(fields.encode_entry(_DELIVERY_COUNT, fields.Long(count)))
+    return with_raw_headers(message, fields.join_entries(entries), without_expiration=False)
 
 
 def unpark(channel: Channel) -> None:

@@ -4,7 +4,11 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, MethodCommand
+from broker.amqp.content import Properties, build_message, decode_properties, raw_properties
+from broker.amqp.frames import content_frames
+from broker.message import Delivery
 from broker.metadata import commands
+from broker.session.basic_consume import counted
 from broker.session.effects import Release, Requeue, SetPrefetch
 from broker.session.facts import Limits
 from tests.unit.session.rig import Client, World, publish
@@ -333,3 +337,23 @@ def test_a_reply_consumer_must_fit_among_the_others() -> None:
     consume(client, "amq.rabbitmq.reply-to", "replies", no_ack=True)
     assert client.error is not None
     assert client.error.text == "reached maximum (1) of consumers per channel"
+
+
+def test_a_quorum_queue_s_repeated_deliveries_tell_their_count() -> None:
+    """In a header of their own, a long; the rest stays as the publisher wrote it.
+
+    Rows: 1.16 delivery-limit
+    """
+    sent = {"mine": 1, "x-delivery-count": "faked", "l": [True]}
+    with_headers = build_message("", "q", Properties(headers=sent, message_id="m"), b"body" * 9)
+    bare = build_message("", "q", Properties(), b"")
+    once = [Delivery(1, 0, with_headers)]
+    assert counted(once) is once
+    first, again, empty = counted([*once, Delivery(2, 3, with_headers), Delivery(3, 1, bare)])
+    assert first.message is with_headers
+    found = decode_properties(again.message)
+    assert found.headers == {"mine": 1, "l": [True], "x-delivery-count": 3}
+    assert found.message_id == "m"
+    assert b"\x10x-delivery-countl" in raw_properties(again.message)
+    assert content_frames(again.message, 1, 4096).endswith(b"body" * 9 + b"\xce")
+    assert decode_properties(empty.message).headers == {"x-delivery-count": 1}
