@@ -409,7 +409,7 @@ class Offers:
         self._drop_answered()
         return outcomes
 
-    def expire(self, now_ms: int) -> list[Outcome]:
+    def expire(self, now_ms: int, questions_ms: int | None = None) -> list[Outcome]:
         """Give up publishes and questions that were held too long (P12).
 
         Settles and their like are kept: forgetting one would leave its messages checked out. For a
@@ -418,6 +418,7 @@ class Offers:
 
         Args:
             now_ms: Monotonic milliseconds.
+            questions_ms: How long questions may wait, if less than publishes.
 
         Returns:
             What to nack or refuse.
@@ -425,11 +426,13 @@ class Offers:
         outcomes: list[Outcome] = []
         cancels: list[Cancel] = []
         oldest_ms = now_ms - self._held_ms_max
+        asked_ms = oldest_ms if questions_ms is None else max(oldest_ms, now_ms - questions_ms)
         for item in self._pending:
-            if item.since_ms > oldest_ms:
-                continue  # not the end: what was asked again is older than its number
             command = item.command
-            if isinstance(command, Enqueue) or type(command) in VALUED:
+            is_question = type(command) in VALUED
+            if item.since_ms > (asked_ms if is_question else oldest_ms):
+                continue  # not the end: what was asked again is older than its number
+            if is_question or isinstance(command, Enqueue):
                 if isinstance(command, Checkout | Cancel):
                     cancels.append(Cancel(command.holder, command.tag))
                 self._give_up(item, outcomes)

@@ -55,7 +55,8 @@ that stands still (P26) need not hear the same 16 MiB every second."""
 
 
 STAT_MS_MAX: Final = 5_000
-"""How long a question for counts waits for a leader, as long as a proposal does (P3)."""
+"""How long a question for counts waits for a leader, as long as a proposal does (P3); where most
+members are dead, every question."""
 
 
 class SendOffer(Protocol):
@@ -399,8 +400,9 @@ class RemoteQueue:
         now_ms = self._clock.monotonic_ms()
         if self._stats:
             self._ask_stats_again()
-        expired = self._offers.expire(now_ms)
-        if self._is_mirrored:
+        is_hopeless = isinstance(self._route, LeaderRoute) and self._route.is_leaderless
+        expired = self._offers.expire(now_ms, STAT_MS_MAX if is_hopeless else None)
+        if self._is_mirrored or is_hopeless:
             expired = [_said(each, unavailable(self.record)) for each in expired]
         self._end(expired)
         if self._dropped:

@@ -174,6 +174,12 @@ class LeaderRoute:
         return None
 
     @property
+    def is_leaderless(self) -> bool:
+        """True while so many members are dead that nobody can be elected."""
+        members = self.record.members
+        return 2 * sum([self._is_alive(member) for member in members]) <= len(members)
+
+    @property
     def epoch(self) -> int:
         """0: the machine of a quorum queue is the same for ever, whoever leads."""
         return 0

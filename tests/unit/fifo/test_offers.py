@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from broker.errors import Refusal
-from broker.fifo.commands import Cancel, Checkout, Enqueue, Get, Offer, Settle, Skip
+from broker.fifo.commands import Cancel, Checkout, Enqueue, Get, Offer, Purge, Settle, Skip
 from broker.fifo.effects import Reply, Verdict
 from broker.fifo.offers import OFFER_BYTES_MAX, Offers, Outcome, size_of
 from tests.model.fifo_model import message
@@ -115,6 +115,15 @@ def test_old_publishes_are_given_up_and_settles_kept():
         Outcome(None, 0, 1, True, None),
         Outcome("young", 0, 1, True, None),
     ]
+
+
+def test_questions_may_be_given_up_before_publishes():
+    offers = _offers(held_ms_max=100)
+    offers.add(_publish(1), 0, "published")
+    offers.add(Purge(), 0, "asked")
+    assert offers.expire(9, 10) == []
+    (outcome,) = offers.expire(10, 10)
+    assert (outcome.token, type(outcome.value)) == ("asked", Refusal)
 
 
 def test_given_up_numbers_before_all_others_raise_the_lowest():
