@@ -9,11 +9,13 @@ them once and writes the ledger to disk. A mirrored queue also sends the ledger 
 
 The guarantee: the same commands in the same order give the same state and the same effects, from
 the beginning or from any snapshot between two commands. Every message enqueued is ready, held by
-one holder, or gone; what was gone never comes back. A command offered twice is done once.
+one holder, dead and waiting for its burial, or gone; what was gone never comes back. A command
+offered twice is done once. Nothing that has expired is delivered, by the time the machine was told.
 
 The non-guarantee: a delivery may be made again after a failover (P17), with `delivery_count` told.
 
-Modules: `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts.
+Modules: `queue` has the commands as methods, on top of `contents`, which knows what is in it and
+what `rules` make of it. `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts.
 `ready`, `consumers` and `sessions` are its three parts, `snapshot` its bytes. `offers` and `inbox`
 run on the nodes of publishers and consumers, `config` says how one queue is to behave. A mirror is
 a `replica` of the ledger: it begins with a `handshake`, knows by `evidence` what it may say of

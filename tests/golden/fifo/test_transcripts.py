@@ -1,11 +1,13 @@
 """Runs the transcripts of this folder against a queue machine.
 
-Commands: new [requeue=] [credit=] [ledger=] [burst=], enqueue COUNT [size=] [persistent=],
-checkout TAG [prefetch=] [priority=] [no_ack] [exclusive], cancel TAG, settle|requeue|discard TAG
-NUMBERS..., release HOLDER, active TAG yes|no, prefetch TAG N, get [no_ack], purge, snapshot
-(restores a new machine from the old one's snapshot), redeliver, offer SESSION FIRST COUNT
-[lowest=], durable POSITION, end-boot NODE BOOT. A tag stands for holder `n/1/1/1` unless it is
-written HOLDER:TAG. Each prints its answer and the effects that follow.
+Commands: new [requeue=] [credit=] [ledger=] [burst=] [order=] [levels=] [single] and what rules
+takes, rules [ttl=] [length=] [bytes=] [overflow=] [limit=] [dead] [hold], time MS, bury NUMBERS...,
+drop NUMBERS..., dead (tells of the held dead again), enqueue COUNT [size=] [persistent=] [ttl=]
+[priority=], checkout TAG [prefetch=] [priority=] [no_ack] [exclusive], cancel TAG,
+settle|requeue|discard TAG NUMBERS..., release HOLDER, active TAG yes|no, prefetch TAG N, get
+[no_ack], purge, stat, snapshot (restores a new machine from the old one's snapshot), redeliver,
+offer SESSION FIRST COUNT [lowest=], durable POSITION, end-boot NODE BOOT. A tag stands for holder
+`n/1/1/1` unless it is written HOLDER:TAG. Each prints its answer and the effects that follow.
 """
 
 from __future__ import annotations
@@ -38,7 +40,23 @@ def _shown(delivery: Delivery) -> str:
 def _messages(count: int, options: dict[str, str]) -> list[Message]:
     size = int(options.get("size", "1"))
     content = b"h" * 14 + b"b" * size
-    return [Message("", "q", content, 1, 14, size, "persistent" in options)] * count
+    facts = {"ttl_ms": int(options.get("ttl", "-1")), "priority": int(options.get("priority", "0"))}
+    return [Message("", "q", content, 1, 14, size, "persistent" in options, **facts)] * count
+
+
+def _rules(words: list[str], options: dict[str, str]) -> Rules:
+    def number(name: str) -> int | None:
+        return int(options[name]) if name in options else None
+
+    return Rules(
+        message_ttl_ms=number("ttl"),
+        max_length=number("length"),
+        max_length_bytes=number("bytes"),
+        overflow=options.get("overflow", "drop-head"),
+        delivery_limit=number("limit"),
+        is_dead_lettered="dead" in words,
+        is_held="hold" in words,
+    )
 
 
 class Player:
@@ -58,7 +76,10 @@ class Player:
         return "\n".join(line for line in lines if line)
 
     def _effects(self, effects: Effects) -> list[str]:
-        lines = [f"ledger {type(r).__name__} {r.numbers}" for r in effects.ledger]
+        lines = [f"ledger {type(r).__name__} {getattr(r, 'numbers', r)}" for r in effects.ledger]
+        for reason, items, is_held in effects.dead:
+            names = " ".join(_shown(item) for item in items)
+            lines.append(f"{'holds ' if is_held else ''}dead of {reason}: {names}")
         lines += [f"reply {r.session} {r.number}: {r.value}" for r in effects.replies]
         for (holder, tag), items in effects.deliveries.items():
             name = tag if holder == HOLDER else f"{holder}:{tag}"
@@ -69,14 +90,17 @@ class Player:
         lines += [f"{o.session} expected {o.expected}" for o in effects.out_of_sequence]
         return lines
 
-    def do_new(self, _words, options):
+    def do_new(self, words, options):
         self.machine = QueueMachine(
             QueueConfig(
                 name="q",
                 requeue=options.get("requeue", "original"),
                 ledger=options.get("ledger", "none"),
                 credit_max=int(options["credit"]) if "credit" in options else None,
-                rules=Rules(delivery_limit=int(options["limit"]) if "limit" in options else None),
+                rules=_rules(words, options),
+                order=options.get("order", "fifo"),
+                priority_max=int(options.get("levels", "0")),
+                is_single_active="single" in words,
                 burst_max=int(options.get("burst", "0")),
             )
         )
@@ -85,8 +109,30 @@ class Player:
     def do_enqueue(self, words, options):
         count = int(words[0])
         first = self.machine.next_number
-        self.machine.enqueue(_messages(count, options))
-        return f"numbers {first}-{first + count - 1}"
+        refused = self.machine.enqueue(_messages(count, options))
+        numbers = f"numbers {first}-{self.machine.next_number - 1}"
+        return f"{numbers}, refused {len(refused)} of {count}" if refused else numbers
+
+    def do_rules(self, words, options):
+        self.machine.set_rules(_rules(words, options))
+        return ""
+
+    def do_time(self, words, _options):
+        self.machine.set_time(int(words[0]))
+        while self.machine.pump():
+            pass
+        due_ms = self.machine.due_ms()
+        return "" if due_ms is None else f"due at {due_ms}"
+
+    def do_bury(self, words, _options):
+        return f"buried {self.machine.bury([int(word) for word in words])}"
+
+    def do_drop(self, words, _options):
+        return f"dropped {self.machine.drop([int(word) for word in words])}"
+
+    def do_dead(self, _words, _options):
+        self.machine.redeliver_dead()
+        return ""
 
     def do_checkout(self, words, options):
         refusal = self.machine.checkout(
