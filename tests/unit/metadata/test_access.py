@@ -31,6 +31,7 @@ def test_hash_is_rabbitmqs():
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
 def test_each_algorithm_checks_its_own(algorithm):
+    """Rows: 1.12 vhosts, users, tags"""
     name = f"rabbit_password_hashing_{algorithm}"
     user = User("u", access.hash_password("påss", SALT, name), name)
     assert access.is_password(user, "påss")
@@ -60,6 +61,7 @@ def test_nobody_has_a_hash_of_the_usual_form():
 
 
 def test_guest_comes_from_here_only_unless_configured():
+    """Rows: 1.1 guest loopback only"""
     asker = founded()
     asker.ask(commands.ChangePassword("guest", access.hash_password("guest", SALT)))
     catalogue = asker.machine.catalogue

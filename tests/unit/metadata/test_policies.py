@@ -56,6 +56,7 @@ def two_queues() -> Asker:
 
 
 def test_the_pattern_is_searched_for_anywhere():
+    """Rows: 1.12 policy matching"""
     asker = founded()
     for name in ("orders", "old.orders", "x"):
         asker.queue(name)
@@ -67,6 +68,7 @@ def test_the_pattern_is_searched_for_anywhere():
 
 
 def test_the_highest_priority_wins_and_of_equal_ones_the_first_name():
+    """Rows: 1.12 policy matching"""
     asker = two_queues()
     for name, priority in (("m", 1), ("b", 1.5), ("a", 1.5), ("z", -3)):
         put(asker, name, {"max-length": 1}, priority=priority)
@@ -89,6 +91,7 @@ def test_the_highest_priority_wins_and_of_equal_ones_the_first_name():
     ],
 )
 def test_apply_to(apply_to, on):
+    """Rows: 1.12 policy matching"""
     asker = two_queues()
     asker.exchange("x")
     put(asker, "p", {"max-length": 1}, apply_to=apply_to)
@@ -119,6 +122,7 @@ def test_apply_to(apply_to, on):
 def test_a_policy_with_a_key_its_type_does_not_know_leaves_the_queue_to_the_next(
     definition, classic, quorum
 ):
+    """Rows: 1.12 applicability"""
     asker = two_queues()
     asker.exchange("x")
     for kind in (False, True):
@@ -358,6 +362,7 @@ def policy(definition: dict[str, object] | None) -> Policy | None:
     ],
 )  # fmt: skip
 def test_merging(user, operator, effective):
+    """Rows: 1.12 merge user/operator"""
     assert merge(policy(user), policy(operator)) == effective
 
 

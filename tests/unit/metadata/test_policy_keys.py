@@ -133,6 +133,7 @@ NO_MODE = "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-pr
     ],
 )
 def test_wrong_definitions(definition, text):
+    """Rows: 1.12 keys"""
     assert validate_definition(definition, operator=False) == text
 
 
@@ -161,11 +162,13 @@ def test_wrong_definitions(definition, text):
     ],
 )
 def test_right_definitions(definition):
+    """Rows: 1.12 keys"""
     assert validate_definition(definition, operator=False) is None
 
 
 @pytest.mark.parametrize("key", sorted(USER_KEYS - OPERATOR_KEYS))
 def test_operators_have_fewer_keys(key):
+    """Rows: 1.12 operator policy keys"""
     text = f'[{{<<"{key}">>,1}}] are not recognised policy settings'
     assert validate_definition({"expires": 1, key: 1}, operator=True) == text
 

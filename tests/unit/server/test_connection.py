@@ -42,6 +42,7 @@ async def ticked(client: Client, seconds: int) -> None:
 
 @virtually
 async def test_connection_max_counts_open_connections() -> None:
+    """Rows: 1.1 Limits"""
     node = Node(connection_max=1)
     stranger = node.client()  # no more than accepted: takes nobody's place
     first = await node.client().opened()
@@ -69,6 +70,7 @@ async def test_connection_max_counts_open_connections() -> None:
 )
 @virtually
 async def test_guest_comes_from_here_only(peer: str, user: str, is_welcome: bool) -> None:
+    """Rows: 1.1 guest loopback only"""
     client = Node().client(peer)
     client.send(PROTOCOL_HEADER)
     await turn()
@@ -84,6 +86,7 @@ async def test_guest_comes_from_here_only(peer: str, user: str, is_welcome: bool
 
 @virtually
 async def test_a_vhost_without_permission_is_530() -> None:
+    """Rows: 1.1 connection.open / vhost"""
     node = Node()
     node.world.apply(commands.AddVhost("theirs"))
     client = await node.client().logged_in()
