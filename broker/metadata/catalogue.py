@@ -286,7 +286,7 @@ class Catalogue:
 
     def effective_policy(self, queue: Queue) -> Mapping[str, object]:
         """Policy and operator policy of a queue that is here, merged; {} without any."""
-        return {} if queue.delays_for is not None else self._policies.applied(queue).effective
+        return {} if queue.keeps_for is not None else self._policies.applied(queue).effective
 
     def effective_policy_for(self, vhost: str, name: str, queue_type: str) -> Mapping[str, object]:
         """The effective policy that a queue of this name and type would have."""

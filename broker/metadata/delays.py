@@ -1,4 +1,4 @@
-"""x-delayed-message exchanges: the store that comes and goes with each.
+"""x-delayed-message and x-recent-history exchanges: the store that comes and goes with each.
 
 The store is a quorum queue whose record is made and removed by the commands that make and remove
 its exchange, so neither is ever without the other. Only one case leaves an exchange without: all
@@ -10,8 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from broker.metadata import commands
-from broker.metadata.records import STORE_ARGUMENT, STORE_PREFIX, Queue
+from broker.metadata.records import (
+    HISTORY_ARGUMENT,
+    HISTORY_PREFIX,
+    STORE_ARGUMENT,
+    STORE_PREFIX,
+    Queue,
+)
 from broker.metadata.step import Step
+from broker.routing import history
 from broker.routing.delays import TYPE
 
 MEMBERS: Final = 3
@@ -19,19 +26,30 @@ MEMBERS: Final = 3
 
 
 def give_store(step: Step, command: commands.DeclareExchange) -> None:
-    """Give an x-delayed-message exchange the queue that keeps what it delays, if it has none."""
-    if command.type != TYPE or step.catalogue.store(command.vhost, command.name) is not None:
+    """Give an exchange the queue that keeps messages for it, if its type wants one it lacks."""
+    is_delay = command.type == TYPE
+    if not is_delay and command.type != history.TYPE:
+        return
+    if step.catalogue.store(command.vhost, command.name) is not None:
         return
     members = _members(step, command)
+    arguments: dict[str, object] = {"x-queue-type": "quorum"}
+    if is_delay:
+        prefix = STORE_PREFIX
+        arguments[STORE_ARGUMENT] = command.name
+    else:
+        prefix = HISTORY_PREFIX
+        arguments[HISTORY_ARGUMENT] = command.name
+        arguments["x-max-length"] = command.arguments.get(history.LENGTH, history.LENGTH_DEFAULT)
     store = Queue(
         vhost=command.vhost,
-        name=STORE_PREFIX + command.name,
+        name=prefix + command.name,
         uid=step.index,
         type="quorum",
         durable=True,
         auto_delete=False,
         exclusive_owner=None,
-        arguments={"x-queue-type": "quorum", STORE_ARGUMENT: command.name},
+        arguments=arguments,
         home=command.home if command.home in members else members[0],
         members=members,
     )

@@ -11,7 +11,7 @@ from broker.metadata.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.records import Binding, Exchange, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, unbind
-from broker.routing import types
+from broker.routing import history, types
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
     ("", "direct", False),
@@ -144,6 +144,8 @@ def bind(step: Step, command: commands.Bind) -> Result:
         return False
     step.catalogue.put_binding(binding)
     step.changes.routing_changed = True
+    if source.type == history.TYPE:
+        step.changes.history_bindings.append(binding)
     return True
 
 

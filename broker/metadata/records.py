@@ -19,6 +19,10 @@ STORE_PREFIX: Final = "amq.delayed."
 STORE_ARGUMENT: Final = "x-warren-delayed-exchange"
 """A queue with both keeps what an x-delayed-message exchange delays. No client can declare one."""
 
+HISTORY_PREFIX: Final = "amq.history."
+HISTORY_ARGUMENT: Final = "x-warren-history-exchange"
+"""A queue with both keeps the latest messages of an x-recent-history exchange."""
+
 
 class Vhost(msgspec.Struct, array_like=True, frozen=True):
     """A virtual host.
@@ -146,6 +150,14 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         if not self.name.startswith(STORE_PREFIX):
             return None
         value = self.arguments.get(STORE_ARGUMENT)
+        return value if isinstance(value, str) else None
+
+    @property
+    def keeps_for(self) -> str | None:
+        """The exchange whose store it is, delays or history; None for every queue of clients."""
+        if not self.name.startswith(HISTORY_PREFIX):
+            return self.delays_for
+        value = self.arguments.get(HISTORY_ARGUMENT)
         return value if isinstance(value, str) else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata.records import Queue
+from broker.metadata.records import Binding, Queue
 
 Result = object
 """None, a bool, an int or a tuple of bools (see each command), `Declared`, or a `Refusal`."""
@@ -45,6 +45,7 @@ class Changes:
         policies_changed: A policy or an operator policy was set or cleared.
         policy_queues: Queues to which another policy, or another definition, applies now, because
             a policy changed; some may be deleted since. See `Catalogue.effective_policy`.
+        history_bindings: New bindings of x-recent-history exchanges; some may be gone since.
     """
 
     restored: bool = False
@@ -61,6 +62,7 @@ class Changes:
     parameters_changed: bool = False
     policies_changed: bool = False
     policy_queues: list[Queue] = field(default_factory=list)
+    history_bindings: list[Binding] = field(default_factory=list)
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True):

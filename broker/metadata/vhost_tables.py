@@ -176,7 +176,7 @@ class VhostTables:
 
     def put_queue(self, record: Queue) -> None:
         """Add a queue, or replace the record of the same incarnation."""
-        exchange = record.delays_for
+        exchange = record.keeps_for
         if exchange is not None:
             self.stores[exchange] = record
             self.exchanges[exchange].source.store = record.uid
@@ -190,7 +190,7 @@ class VhostTables:
     def remove_queue(self, record: Queue) -> None:
         """Remove a queue without bindings."""
         assert record.name not in self._incoming, "bindings go before their destination"
-        exchange = record.delays_for
+        exchange = record.keeps_for
         if exchange is not None:
             del self.stores[exchange]
             self.exchanges[exchange].source.store = None

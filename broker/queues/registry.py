@@ -34,6 +34,7 @@ from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
+from broker.queues.histories import Histories
 from broker.queues.home import Home
 from broker.queues.machine_settings import config_of
 from broker.queues.mail import Mail
@@ -128,6 +129,7 @@ class QueueRegistry:
         after = later or (lambda _seconds, call: defer(call))
         self._deletes = Deletes(node, catalogue, self._classic, self.open, mail, propose)
         self._dead_letters = DeadLetters(catalogue, clock, self.open, defer, has_lease, draw)
+        self._histories = Histories(catalogue, self.open, self.peek_here, has_lease, draw)
         self._home = Home(
             node,
             clock,
@@ -339,6 +341,8 @@ class QueueRegistry:
         for queue in changes.policy_queues:
             self._follow(queue.uid)
             self.rings.touch(queue.uid)
+        for binding in changes.history_bindings:
+            self._histories.replay(binding)
 
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""

@@ -32,7 +32,8 @@ def with_stores(
         message: As queues get it: BCC taken out, reply-to filled in.
         headers: As they were sent.
         copies: For the queues, perhaps one for none.
-        stores: `Route.stores`; those that delay nothing get the message as it is.
+        stores: `Route.stores`; a history gets the message without its time to live: it is
+            remembered until newer ones come.
 
     Raises:
         AmqpError: 406 for a delay of more than ten years.
@@ -43,7 +44,7 @@ def with_stores(
     if late:
         found.append((msgspec.structs.replace(message, ttl_ms=checked_delay_ms(headers)), late))
     if others:
-        found.append((message, others))
+        found.append((msgspec.structs.replace(message, ttl_ms=-1), others))
     return found
 
 

@@ -11,6 +11,7 @@ from broker.errors import AmqpError, ReplyCode, quoted
 from broker.metadata.access import Action
 from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
 from broker.metadata.records import STORE_PREFIX
+from broker.routing import history
 from broker.routing.delays import TYPE as DELAYED
 from broker.session.channel import Channel
 from broker.session.effects import Propose
@@ -78,11 +79,13 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
 def _store_placement(
     channel: Channel, name: str, method: spec.ExchangeDeclare
 ) -> tuple[str, tuple[str, ...]]:
-    """Where the store of an x-delayed-message exchange would go; nowhere for any other."""
+    """Where the store of an exchange that has one would go; nowhere for any other."""
     context = channel.context
-    if method.type != DELAYED or context.catalogue.store(context.facts.vhost, name) is not None:
+    vhost = context.facts.vhost
+    has_store = method.type in {DELAYED, history.TYPE}
+    if not has_store or context.catalogue.store(vhost, name) is not None:
         return "", ()
-    return context.placement(context.facts.vhost, STORE_PREFIX + name, "quorum", {})
+    return context.placement(vhost, STORE_PREFIX + name, "quorum", {})
 
 
 def _check_any_permission(channel: Channel, name: str) -> None:

@@ -1,0 +1,107 @@
+"""What an x-recent-history exchange remembers goes to whoever binds to it.
+
+The exchange's latest messages lie in a store, a quorum queue with the exchange's length as its
+limit, which every publish goes to beside the bound queues. Group 0 tells all nodes of a new
+binding; the one that leads the store publishes what is in it to the new destination, oldest first.
+
+What is promised: history outlives nodes and restarts, and there is one of it, wherever one
+publishes or binds. What is not: a message published at the moment of the bind may come twice, or
+before older ones; a binding made while the store has no leader, or its leader no lease, gets no
+history.
+
+Source: rabbit_exchange_type_recent_history.erl add_binding/3 (exchanges as destinations too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from broker.amqp.content import decode_properties, facts_of, raw_properties
+from broker.message import Delivery, Message
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Binding, Queue
+from broker.ports import QueueHandle
+from broker.queues.delay_store import as_taken_by
+
+BATCH_MESSAGES_MAX: Final = 1_000
+"""Messages shown and published at once."""
+
+
+class Histories:
+    """Replays histories whose stores are led by this node.
+
+    Args:
+        catalogue: Exchanges and bindings.
+        open_queue: The way to a queue.
+        peek: Shows what a store holds: uid, how many to pass over, how many to show; None if its
+            leader is elsewhere.
+        has_lease: Whether this node may route now (P4).
+        draw: 64 random bits, for exchanges that choose at random.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        open_queue: Callable[[Queue], QueueHandle],
+        peek: Callable[[int, int, int], list[Delivery] | None],
+        has_lease: Callable[[], bool],
+        draw: Callable[[], int],
+    ) -> None:
+        self._catalogue = catalogue
+        self._open = open_queue
+        self._peek = peek
+        self._has_lease = has_lease
+        self._draw = draw
+
+    def replay(self, binding: Binding) -> None:
+        """Publish an exchange's history to the destination of a new binding."""
+        store = self._catalogue.store(binding.vhost, binding.source)
+        if store is None or not self._has_lease():
+            return
+        first = 0
+        while found := self._peek(store.uid, first, BATCH_MESSAGES_MAX):
+            first += len(found)
+            self._publish(binding, [_remembered(each.message) for each in found])
+
+    # `PublisherPort`: nothing is published under a number, so nothing is heard.
+
+    def confirmed(self, seqnos: Sequence[int]) -> None:
+        """A queue has these."""
+
+    def rejected(self, seqnos: Sequence[int]) -> None:
+        """A queue refused these."""
+
+    def _publish(self, binding: Binding, messages: list[Message]) -> None:
+        by_queue: dict[int, tuple[Queue, list[Message]]] = {}
+        for message in messages:
+            for queue in self._queues(binding, message):
+                lot = by_queue.setdefault(queue.uid, (queue, []))[1]
+                lot.append(as_taken_by(queue, message))
+        for queue, lot in by_queue.values():
+            self._open(queue).publish(lot, None, self)
+
+    def _queues(self, binding: Binding, message: Message) -> tuple[Queue, ...]:
+        """The queue that was bound, or where the exchange that was bound leads."""
+        if binding.kind == "queue":
+            queue = self._catalogue.queue(binding.vhost, binding.destination)
+            return () if queue is None else (queue,)
+        properties = decode_properties(message)
+        route = self._catalogue.route(
+            binding.vhost,
+            binding.destination,
+            message.routing_key,
+            properties.headers or {},
+            properties=properties,
+            draw=self._draw(),
+        )
+        return () if route is None else (*route.queues, *route.stores)
+
+
+def _remembered(message: Message) -> Message:
+    """A message as it was published: its time to live begins anew."""
+    return msgspec.structs.replace(
+        message, ttl_ms=facts_of(raw_properties(message)).ttl_ms, expires_ms=0
+    )
