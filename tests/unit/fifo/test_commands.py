@@ -6,11 +6,14 @@ import pytest
 from broker.errors import Refusal, ReplyCode
 from broker.fifo import ledger
 from broker.fifo.commands import (
+    Bury,
     Checkout,
+    Drop,
     EndBoot,
     Enqueue,
     Offer,
     Purge,
+    SetRules,
     Settle,
     Skip,
     decode_batch,
@@ -22,6 +25,8 @@ from broker.fifo.commands import (
     width,
 )
 from broker.fifo.effects import Effects, Verdict, pack_value, unpack_value
+from broker.fifo.handshake import Handshake, decode_handshake
+from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.ports import GetResult
 from tests.model.fifo_model import message
@@ -35,13 +40,16 @@ OFFER = Offer(
         Settle("h", "t", [1, 2]),
         Checkout("h", "t", True, False, 1, 0, {}),
         Purge(),
+        Drop([4, 9]),
     ],
 )
 
 
 def test_batches_and_offers_come_back_as_they_were():
-    batch = decode_batch(encode_batch([OFFER, EndBoot("a", "1")], 99))
-    assert (batch.now_ms, batch.commands) == (99, [OFFER, EndBoot("a", "1")])
+    rules = Rules(1, 2, 3, "reject-publish", 4, True, True)
+    commands = [OFFER, EndBoot("a", "1"), SetRules(rules), Bury([1, 2])]
+    batch = decode_batch(encode_batch(commands, 99))
+    assert (batch.now_ms, batch.commands) == (99, commands)
     assert decode_offer(encode_offer(OFFER)) == OFFER
 
 
@@ -92,6 +100,18 @@ def test_adjacent_verdicts_are_joined():
         Verdict("s", 5, 5, False),
         Verdict("r", 6, 6, False),
     ]
+
+
+def test_a_ledger_of_an_earlier_version_is_readable():
+    """What an older master sends has no times of its enqueues."""
+    data = msgspec.msgpack.encode([1, [[1, [7], [message()], "s", 3, 2]]])
+    assert ledger.decode_records(data) == [ledger.Enqueued([7], [message()], "s", 3, 2, 0)]
+
+
+def test_a_handshake_of_an_earlier_version_is_readable():
+    data = msgspec.msgpack.encode([1, 9, [], [("a", "1")], [(2, 3)], True])
+    expected = Handshake(1, 9, [], [("a", "1")], [(2, 3)], True, [])
+    assert decode_handshake(data) == expected
 
 
 def test_ledger_records_come_back_from_their_bytes():

@@ -134,7 +134,7 @@ def test_time_never_falls():
 
 
 def test_drop_head_drops_the_oldest_ready_ones():
-    """Rows: 1.6 max-length / -bytes; 1.6 drop-head (default); 1.5 Triggers; 1.16 length limits"""
+    """Rows: 1.6 max-length / -bytes; 1.6 drop-head (default); 1.5 Triggers; 1.5 Order vs confirm"""
     machine = _machine(Rules(max_length=2, is_dead_lettered=True))
     machine.enqueue([message()] * 3)
     machine.get(HOLDER, no_ack=False)
@@ -145,6 +145,15 @@ def test_drop_head_drops_the_oldest_ready_ones():
     assert _deaths(machine) == [("maxlen", [4])]
     machine.set_rules(Rules(max_length=0, is_dead_lettered=True))
     assert _deaths(machine) == [("maxlen", [5])]
+
+
+def test_what_a_drop_brings_to_the_head_may_have_expired():
+    machine = _machine(Rules(max_length=2, is_dead_lettered=True))
+    machine.enqueue([_timed(100), _timed(5)])
+    machine.set_time(NOW_MS + 10)
+    machine.enqueue([message()])
+    assert _deaths(machine) == [("maxlen", [1]), ("expired", [2])]
+    assert machine.due_ms() is None
 
 
 def test_what_a_waiting_consumer_gets_never_counts():
@@ -257,7 +266,7 @@ HELD = Rules(is_dead_lettered=True, is_held=True, max_length=2, overflow="reject
 
 
 def test_held_dead_messages_count_until_they_are_buried():
-    """Rows: 1.18 worker; 1.18 reasons; 1.16 length limits"""
+    """Rows: 1.18 worker; 1.18 reasons; 1.16 length limits; 1.16 purge"""
     machine = _machine(HELD, ledger="all")
     machine.enqueue([message(2), message(2)])
     machine.get(HOLDER, no_ack=False)

@@ -78,6 +78,7 @@ def test_of_an_enqueue_done_in_part_the_rest_is_new():
 
 
 def test_a_duplicate_is_answered_as_the_original_was():
+    """Rows: 1.16 dedupe of resends"""
     table = SessionTable()
     _admit(table, 1, 6)
     table.owe(SESSION, 1, 2, 10)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
+from broker.fifo.rules import Rules
 from broker.fifo.snapshot import PART_BYTES, SnapshotError
 from tests.model.fifo_model import message
 
@@ -70,3 +72,16 @@ def test_restoring_leaves_nothing_to_be_done():
     other = QueueMachine(QueueConfig(name="q", ledger="all"))
     other.restore(machine.snapshot())
     assert not other.take_effects()
+
+
+def test_a_snapshot_of_an_earlier_version_is_readable():
+    """Version 1 as it was before time, rules and doubles came to its head."""
+    head = msgspec.msgpack.encode([1, 4, 1, [], [], [], [], 7])
+    old = ["", "q", b"h" * 14 + b"bbb", 1, 14, 3, True]
+    fresh = msgspec.msgpack.encode([0, "", "", [[0, 3, 1, old]]])
+    sections = [len(each).to_bytes(4, "big") + each for each in (head, fresh)]
+    machine = QueueMachine(QueueConfig(name="q", rules=Rules(max_length=5), dedup_size=2))
+    machine.restore([b"".join(sections)])
+    assert machine.peek(0, 9) == [(3, 1, message(persistent=True))]
+    assert (machine.now_ms, machine.rules, machine.position) == (0, Rules(max_length=5), 7)
+    assert machine.due_ms() is None
