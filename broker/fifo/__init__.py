@@ -15,9 +15,10 @@ offered twice is done once. Nothing that has expired is delivered, by the time t
 The non-guarantee: a delivery may be made again after a failover (P17), with `delivery_count` told.
 
 Modules: `queue` has the commands as methods, on top of `contents`, which knows what is in it and
-what `rules` make of it. `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts.
-`ready`, `consumers` and `sessions` are its three parts, `snapshot` its bytes. `offers` and `inbox`
-run on the nodes of publishers and consumers, `config` says how one queue is to behave. A mirror is
-a `replica` of the ledger: it begins with a `handshake`, knows by `evidence` what it may say of
-duplicates, and gets older messages by a `fill`; `digest` tells whether two members are alike.
+what `rules` make of it. `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is
+what lasts. `lines`, `consumers` and `sessions` are its three parts, `fate` what becomes of messages
+that may not stay, `snapshot` its bytes. `offers` and `inbox` run on the nodes of publishers and
+consumers, `config` says how one queue is to behave. A mirror is a `replica` of the ledger: it
+begins with a `handshake`, knows by `evidence` what it may say of duplicates, and gets older
+messages by a `fill`; `digest` tells whether two members are alike.
 """

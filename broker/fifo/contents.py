@@ -12,13 +12,14 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, cast
 
-from broker.fifo import ledger, limits
+from broker.fifo import ledger
 from broker.fifo.config import QueueConfig
-from broker.fifo.dedup import Dedup
-from broker.fifo.dying import Dying
 from broker.fifo.effects import Dead, Effects
-from broker.fifo.ready import body_bytes
-from broker.fifo.ready_order import ready_line
+from broker.fifo.fate import limits
+from broker.fifo.fate.dedup import Dedup
+from broker.fifo.fate.dying import Dying
+from broker.fifo.lines.order import ready_line
+from broker.fifo.lines.ready import body_bytes
 from broker.fifo.rules import Reason, Rules
 from broker.message import Delivery, Message
 

@@ -43,8 +43,8 @@ from broker.fifo.digest import digest_of
 from broker.fifo.effects import Effects, Reply
 from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
 from broker.fifo.handshake import Handshake, ranges_of
+from broker.fifo.lines.ready import body_bytes
 from broker.fifo.queue import Queue
-from broker.fifo.ready import body_bytes
 from broker.message import Delivery, Message
 
 

@@ -22,12 +22,13 @@ from collections import deque
 from typing import Final
 
 from broker.errors import Refusal
-from broker.fifo import ledger, limits
+from broker.fifo import ledger
 from broker.fifo.commands import owner_of
 from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.contents import NO_LIMIT, Contents
 from broker.fifo.effects import Effects
-from broker.fifo.ready import body_bytes
+from broker.fifo.fate import limits
+from broker.fifo.lines.ready import body_bytes
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery, Message
 from broker.ports import GetResult, QueueStat

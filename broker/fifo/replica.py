@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
-from broker.fifo.dedup import Dedup
 from broker.fifo.digest import digest_of
+from broker.fifo.fate.dedup import Dedup
 from broker.fifo.fill import Fill
 from broker.fifo.handshake import Handshake, Ranges, ranges_of
 from broker.fifo.ledger import Enqueued, LedgerRecord, Opened, Rejected, Removed, Settled, Skipped

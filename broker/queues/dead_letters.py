@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.amqp.content import decode_properties
-from broker.fifo.dead_letter import dead_message, deaths_of, is_cycle
 from broker.fifo.effects import Dead
+from broker.fifo.fate.dead_letter import dead_message, deaths_of, is_cycle
 from broker.fifo.rules import Reason
 from broker.message import Delivery, Message
 from broker.metadata.catalogue import Catalogue

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.fifo.ready import ReadyLine, body_bytes
+from broker.fifo.lines.ready import ReadyLine, body_bytes
 from broker.message import Delivery
 
 LEVEL_MAX: Final = 255

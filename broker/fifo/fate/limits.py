@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from broker.fifo.dedup import Dedup
+from broker.fifo.fate.dedup import Dedup
 from broker.fifo.rules import Rules
 from broker.message import Message
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
-from broker.fifo.ready import body_bytes
+from broker.fifo.lines.ready import body_bytes
 from broker.message import Delivery
 
 SLACK_MIN: Final = 64

@@ -1,7 +1,6 @@
 """The ready messages of a queue, in the order in which they are handed out.
 
-`Line` is what the queue machine asks of any order, `ReadyLine` first in, first out. The others:
-`ready_priority`, `ready_due`; `ready_order` makes the one a queue is configured for.
+`Line` is what the queue machine asks of any order, `ReadyLine` first in, first out.
 
 `ReadyLine` is two lines: `fresh`, in arrival order, and `returned`, served before it. A returned
 message was taken from the head once, so everything still fresh arrived after it: serving `returned`

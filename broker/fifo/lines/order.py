@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.ready import Line, ReadyLine
-from broker.fifo.ready_due import DueLine
-from broker.fifo.ready_priority import PriorityLine
+from broker.fifo.lines.due import DueLine
+from broker.fifo.lines.priority import PriorityLine
+from broker.fifo.lines.ready import Line, ReadyLine
 
 
 def ready_line(config: QueueConfig) -> Line:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.ready import ReadyLine, body_bytes
-from broker.fifo.ready_due import DueLine
-from broker.fifo.ready_order import ready_line
-from broker.fifo.ready_priority import PriorityLine
+from broker.fifo.lines.due import DueLine
+from broker.fifo.lines.order import ready_line
+from broker.fifo.lines.priority import PriorityLine
+from broker.fifo.lines.ready import ReadyLine, body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
