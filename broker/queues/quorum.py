@@ -183,7 +183,8 @@ class QuorumQueue:
 
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here; exact at the leader."""
-        return self._machine.stat(state)
+        stat = self._machine.stat(state)
+        return stat._replace(active=self._machine.active_consumer())
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Show messages that wait, in their order; exact at the leader.
@@ -326,7 +327,8 @@ class QuorumQueue:
         """An entry was applied, or not: then what it asked is offered, or found due, again."""
         if isinstance(result, Exception) and self.is_leading:
             self._told_ms = 0
-            self._wake_again()
+            if self._machine.due_ms() is not None:
+                self._timer.set(TIME_ENTRIES_MS)  # at once would be again and again at once
 
     def _run(self) -> None:
         effects = self._machine.take_effects()
