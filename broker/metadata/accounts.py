@@ -169,19 +169,16 @@ def _grant_refusal(step: Step, user: str, vhost: str) -> Refusal | None:
 
 
 def set_permissions(step: Step, command: commands.SetPermissions) -> Result:
-    """Set a user's permissions in a vhost. An empty expression matches nothing."""
+    """Set a user's permissions in a vhost. An empty expression matches nothing, and stays empty.
+
+    Tools read back what they wrote, and write again where it differs.
+    """
     refusal = _grant_refusal(step, command.user, command.vhost)
     if refusal is not None:
         return refusal
     is_new = step.catalogue.permission(command.user, command.vhost) is None
     step.catalogue.put_permission(
-        Permission(
-            command.user,
-            command.vhost,
-            command.configure or "^$",
-            command.write or "^$",
-            command.read or "^$",
-        )
+        Permission(command.user, command.vhost, command.configure, command.write, command.read)
     )
     step.changes.users_changed.append(command.user)
     return is_new
@@ -203,8 +200,7 @@ def set_topic_permissions(step: Step, command: commands.SetTopicPermissions) -> 
         return refusal
     key = (command.user, command.vhost, command.exchange)
     is_new = step.catalogue.topic_permission(*key) is None
-    record = TopicPermission(*key, command.write or "^$", command.read or "^$")
-    step.catalogue.put_topic_permission(record)
+    step.catalogue.put_topic_permission(TopicPermission(*key, command.write, command.read))
     step.changes.users_changed.append(command.user)
     return is_new
 

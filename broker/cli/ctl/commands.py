@@ -161,7 +161,8 @@ def _check(call: Invocation) -> None:
         raise CtlError(EXIT_USAGE, f"{name} is not supported: {_INSTEAD[name]}")
     elif name not in LISTINGS and name not in DESCRIPTIONS:
         near = difflib.get_close_matches(name, _names(), n=1, cutoff=0)
-        raise CtlError(EXIT_USAGE, f"unknown command {name}; did you mean {near[0]}? {_HINT}")
+        text = f"\nCommand '{name}' not found. \nDid you mean '{near[0]}'? \n{_HINT}"
+        raise CtlError(EXIT_USAGE, text, is_plain=True)
 
 
 def _misuse(error: CtlError, words: Sequence[str]) -> str:

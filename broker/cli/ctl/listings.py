@@ -404,13 +404,12 @@ def fetch(api: Api, call: Invocation, found: Plan) -> list[dict[str, Any]]:
 
 
 def _subject(call: Invocation, listing: Listing) -> str:
-    if "{0}" not in listing.path:
-        return ""
-    if not call.arguments:
+    names = 1 if "{0}" in listing.path else 0
+    if len(call.arguments) < names:
         raise UsageError("not enough arguments.")
-    if len(call.arguments) > 1 and not listing.has_columns:
+    if len(call.arguments) > names and not listing.has_columns:
         raise UsageError("too many arguments.")
-    return call.arguments[0]
+    return call.arguments[0] if names else ""
 
 
 def _is_wanted(record: Record, call: Invocation) -> bool:

@@ -99,7 +99,9 @@ def list_vhost_limits(api: Api, call: Invocation) -> str | None:
     if not vhost_exists(api, call.vhost):
         raise no_vhost(call.vhost)
     found = api.get(f"/api/vhost-limits/{segment(call.vhost)}")
-    return shown(found[0]["value"]) if found else ""
+    if not found:
+        return "[]" if call.values.get("formatter") == "json" else ""
+    return shown(found[0]["value"])
 
 
 def _listed(call: Invocation, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:

@@ -114,7 +114,7 @@ def test_online_and_offline_queues(api: FakeApi, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["lst_queues"], 64, "did you mean list_queues?"),
+        (["lst_queues"], 64, "Command 'lst_queues' not found. \nDid you mean 'list_queues'?"),
         (["list_queues", "nmae"], 64, "Info key(s) nmae are not supported; did you mean name?"),
         (["list_queues", "--fromatter"], 64, "unknown option --fromatter"),
         (["list_queues", "-p"], 64, "-p needs a value"),

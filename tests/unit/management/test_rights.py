@@ -16,7 +16,7 @@ async def test_topic_permission_life() -> None:
         assert (await rig.ask("GET", path)).status == 404
         assert (await rig.ask("PUT", path, body)).status == 201
         assert (await rig.ask("PUT", path, body)).status == 204
-        assert (await rig.ask("PUT", path, {**body, "exchange": "nowhere"})).status == 201
+        assert (await rig.ask("PUT", path, {**body, "exchange": "nowhere"})).status == 204
         first, second = (await rig.ask("GET", path)).json
         assert first == {"user": "man", "vhost": "/", **body}
         assert second["exchange"] == "nowhere"

@@ -81,7 +81,7 @@ async def _put(call: Call, vhost: str, limits: dict[str, Any]) -> None:
 
 def _user_items(call: Call, found: list[User]) -> web.Response:
     items = [
-        {"user": user.name, "value": dict(user.limits)}
+        {"user": user.name, "value": dict(sorted(user.limits.items()))}
         for user in sorted(found, key=lambda user: user.name)
         if user.limits
     ]

@@ -76,15 +76,17 @@ async def show(call: Call) -> web.Response:
 
 
 async def put(call: Call) -> web.Response:
-    """PUT /api/topic-permissions/VHOST/USER: an exchange and both expressions."""
+    """PUT /api/topic-permissions/VHOST/USER: an exchange, both expressions; 201 for the first."""
     check_ends(call)
     body = await call.body()
     request_body.require(body, "exchange", "write", "read")
     exchange, write, read = (request_body.text(body, key) for key in ("exchange", "write", "read"))
     check_pattern("write", write)
     check_pattern("read", read)
-    command = SetTopicPermissions(call.name("user"), call.name("vhost"), exchange, write, read)
-    return stored(is_new=await call.propose(command) is True)
+    user, vhost = call.name("user"), call.name("vhost")
+    is_new = all((each.user, each.vhost) != (user, vhost) for each in _all(call))
+    await call.propose(SetTopicPermissions(user, vhost, exchange, write, read))
+    return stored(is_new=is_new)
 
 
 async def delete(call: Call) -> web.Response:

@@ -33,7 +33,7 @@ def item(user: User) -> dict[str, Any]:
         "password_hash": user.password_hash,
         "hashing_algorithm": user.hashing_algorithm,
         "tags": list(user.tags),
-        "limits": dict(user.limits),
+        "limits": dict(sorted(user.limits.items())),
     }
 
 
