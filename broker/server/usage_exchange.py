@@ -1,8 +1,9 @@
 """Tells the other nodes how many connections and channels are open here, where a limit asks for it.
 
 The whole of a node's counts is one small payload, so a lost one is healed by the next: after each
-change (at most every `GATHER_S`), and every second as long as there is anything to tell. Nobody
-answers; who is dead counts no more (`Usage.lost`).
+change (at most every `GATHER_S`), and every second as long as there is anything to tell, or was
+shortly before. Nobody answers. Who is dead counts no more (`Usage.lost`), nor who has not been
+heard for `SILENT_TICKS_MAX`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ USAGE: Final = 24
 GATHER_S: Final = 0.02
 """Changes of so long go out together: a storm of connections is not a storm of payloads."""
 
+REPEATS: Final = 3
+"""How many ticks "nothing is open" is told again."""
+
+SILENT_TICKS_MAX: Final = 10
+"""A node with anything open tells it at every tick; after so many without, it has nothing."""
+
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(Counts).decode
 _NOTHING: Final = Counts()
@@ -45,16 +52,20 @@ class UsageExchange:
         self._links = links
         self._usage = usage
         self._nodes = nodes
-        self._told = _NOTHING
+        self._repeats = 0
+        self._silent: dict[str, int] = {}
         self._is_due = False
         links.on(USAGE, self._heard)
         usage.changed = self._changed
 
     def tick(self) -> None:
         """Tell again what is open, for who missed it; call every second."""
-        counts = self._usage.counts()
-        if counts != _NOTHING or self._told != _NOTHING:
-            self._tell(counts)
+        self._tell(self._usage.counts())
+        for node, ticks in list(self._silent.items()):
+            self._silent[node] = ticks + 1
+            if ticks >= SILENT_TICKS_MAX:
+                del self._silent[node]
+                self._usage.lost((node,))
 
     def follow(self, changes: Changes) -> None:
         """Forget what dead nodes said."""
@@ -70,7 +81,12 @@ class UsageExchange:
         self._tell(self._usage.counts())
 
     def _tell(self, counts: Counts) -> None:
-        self._told = counts
+        if counts != _NOTHING:
+            self._repeats = REPEATS
+        elif self._repeats:
+            self._repeats -= 1
+        else:
+            return
         payload = _encode(counts)
         for node in self._nodes():
             self._links.send(node, CONTROL, USAGE, payload)
@@ -78,5 +94,6 @@ class UsageExchange:
     def _heard(self, node: str, _boot: str, payload: bytes) -> None:
         try:
             self._usage.heard(node, _decode(payload))
+            self._silent[node] = 0
         except msgspec.MsgspecError:
             _log.warning("usage.unreadable", extra={"node": node})
