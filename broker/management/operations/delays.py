@@ -80,8 +80,14 @@ class Delays:
         if serving is None:
             return "the broker on this node is stopped"
         leader = serving.queues.leader_of(store)
-        told = await self._errands.ask(leader, Errand(PEEK, store.uid, f"{first} {count}"))
-        return _decode(told.text) if told.is_done else told.text
+        others = [node for node in store.members if node != leader]
+        why = ""
+        for node in (leader, *others):  # who is thought to lead may be wrong
+            told = await self._errands.ask(node, Errand(PEEK, store.uid, f"{first} {count}"))
+            if told.is_done:
+                return _decode(told.text)
+            why = why or told.text
+        return why
 
     async def cancel(self, store: Queue, numbers: list[int] | None) -> int | Refusal:
         """Forget messages before they are due.

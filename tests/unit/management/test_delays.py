@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.amqp.content import Properties, build_message
+from broker.cluster.calls import CallFailed
 from broker.errors import Refusal, ReplyCode
 from broker.message import Delivery
 from broker.metadata import commands
@@ -115,7 +116,15 @@ async def test_who_can_not_be_told_now_is_told_so():
     async with Rig() as rig:
         store = Store(rig)
         store.waiting = None
+        asked: list[str] = []
+
+        async def call(node, _method, _payload, _timeout_s):
+            asked.append(node)
+            raise CallFailed("gone")
+
+        rig.control.cluster.links.call = call
         answer = await rig.ask("GET", PATH)
+        assert asked == [TWO], "another member may lead by now"
         assert answer.status == 503
         assert "does not lead the delays' store" in answer.json["reason"]
         store.answer = Refusal(ReplyCode.INTERNAL_ERROR, "no leader")
