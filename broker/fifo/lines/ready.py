@@ -154,6 +154,9 @@ class ReadyLine:
         if count >= len(fresh):
             items += fresh
             fresh.clear()
+            if not returned:  # all that was here: its size is known
+                size_bytes, self.size_bytes = self.size_bytes, 0
+                return items, size_bytes
         else:
             pop = fresh.popleft
             items += [pop() for _ in range(count)]
