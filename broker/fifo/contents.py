@@ -35,6 +35,9 @@ NO_ORIGIN: Final[Origin] = ("", 0, 0)
 _LedgerKind = type[ledger.Settled | ledger.Removed]
 
 
+CLOCK_SKEW_MS: Final = 60_000
+"""Clocks of nodes differ by less; what one leader said is not taken back by the next."""
+
 NO_LIMIT: Final = 1 << 60
 """More messages than a queue ever holds."""
 
@@ -108,12 +111,15 @@ class Contents:
     # Time and rules.
 
     def set_time(self, now_ms: int) -> None:
-        """Tell the time; an earlier one than before is ignored.
+        """Tell the time; one that is a little earlier than before is ignored.
 
         Args:
-            now_ms: Wall clock, milliseconds since the epoch. For replicas: of the command.
+            now_ms: Wall clock, milliseconds since the epoch. For replicas: of the command. Far
+                behind, it is believed: a clock that had run ahead was set right, and until the
+                wrong time came nothing would expire.
         """
-        self.now_ms = max(self.now_ms, now_ms)
+        if now_ms > self.now_ms or now_ms < self.now_ms - CLOCK_SKEW_MS:
+            self.now_ms = now_ms
 
     def due_ms(self) -> int | None:
         """When `set_time` and `pump` are due though nothing else happens; None is never.

@@ -13,7 +13,8 @@ Invariants:
 3. `unacked` and `unacked_bytes` are the sums over all that is held.
 4. After `pump` returned False, either nothing is ready or no consumer can take; the head has not
    expired, and under drop-head what is ready is within the limits.
-5. `now_ms` never falls. No message is handed to a consumer after the time in its `expires_ms`.
+5. `now_ms` falls only when a clock was set right by more than a minute. No message is handed to a
+   consumer after the time in its `expires_ms`.
 """
 
 from __future__ import annotations

@@ -127,10 +127,19 @@ def test_a_requeued_message_keeps_its_time():
     assert _deaths(machine) == [("expired", [1])]
 
 
-def test_time_never_falls():
+def test_the_next_leaders_clock_may_be_behind():
     machine = _machine()
-    machine.set_time(5)
+    machine.set_time(NOW_MS - 60_000)
     assert machine.now_ms == NOW_MS
+
+
+def test_a_clock_that_was_set_right_is_believed():
+    """Else nothing would expire until the wrong time came."""
+    machine = _machine()
+    machine.set_time(NOW_MS + 10**9)
+    machine.set_time(NOW_MS)
+    machine.enqueue([_timed(5)])
+    assert machine.due_ms() == NOW_MS + 5
 
 
 def test_drop_head_drops_the_oldest_ready_ones():
