@@ -309,8 +309,6 @@ class Catalogue:
         home = self._vhosts.get(vhost)
         return home is not None and home.looks_inside(exchange)
 
-    needs_headers = looks_inside
-
     def route(
         self,
         vhost: str,

@@ -11,7 +11,7 @@ What is hashed: the routing key, or with `hash-header` that header's value, or w
 that property (correlation_id, message_id, timestamp); where it is missing, the empty string.
 Several bindings of one destination add their weights up.
 
-A ring has at most 2^18 points or so: where the weights together would need more, every binding gets
+A ring has at most 2^16 points or so: where the weights together would need more, every binding gets
 half as many for a unit, and again, down to one point each. Whoever binds with a weight of a billion
 takes nearly all messages, and no memory.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -35,7 +35,13 @@ D = TypeVar("D", bound=Hashable)
 POINTS_PER_WEIGHT: Final = 128
 """Shares of equal weights differ by about 1/sqrt(128), 9 percent."""
 
-POINTS_MAX: Final = 2**18
+POINTS_MAX: Final = 2**16
+"""A new ring of so many takes some 50 ms once, memory of 10 MB."""
+
+SHIFTED_PER_SORTED: Final = 256
+"""A point put into its place moves those behind it, which costs as much as sorting about a 256th of
+a large ring: few changes are done one by one."""
+
 WEIGHT_DIGITS_MAX: Final = 18
 PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
@@ -83,6 +89,7 @@ class ConsistentHashMatcher(Generic[D]):
     """
 
     __slots__ = (
+        "_gone",
         "_header",
         "_is_laid",
         "_labels",
@@ -107,6 +114,7 @@ class ConsistentHashMatcher(Generic[D]):
         self._owners: dict[int, D] = {}
         self._ring: list[int] = []  # sorted
         self._is_laid = True  # the ring has all points, and no others
+        self._gone: list[int] = []  # points that the ring still has
 
     def bind(
         self, routing_key: str, _arguments: Mapping[str, object], destination: D, label: str
@@ -148,6 +156,7 @@ class ConsistentHashMatcher(Generic[D]):
         weight = self._weights.get(destination, 0) + change
         for point in self._points.pop(destination, ()):
             del self._owners[point]
+            self._gone.append(point)
         if weight:
             self._weights[destination] = weight
         else:
@@ -156,7 +165,7 @@ class ConsistentHashMatcher(Generic[D]):
         self._is_laid = False
 
     def _lay(self) -> None:
-        """Lay out the points that are missing; to sort is quick where most of it is sorted."""
+        """Bring the ring up to date with the weights."""
         shift = 0
         while (self._total * POINTS_PER_WEIGHT) >> shift > POINTS_MAX:
             shift += 1
@@ -164,20 +173,36 @@ class ConsistentHashMatcher(Generic[D]):
             self._shift = shift
             self._points.clear()
             self._owners.clear()
-        owners = self._owners
-        ring = [point for point in self._ring if point in owners]
+            self._ring, self._gone = [], []
+        new = self._new_points()
+        ring, gone = self._ring, self._gone
+        self._gone = []
+        if (len(gone) + len(new)) * SHIFTED_PER_SORTED < len(ring):
+            for point in gone:
+                del ring[bisect_left(ring, point)]
+            for point in new:
+                insort(ring, point)
+        else:
+            left = set(gone)
+            ring = [point for point in ring if point not in left]
+            ring += new
+            ring.sort()  # quick where most of it is sorted
+            self._ring = ring
+        self._is_laid = True
+
+    def _new_points(self) -> list[int]:
+        """Give points to the destinations that have none."""
+        owners, new = self._owners, []
         missing = [each for each in self._weights if each not in self._points]
         for destination in sorted(missing, key=self._labels.__getitem__):
-            count = (self._weights[destination] * POINTS_PER_WEIGHT) >> shift
+            count = (self._weights[destination] * POINTS_PER_WEIGHT) >> self._shift
             points = _points(self._labels[destination], max(count, 1))
-            # Two of 2^18 points share a place once in 2^28 rings: who has it, has it.
+            # Two of 2^16 points share a place once in 2^32 rings: who has it, has it.
             own = [point for point in points if point not in owners]
             self._points[destination] = own
             owners.update(dict.fromkeys(own, destination))
-            ring += own
-        ring.sort()
-        self._ring = ring
-        self._is_laid = True
+            new += own
+        return new
 
 
 def _hash(text: str) -> int:

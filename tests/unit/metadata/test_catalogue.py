@@ -68,17 +68,17 @@ def test_version_moves_with_each_change_of_routing_or_access_only():
     assert not moves(lambda: asker.ask(commands.DeleteQueue(4)))
 
 
-def test_needs_headers_looks_along_bindings_and_alternates():
+def test_looks_inside_looks_along_bindings_and_alternates():
     asker = founded()
     catalogue = asker.machine.catalogue
     asker.exchange("far", "direct", arguments={"alternate-exchange": "amq.headers"})
-    assert catalogue.needs_headers("/", "amq.headers")
-    assert catalogue.needs_headers("/", "far")
-    assert not catalogue.needs_headers("/", "amq.fanout")
+    assert catalogue.looks_inside("/", "amq.headers")
+    assert catalogue.looks_inside("/", "far")
+    assert not catalogue.looks_inside("/", "amq.fanout")
     asker.bind("amq.fanout", "far", kind="exchange")
     asker.bind("far", "amq.fanout", kind="exchange")
-    assert catalogue.needs_headers("/", "amq.fanout")
-    assert not catalogue.needs_headers("/", "gone")
+    assert catalogue.looks_inside("/", "amq.fanout")
+    assert not catalogue.looks_inside("/", "gone")
 
 
 KEY = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=3)

@@ -179,7 +179,7 @@ def listing(machine: MetadataMachine) -> tuple[object, ...]:
                 route = catalogue.route(vhost, exchange, key, {"h": 1})
                 names = None if route is None else sorted(each.name for each in route.queues)
                 routes.append((vhost, exchange, key, names))
-            routes.append(catalogue.needs_headers(vhost, exchange))
+            routes.append(catalogue.looks_inside(vhost, exchange))
     owned = [len(catalogue.queues_of(each.exclusive_owner or "")) for each in catalogue.queues()]
     policies = [
         (queue.name, catalogue.policy_of(queue), dict(catalogue.effective_policy(queue)))

@@ -292,11 +292,11 @@ def test_headers_are_read_where_a_policy_leads_to_a_headers_exchange():
     asker = founded()
     asker.exchange("x", "direct")
     catalogue = asker.machine.catalogue
-    assert not catalogue.needs_headers("/", "x")
+    assert not catalogue.looks_inside("/", "x")
     put(asker, "AE", {"alternate-exchange": "amq.headers"}, pattern="^x$")
-    assert catalogue.needs_headers("/", "x")
+    assert catalogue.looks_inside("/", "x")
     clear(asker, "AE")
-    assert not catalogue.needs_headers("/", "x")
+    assert not catalogue.looks_inside("/", "x")
 
 
 # Snapshots

@@ -1,0 +1,103 @@
+"""Replaying a history: to the queue that was bound, or by the exchange that was bound."""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.amqp.content import Properties, build_message
+from broker.message import Delivery, Message
+from broker.metadata.records import Binding
+from broker.queues.histories import BATCH_MESSAGES_MAX, Histories
+from tests.unit.metadata.cluster import Asker, founded
+
+
+class Place:
+    """A catalogue, a store's messages, and what reaches the queues."""
+
+    def __init__(self, kept: list[Message], *, is_led_here: bool = True) -> None:
+        self.asker: Asker = founded()
+        self.asker.exchange("h", "x-recent-history")
+        self.kept = kept
+        self.is_led_here = is_led_here
+        self.has_lease = True
+        self.got: dict[str, list[Message]] = {}
+        catalogue = self.asker.machine.catalogue
+        self.histories = Histories(
+            catalogue, self._open, self._peek, lambda: self.has_lease, lambda: 0
+        )
+
+    def _peek(self, uid: int, first: int, count: int) -> list[Delivery] | None:
+        store = self.asker.machine.catalogue.store("/", "h")
+        assert store is not None
+        assert uid == store.uid
+        if not self.is_led_here:
+            return None
+        some = self.kept[first : first + count]
+        return [Delivery(number, 0, message) for number, message in enumerate(some, first)]
+
+    def _open(self, queue):
+        place = self
+
+        class Handle:
+            def publish(self, messages, seqnos, publisher):
+                assert seqnos is None
+                place.got.setdefault(queue.name, []).extend(messages)
+
+        return Handle()
+
+    def bind(self, destination: str, kind: str = "queue") -> None:
+        self.asker.bind("h", destination, kind=kind)
+        self.histories.replay(Binding("/", "h", kind, destination, "", {}))
+
+    def bodies(self, queue: str) -> list[str]:
+        return [message.routing_key for message in self.got.get(queue, [])]
+
+
+def message(key: str, **properties: object) -> Message:
+    return build_message("h", key, Properties(**properties), b"")
+
+
+def test_a_queue_gets_all_of_it_oldest_first():
+    place = Place([message(str(n)) for n in range(BATCH_MESSAGES_MAX + 5)])
+    place.asker.queue("q")
+    place.bind("q")
+    assert place.bodies("q") == [str(n) for n in range(BATCH_MESSAGES_MAX + 5)]
+
+
+def test_an_exchange_routes_it_on():
+    place = Place([message("a"), message("b")])
+    place.asker.exchange("x", "direct")
+    for queue in ("q1", "q2"):
+        place.asker.queue(queue)
+    place.asker.bind("x", "q1", "a")
+    place.asker.bind("x", "q2", "b")
+    place.bind("x", "exchange")
+    assert (place.bodies("q1"), place.bodies("q2")) == (["a"], ["b"])
+
+
+def test_time_to_live_begins_anew():
+    kept = msgspec.structs.replace(message("k", expiration="500"), ttl_ms=-1, expires_ms=7)
+    place = Place([kept])
+    place.asker.queue("q")
+    place.bind("q")
+    (found,) = place.got["q"]
+    assert (found.ttl_ms, found.expires_ms) == (500, 0)
+
+
+def test_nothing_is_told_where_the_store_is_not_led_or_without_the_lease():
+    elsewhere = Place([message("k")], is_led_here=False)
+    elsewhere.asker.queue("q")
+    elsewhere.bind("q")
+    place = Place([message("k")])
+    place.has_lease = False
+    place.asker.queue("q")
+    place.bind("q")
+    assert elsewhere.got == place.got == {}
+
+
+def test_what_is_gone_meanwhile_gets_nothing():
+    place = Place([message("k")])
+    place.histories.replay(Binding("/", "h", "queue", "gone", "", {}))
+    place.histories.replay(Binding("/", "h", "exchange", "gone", "", {}))
+    place.histories.replay(Binding("/", "gone", "queue", "q", "", {}))
+    assert place.got == {}
