@@ -117,6 +117,20 @@ def test_what_expired_in_the_line_is_passed_over(consumers):
     assert sorted(d.number for dead in effects.dead for d in dead.items) == [2, 3, 5]
 
 
+def test_the_turn_is_with_who_got_none_where_some_had_expired():
+    machine = _machine()
+    machine.enqueue([message(), _timed(5), message(), message()])
+    machine.set_time(NOW_MS + 6)
+    machine.checkout(HOLDER, "a", prefetch=9)
+    machine.checkout(HOLDER, "b", prefetch=9)
+    machine.pump()
+    machine.enqueue([message()])
+    machine.pump()
+    deliveries = machine.take_effects().deliveries
+    assert [item.number for item in deliveries[HOLDER, "a"]] == [1, 4]
+    assert [item.number for item in deliveries[HOLDER, "b"]] == [3, 5]
+
+
 def test_a_requeued_message_keeps_its_time():
     """Rows: 1.4 When removed"""
     machine = _machine()
