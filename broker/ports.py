@@ -99,6 +99,8 @@ class QueueStat(NamedTuple):
         ready_bytes: Body bytes waiting.
         unacked_bytes: Body bytes handed out.
         state: "running", "down", "minority" or "syncing".
+        active: (holder, tag) of the single active consumer; None where all are active, or there is
+            none.
     """
 
     ready: int
@@ -107,6 +109,7 @@ class QueueStat(NamedTuple):
     ready_bytes: int
     unacked_bytes: int
     state: str
+    active: tuple[str, str] | None = None
 
 
 Done = Callable[[object], None]

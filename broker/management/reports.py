@@ -40,6 +40,9 @@ CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
 QUEUES: Final = "queues"
 
+HOLDER: Final = "_holder"
+"""In a consumer's item, what its queue knows its channel by; nobody is shown it."""
+
 Item = dict[str, Any]
 
 
@@ -392,6 +395,7 @@ def _consumers(connection: AmqpConnection, node: str) -> list[Item]:
             },
             "consumer_tag": plain(consumer.tag),
             "exclusive": consumer.exclusive,
+            HOLDER: facts.holder,
             "prefetch_count": consumer.prefetch,
             "queue": {"name": plain(consumer.queue), "vhost": plain(consumer.vhost)},
         }

@@ -86,6 +86,7 @@ class ClassicQueue:
         )
         if machine is None:
             machine = QueueMachine(config_of(record, settings))
+            machine.set_time(home.clock.now_ms())
             if record.durable:
                 machine.restore_messages(self.disk.recover(), self.disk.next_number)
         self.machine = machine
@@ -141,7 +142,7 @@ class ClassicQueue:
         machine = self.machine
         machine.set_time(self._clock.now_ms())
         refused = machine.enqueue(messages)
-        self._serve()
+        self._serve(is_timed=True)  # else a message with TTL 0 may be a millisecond late
         if seqnos is None:
             return
         if refused:
@@ -292,8 +293,11 @@ class ClassicQueue:
         """Count what is here; a declare renews the queue's life."""
         if is_declare:
             self._life.used()
-        state = "running" if self._copies is None else self._copies.state
-        done(gone(self.record) if self._is_deleted else self.machine.stat(state))
+        if self._is_deleted:
+            done(gone(self.record))
+            return
+        stat = self.machine.stat("running" if self._copies is None else self._copies.state)
+        done(stat._replace(active=self.machine.active_consumer()))
 
     # What other nodes and group 0 ask.
 
@@ -487,13 +491,14 @@ class ClassicQueue:
         """Of this machine's answers: never less than those it gave as a master before."""
         return self.record.past_epoch if self._copies is None else self._copies.epoch
 
-    def _serve(self) -> None:
-        """Serve consumers once and run what the machine wants done."""
+    def _serve(self, *, is_timed: bool = False) -> None:
+        """Serve consumers once, at the time told if `is_timed`, and run what the machine wants."""
         machine = self.machine
         if self._still is not None and not self._still.is_free():
             self.hand_in_ledger()
             return  # what is due stays in the machine's effects
-        machine.set_time(self._clock.now_ms())
+        if not is_timed:
+            machine.set_time(self._clock.now_ms())
         if machine.pump() and not self._is_serving_on:
             self._is_serving_on = True
             self._home.defer(self._serve_on)
@@ -584,10 +589,7 @@ class ClassicQueue:
 
 
 def _nothing() -> None:
-    """A session's offer that was not answered is offered again: nobody is to be told.
-
-    What died here and was not told to all mirrors may die again at the next master.
-    """
+    """Nobody is told: unanswered offers come again, and what died dies at the next master."""
 
 
 def _holds_none(numbers: list[int]) -> None:

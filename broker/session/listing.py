@@ -46,6 +46,7 @@ class ChannelFacts(NamedTuple):
         prefetch: The limit of the next consumer; 0 is none.
         global_prefetch: The channel's own limit; 0 is none.
         consumers: By tag.
+        holder: What queues know it by.
     """
 
     number: int
@@ -59,6 +60,7 @@ class ChannelFacts(NamedTuple):
     prefetch: int
     global_prefetch: int
     consumers: list[ConsumerFacts]
+    holder: str = ""
 
 
 def facts_of_channel(channel: Channel) -> ChannelFacts:
@@ -90,4 +92,5 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
             )
             for consumer in channel.consumers.values()
         ],
+        holder=channel.holder,
     )

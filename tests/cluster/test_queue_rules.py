@@ -250,3 +250,26 @@ def test_at_least_once_survives_the_death_of_the_leader(own_trio: Trio) -> None:
         connection.channel().queue_bind(dead, "amq.direct", "k")
     wait_until(lambda: ready(near, queue) == 0, "the next leader goes on", 15)
     assert sorted(drain(near, dead)) == list(range(100))
+
+
+def test_listings_say_which_consumer_is_active(trio: Trio) -> None:
+    """Also for consumers of other nodes than the queue's.
+
+    Rows: 1.8 SAC; 1.16 SAC
+    """
+    home, other, third = trio.nodes
+    for kind in ("classic", "quorum"):
+        queue = declare(home, kind, x_single_active_consumer=True)
+        with other.connect() as first, third.connect() as second:
+            for connection, tag in ((first, "first"), (second, "second")):
+                connection.channel().basic_consume(queue, lambda *_: None, consumer_tag=tag)
+
+            def statuses() -> dict[str, str]:
+                found = home.api("GET", "/consumers/%2F")
+                mine = [each for each in found if each["queue"]["name"] == queue]  # noqa: B023
+                return {each["consumer_tag"]: each["activity_status"] for each in mine}
+
+            assert statuses() == {"first": "single_active", "second": "waiting"}
+            assert shown(home, queue)["single_active_consumer_tag"] == "first"
+            first.close()
+            wait_until(lambda: statuses() == {"second": "single_active"}, "the next one", 5)

@@ -22,7 +22,7 @@ from broker.management.answers import (
 )
 from broker.management.call import Call, Route
 from broker.management.reports import CONSUMERS, QUEUES, Owner, Report, Served
-from broker.management.resources import policies
+from broker.management.resources import consumers, policies
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
@@ -127,6 +127,8 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
         found |= _mirrors(queue.ring, states.syncing(queue.uid))
     stat = states.stat(queue.uid)
     if stat is not None:
+        if stat.active is not None:
+            found["single_active_consumer_tag"] = plain(stat.active[1])
         found |= _counts(stat)
         if queue.type == "classic":
             found |= _counts_in_memory(stat)
@@ -261,12 +263,16 @@ async def show(call: Call) -> web.Response:
     reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid])
     found = item(queue, QueueStates(reports), call.catalogue)
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}
-    found["consumer_details"] = [
+    attached = [
         consumer
         for report in reports.values()
         for consumer in report.consumers
         if consumer["queue"] == here
     ]
+    single = [queue] if consumers.has_single(queue) else []
+    found["consumer_details"] = consumers.told(
+        attached, consumers.active_of(reports.values(), single)
+    )
     found["deliveries"] = []
     found["incoming"] = []
     return json(paging.only_columns(found, call.query))

@@ -181,3 +181,24 @@ def test_a_policy_reaches_a_queue_by_a_snapshot_too() -> None:
 
 def _ignore(result: object) -> None:
     pass
+
+
+def test_ttl_0_reaches_a_waiting_consumer_even_as_the_clock_moves_on() -> None:
+    """Rows: 1.4 TTL 0"""
+    world, queue = world_with()
+    handle, consumer = world.nodes[A].registry.open(queue), Channel()
+    handle.consume(world.nodes[A].spec(), consumer, _ignore)
+    read = world.clock.now_ms
+
+    def moving() -> int:
+        world.clock.ms += 1
+        return read()
+
+    world.clock.now_ms = moving  # type: ignore[method-assign]  # it moves whenever it is read
+    handle.publish([expiring(0)], None, Channel())
+    world.settle()
+    assert len(consumer.delivered) == 1
+    handle.cancel(world.nodes[A].holder(), "t", _ignore)
+    handle.publish([expiring(0)], None, Channel())
+    world.settle()
+    assert ready(world, queue) == 0
