@@ -1,18 +1,16 @@
-"""Exchanges and bindings over the wire: every type, every refusal, on a real node."""
+"""Exchanges and bindings over the wire: what they promise and what they refuse, on a real node."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import pika
-import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.nodes import Node, wait_until
+from tests.nodes import Node
+from tests.wire.exchanges import drained, publish, queues, refused
 
 _names = (f"routing-{number}" for number in itertools.count())
 
@@ -28,42 +26,6 @@ def channel(node: Node) -> Iterator[BlockingChannel]:
 @pytest.fixture
 def name() -> str:
     return next(_names)
-
-
-def queues(channel: BlockingChannel, count: int) -> list[str]:
-    return [channel.queue_declare("", exclusive=True).method.queue for _ in range(count)]
-
-
-def drained(channel: BlockingChannel, queue: str) -> list[str]:
-    """Bodies of all messages that are there, confirmed before."""
-    found = []
-    while True:
-        method, _, body = channel.basic_get(queue, auto_ack=True)
-        if method is None:
-            return found
-        found.append(body.decode())
-
-
-def publish(
-    channel: BlockingChannel, exchange: str, key: str = "", body: str = "m", **properties: Any
-) -> bool:
-    """Publish mandatory; False if the message came back."""
-    try:
-        channel.basic_publish(
-            exchange, key, body.encode(), pika.BasicProperties(**properties), mandatory=True
-        )
-    except pika.exceptions.UnroutableError:
-        return False
-    return True
-
-
-def refused(node: Node, call: Any) -> tuple[int, str]:
-    """What a channel is closed with for a call."""
-    with node.connect() as connection:
-        channel = connection.channel()
-        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-            call(channel)
-        return caught.value.reply_code, caught.value.reply_text.partition(" - ")[2]
 
 
 # The exchanges themselves
@@ -395,146 +357,3 @@ def test_default_exchange_leads_to_every_queue_by_its_name(channel: BlockingChan
     _, properties, _ = channel.basic_get(three, auto_ack=True)
     assert properties.headers == {"CC": [one, two]}
     assert not publish(channel, "", "no such queue")
-
-
-# The plugins' types
-
-
-@pytest.fixture
-def four(channel: BlockingChannel) -> list[str]:
-    return queues(channel, 4)
-
-
-def bound(
-    channel: BlockingChannel,
-    exchange: str,
-    kind: str,
-    found: list[str],
-    keys: list[str],
-    arguments: dict[str, Any] | None = None,
-) -> None:
-    channel.exchange_declare(exchange, kind, arguments=arguments)
-    for queue, key in zip(found, keys, strict=True):
-        channel.queue_bind(queue, exchange, key)
-
-
-def test_consistent_hash_shares_by_weight_and_keeps_a_key_in_its_place(
-    node: Node, channel: BlockingChannel, name: str, four: list[str]
-) -> None:
-    """Rows: 1.2 x-consistent-hash, x-modulus-hash(sharding), x-random, x-recent-history, \
-x-delayed-message
-    """
-    bound(channel, name, "x-consistent-hash", four[:2], ["1", "9"])
-    for number in range(200):
-        assert publish(channel, name, f"k{number}", f"k{number}")
-    light, heavy = (drained(channel, queue) for queue in four[:2])
-    assert len(light) + len(heavy) == 200
-    assert 0 < len(light) < 60
-    assert publish(channel, name, light[0], light[0])
-    assert drained(channel, four[0]) == [light[0]]
-    found = refused(node, lambda each: each.queue_bind(four[2], name, "heavy"))
-    assert found[0] == 405 or found == (406, 'The binding key must be an integer: <<"heavy">>')
-    shared = channel.queue_declare(f"{name}-shared").method.queue
-    assert refused(node, lambda each: each.queue_bind(shared, name, "heavy")) == (
-        406,
-        'The binding key must be an integer: <<"heavy">>',
-    )
-    assert refused(node, lambda each: each.queue_bind(shared, name, "0")) == (
-        406,
-        "The binding key must be greater than 0",
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "properties"),
-    [
-        ({"hash-header": "user"}, lambda each: {"headers": {"user": each}}),
-        ({"hash-property": "message_id"}, lambda each: {"message_id": each}),
-        ({"hash-property": "correlation_id"}, lambda each: {"correlation_id": each}),
-        ({"hash-property": "timestamp"}, lambda each: {"timestamp": int(each)}),
-    ],
-)
-def test_consistent_hash_of_a_header_or_a_property(
-    channel: BlockingChannel, name: str, four: list[str], arguments: Any, properties: Any
-) -> None:
-    bound(channel, name, "x-consistent-hash", four, ["1"] * 4, arguments)
-    for number in range(40):
-        for _ in range(2):
-            assert publish(channel, name, "same", str(number), **properties(str(number)))
-    counts = [Counter(drained(channel, queue)) for queue in four]
-    assert sum(map(len, counts)) == 40
-    assert all(set(each.values()) == {2} for each in counts if each)
-    assert sum(bool(each) for each in counts) >= 3
-
-
-def test_random_reaches_all_and_each_message_one(
-    channel: BlockingChannel, name: str, four: list[str]
-) -> None:
-    bound(channel, name, "x-random", four, [""] * 4)
-    for number in range(120):
-        assert publish(channel, name, "same", str(number))
-    found = [drained(channel, queue) for queue in four]
-    assert sorted(itertools.chain(*found), key=int) == [str(number) for number in range(120)]
-    assert all(len(each) > 8 for each in found)
-
-
-def test_modulus_hash_keeps_a_key_in_its_place(
-    channel: BlockingChannel, name: str, four: list[str]
-) -> None:
-    bound(channel, name, "x-modulus-hash", four, [""] * 4)
-    for _ in range(2):
-        for number in range(40):
-            assert publish(channel, name, str(number), str(number))
-    counts = [Counter(drained(channel, queue)) for queue in four]
-    assert all(set(each.values()) == {2} for each in counts)
-    assert sum(map(len, counts)) == 40
-
-
-def test_recent_history_is_told_to_new_bindings(
-    channel: BlockingChannel, name: str, four: list[str]
-) -> None:
-    """The latest two; none that did not want to be remembered; exchanges too; then as a fanout."""
-    channel.exchange_declare(name, "x-recent-history", arguments={"x-recent-history-length": 2})
-    for number in range(4):
-        assert not publish(channel, name, "k", str(number))
-    no_store = {"x-recent-history-no-store": True}
-    assert not publish(channel, name, "k", "forgotten", headers=no_store)
-
-    def arrived(queue: str) -> list[str]:
-        found: list[str] = []
-        wait_until(
-            lambda: bool(found.extend(drained(channel, queue)) or len(found) == 2), "history"
-        )
-        return found
-
-    channel.queue_bind(four[0], name)
-    assert arrived(four[0]) == ["2", "3"]
-    channel.queue_bind(four[0], name)  # no new binding, no history
-    channel.exchange_declare(f"{name}-onward", "topic")
-    channel.queue_bind(four[1], f"{name}-onward", "k")
-    channel.exchange_bind(f"{name}-onward", name)
-    assert arrived(four[1]) == ["2", "3"]
-    assert publish(channel, name, "k", "4")
-    assert [drained(channel, queue) for queue in four[:2]] == [["4"], ["4"]]
-    channel.queue_bind(four[2], name)
-    assert arrived(four[2]) == ["3", "4"]
-
-
-def test_cc_and_bcc_work_with_every_type(
-    channel: BlockingChannel, name: str, four: list[str]
-) -> None:
-    """Types that take one destination take one for the whole message.
-
-    Rows: 1.11 CC / BCC
-    """
-    for kind, keys, expected in (
-        ("direct", ["a", "b", "c", "d"], 3),
-        ("topic", ["a", "b.#", "c", "d"], 3),
-        ("fanout", ["", "", "", ""], 4),
-        ("x-consistent-hash", ["1", "1", "1", "1"], 1),
-        ("x-modulus-hash", ["", "", "", ""], 1),
-        ("x-random", ["", "", "", ""], 1),
-    ):
-        bound(channel, f"{name}-{kind}", kind, four, keys)
-        assert publish(channel, f"{name}-{kind}", "a", headers={"CC": ["b"], "BCC": ["c"]})
-        assert sum(len(drained(channel, queue)) for queue in four) == expected, kind
