@@ -321,7 +321,7 @@ class ClassicQueue:
         if copies is not None:
             if has_ledger or verdicts:
                 copies.when_safe(partial(self._safe, last, verdicts), _nothing)
-        elif has_ledger:
+        elif has_ledger or self.settings.dedup_size:  # doubles wait for what others wrote
             self._journal.when_synced(partial(self._durable, last))
         if self._life.is_limited and any(type(each) is Get for each in offer.commands):
             self._life.used()
