@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from broker.errors import Refusal, ReplyCode
@@ -27,6 +28,9 @@ from broker.message import Delivery
 
 UNLIMITED: Final = 1 << 60
 """Credit of a consumer without a limit: more messages than a queue ever holds."""
+
+SLACK_MIN: Final = 64
+"""Candidates for the next active consumer that have gone, which always may be remembered."""
 
 
 class Consumer:
@@ -118,8 +122,10 @@ class Roster:
     __slots__ = (
         "_by_holder",
         "_by_priority",
+        "_candidates",
         "_credit_max",
         "_is_single_active",
+        "_last_age",
         "_members",
         "_order",
         "_priorities",
@@ -142,7 +148,11 @@ class Roster:
         self._rings: dict[int, deque[Consumer]] = {}
         self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
-        self._order: dict[tuple[str, str], Consumer] = {}  # as they came; only if single active
+        # Only with a single active consumer: the age of each, in the order they came, and a heap
+        # of (-priority or 0, age, key), in which those who have gone remain for a while.
+        self._order: dict[tuple[str, str], int] = {}
+        self._candidates: list[tuple[int, int, tuple[str, str]]] = []
+        self._last_age = 0
         self.active: Consumer | None = None
         self.count = 0
 
@@ -204,7 +214,11 @@ class Roster:
             self._priorities = sorted(self._rings, reverse=True)
         self._members[priority] = self._members.get(priority, 0) + 1
         if self._is_single_active:
-            self._order[consumer.key] = consumer
+            if known is None:
+                self._last_age += 1
+                self._order[consumer.key] = self._last_age
+            if known is None or known.priority != priority:
+                self._add_candidate(consumer)
             if self.active is None or self.active is known:
                 self.active = consumer
             else:
@@ -263,15 +277,38 @@ class Roster:
             for priority, members in turns:
                 self._rings[priority] = deque(members)
             return
-        named = [consumer for _, members in turns for consumer in members]
-        self._order = {c.key: c for c in [*named[1:], *named[:1], *self._order.values()]}
-        self._activate(named[0] if named else self._next_active())
+        named = [consumer.key for _, members in turns for consumer in members]
+        keys = dict.fromkeys([*named[1:], *named[:1], *self._order])
+        self._order = {key: age for age, key in enumerate(keys, 1)}
+        self._last_age = len(keys)
+        self._renew_candidates()
+        self._activate(self.find(*named[0]) if named else self._next_active())
 
     def _next_active(self) -> Consumer | None:
-        waiting = self._order.values()
-        if self._by_priority:  # of equals the first: the oldest
-            return max(waiting, key=lambda consumer: consumer.priority, default=None)
-        return next(iter(waiting), None)
+        candidates = self._candidates
+        while candidates:
+            if (consumer := self._still_there(candidates[0])) is not None:
+                return consumer
+            heappop(candidates)
+        return None
+
+    def _add_candidate(self, consumer: Consumer) -> None:
+        if len(self._candidates) >= SLACK_MIN + 2 * self.count:
+            self._renew_candidates()
+        else:
+            heappush(self._candidates, self._candidate(consumer))
+
+    def _renew_candidates(self) -> None:
+        self._candidates = [self._candidate(consumer) for consumer in self]
+        heapify(self._candidates)
+
+    def _candidate(self, consumer: Consumer) -> tuple[int, int, tuple[str, str]]:
+        rank = -consumer.priority if self._by_priority else 0
+        return rank, self._order[consumer.key], consumer.key
+
+    def _still_there(self, candidate: tuple[int, int, tuple[str, str]]) -> Consumer | None:
+        consumer = self.find(*candidate[2])
+        return consumer if consumer is not None and self._candidate(consumer) == candidate else None
 
     def _activate(self, consumer: Consumer | None) -> None:
         before, self.active = self.active, consumer

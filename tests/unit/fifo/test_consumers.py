@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker.fifo.consumers import UNLIMITED, Consumer, Roster
+from broker.fifo.consumers import SLACK_MIN, UNLIMITED, Consumer, Roster
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
@@ -209,3 +209,26 @@ def test_an_exclusive_consumer_is_alone():
 def test_no_consumer_is_exclusive_where_one_at_a_time_is_active():
     assert _refused(_single(), exclusive=True) == IN_USE
     assert _refused(_single(), exclusive=False) is None
+
+
+def test_consumers_that_come_and_go_leave_no_ballast():
+    roster = _single()
+    roster.add(_consumer("stays"))
+    for number in range(10 * SLACK_MIN):
+        passing = _consumer("passing", priority=number)
+        roster.add(passing)
+        roster.remove(passing)
+    assert len(roster._candidates) <= SLACK_MIN + 2
+    roster.remove(roster.active)
+    assert roster.active is None
+
+
+def test_another_priority_counts_when_the_next_active_is_chosen():
+    roster = _single()
+    for tag in ("a", "b", "c"):
+        roster.add(_consumer(tag))
+    roster.add(_consumer("c", priority=1))
+    roster.add(_consumer("b", priority=5))
+    roster.add(_consumer("b", priority=1))
+    roster.remove(roster.active)
+    assert roster.active.tag == "b"
