@@ -34,7 +34,10 @@ def boot_node(step: Step, command: commands.BootNode) -> Result:
         return Refusal(ReplyCode.INTERNAL_ERROR, text)
     if node.boot is not None:
         node = _end(step, node)
-    if not any(each.alive for each in step.catalogue.nodes()):
+    others = [each.alive for each in step.catalogue.nodes() if each.name != command.node]
+    if sum(others) <= len(others) // 2:
+        # The last ones of a stop cannot tell of it: without a majority nothing is agreed on. So too
+        # few others is a stop, as it is where pause_minority stops the rest.
         _forget_transient_exchanges(step)
     step.catalogue.put_node(
         msgspec.structs.replace(

@@ -84,6 +84,35 @@ def test_transient_exchanges_go_when_the_whole_cluster_had_stopped():
     assert asker.machine.catalogue.bindings("/") == []
 
 
+def test_the_last_node_of_a_stop_cannot_say_that_it_stops():
+    """Whichever of three boots first, the record says that the last one to stop still lives.
+
+    Rows: 1.10 durability
+    """
+    three, boots = "rabbit@node3", ("3" * 16, "4" * 16)
+    for first in (ONE, TWO, three):
+        asker = founded()
+        asker.ask(commands.JoinNode(three, "h:3"))
+        asker.exchange("begun", durable=False)
+        asker.ask(commands.BootNode(three, boots[0], "h:3"))
+        assert asker.machine.catalogue.exchange("/", "begun") is not None, "one more is no stop"
+        for node, boot in ((ONE, BOOT_ONE), (TWO, BOOT_TWO)):
+            assert asker.ask(commands.EndBoot(node, boot), boot=boots[0]) is True
+        asker.ask(commands.BootNode(first, boots[1], "h:4"), boot=boots[1])
+        assert asker.machine.catalogue.exchange("/", "begun") is None
+
+
+def test_a_rolling_restart_keeps_transient_exchanges():
+    asker = founded()
+    asker.ask(commands.JoinNode("rabbit@node3", "h:3"))
+    asker.ask(commands.BootNode("rabbit@node3", "3" * 16, "h:3"))
+    asker.exchange("t", durable=False)
+    for number, node in enumerate((ONE, TWO, "rabbit@node3"), 4):
+        boot = f"{number}" * 16
+        asker.ask(commands.BootNode(node, boot, "h:4"), boot=boot)
+    assert asker.machine.catalogue.exchange("/", "t") is not None
+
+
 def test_join_forget_and_strangers():
     asker = founded()
     three = "rabbit@node3"
