@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from broker.message import Delivery, Message
 from broker.ports import ConsumerSpec, Done, QueueHandle
 
@@ -131,6 +133,11 @@ class Mover:
             for delivery in waiting:
                 self._seqno += 1
                 self._under_way[self._seqno] = delivery.number
-                messages.append(delivery.message)
+                messages.append(_renewed(delivery.message))
                 seqnos.append(self._seqno)
             self._target.publish(messages, seqnos, self)
+
+
+def _renewed(message: Message) -> Message:
+    """As it was published: its time to live begins again in the queue it comes to."""
+    return replace(message, expires_ms=0) if message.expires_ms else message

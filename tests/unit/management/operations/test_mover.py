@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.management.operations.mover import TAG, Mover
+from broker.message import Delivery, Message
+from tests.model.fifo_model import message
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel
 
@@ -125,3 +129,19 @@ def test_a_source_that_is_deleted_is_noticed() -> None:
     mover = carried.begin()
     mover.consumer_lost(TAG)
     assert mover.failure
+
+
+def test_a_time_to_live_begins_again_in_the_target() -> None:
+    """Else the target had messages that expire and did not know that it has to look."""
+    published: list[Message] = []
+
+    class Target:
+        def publish(self, messages: list[Message], _seqnos: object, _port: object) -> None:
+            published.extend(messages)
+
+    due: list[Callable[[], None]] = []
+    mover = Mover(Target(), Target(), "a/1/1/1", defer=due.append)
+    timed, plain = message(ttl_ms=5, expires_ms=1_000), message()
+    mover.deliver(TAG, [Delivery(1, 0, timed), Delivery(2, 0, plain)])
+    due.pop()()
+    assert published == [message(ttl_ms=5), plain]
