@@ -18,6 +18,7 @@ from broker.fifo.config import QueueConfig, mirrored_config
 from broker.fifo.ledger import cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
+from broker.fifo.rules import Rules
 from broker.message import Message
 
 BATCH = 100
@@ -29,14 +30,23 @@ SESSION = "rabbit@node1/0011223344556677/7/0"
 
 def _messages(*, persistent: bool = False, size: int = 100, count: int = BATCH) -> list[Message]:
     content = b"h" * 22 + b"b" * (size + 8)
-    return [Message("", "queue", content, 1, 14, size, persistent) for _ in range(count)]
+    return [
+        Message("", "queue", content, 1, 14, size, persistent, priority=index % 10)
+        for index in range(count)
+    ]
 
 
 def direct(
-    *, ledger: str = "none", no_ack: bool = False, consumers: int = 1, backlog: int = 0
+    *,
+    ledger: str = "none",
+    no_ack: bool = False,
+    consumers: int = 1,
+    backlog: int = 0,
+    **settings: object,
 ) -> Callable[[], None]:
     """Return one turn of a local channel: the calls of a classic queue's handle."""
-    machine = QueueMachine(QueueConfig(name="q", ledger=ledger, burst_max=2_000))
+    machine = QueueMachine(QueueConfig(name="q", ledger=ledger, burst_max=2_000, **settings))
+    machine.set_time(1)
     messages = _messages(persistent=ledger != "none")
     for _ in range(backlog // BATCH):
         machine.enqueue(messages)
@@ -133,6 +143,12 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "transient, no_ack": lambda: direct(no_ack=True),
     "transient, 10 consumers": lambda: direct(consumers=10),
     "transient, backlog of 100,000": lambda: direct(backlog=100_000),
+    "transient, message TTL": lambda: direct(rules=Rules(message_ttl_ms=60_000)),
+    "transient, drops its head": lambda: direct(consumers=0, rules=Rules(max_length=1_000)),
+    "transient, may refuse": lambda: direct(
+        rules=Rules(max_length=1_000, overflow="reject-publish")
+    ),
+    "transient, 10 priorities": lambda: direct(order="priority", priority_max=10),
     "ledger=persistent": lambda: direct(ledger="persistent"),
     "ledger=all": lambda: direct(ledger="all"),
     "apply_offer": offered,
