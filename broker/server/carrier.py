@@ -44,6 +44,8 @@ class Carrier:
         self._wrote = wrote
         self._close = close
         self._ports: dict[int, ChannelPort] = {}
+        self._later: list[effects.Effect] = []  # of answers that came while a list is run
+        self._is_running = False
         self.congested: QueueHandle | None = None
         self.slowdown_us = 0
         self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
@@ -66,10 +68,23 @@ class Carrier:
         }
 
     def run(self, asked: list[effects.Effect]) -> None:
-        """Carry effects out, in order."""
+        """Carry effects out, in order; what comes of one waits until all before it are done.
+
+        An answer that comes at once may end the connection. Were its releases run in between, a
+        consume later in the list would attach a consumer that nobody ever releases.
+        """
+        if self._is_running:
+            self._later += asked
+            return
         handlers = self._handlers
-        for effect in asked:
-            handlers[type(effect)](effect)
+        self._is_running = True
+        try:
+            while asked:
+                for effect in asked:
+                    handlers[type(effect)](effect)
+                asked, self._later = self._later, []
+        finally:
+            self._is_running = False
 
     def _run_and_write(self, asked: list[effects.Effect]) -> None:
         if asked:

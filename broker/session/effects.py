@@ -5,7 +5,8 @@ shell (`broker.server`), which carries them out. Records with a `token` want an 
 calls `Session.complete(token, result, now_ms)` exactly once with the promised result or with a
 `broker.errors.Refusal`; until then the channel holds back its later commands. Answers may come
 while the shell is still running the list that held the question; the effects `complete` returns
-are then run at once.
+are then run after that list: an end of the connection among them releases channels that have
+something later in it.
 
 A channel is named by its `key`, an opaque number that no other channel of the session ever had:
 what comes late for a channel that is gone can't hit one that was opened since under its number.

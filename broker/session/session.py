@@ -2,8 +2,8 @@
 
 The shell calls it from one task, passes what it returns to queues and group 0, and writes `out`.
 Calls may nest: an effect that is carried out at once may lead to `complete` or `deliver` before
-the shell has finished the list. That is safe because a channel that asked has nothing later in
-that list.
+the shell has finished the list. What they return is run after that list: a channel that asked has
+nothing later in it, but others may.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Session:
             now_ms: Monotonic milliseconds.
 
         Returns:
-            Effects, to be run at once, in order.
+            Effects, to be run in order, after those that are being run.
         """
         self._context.now_ms = now_ms
         question = self._context.questions.pop(token, None)

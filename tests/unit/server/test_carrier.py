@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.amqp import spec
+from broker.amqp.frames import method_frame
 from broker.metadata import commands
+from broker.ports import GetResult
 from tests.unit.server.rig import Node, virtually
 
 
@@ -43,3 +45,26 @@ async def test_a_bug_in_one_connection_does_not_reach_the_queue() -> None:
     (close,) = await client.heard()
     assert isinstance(close, spec.ConnectionClose)
     assert close.reply_code == 541
+
+
+@virtually
+async def test_a_consumer_of_a_connection_that_just_ended_is_released() -> None:
+    """An answer that comes at once ends the connection; the chunk's consume is behind it."""
+    node = Node()
+    client = await node.client().with_channel()
+    client.send(spec.ChannelOpen(), channel=2)
+    client.send(spec.QueueDeclare("q"), channel=1)
+    await client.heard()
+    happened: list[str] = []
+    node.sink.get = lambda holder, no_ack, done: done(GetResult(None, 0))  # type: ignore[attr-defined]
+    consume, release = node.sink.consume, node.sink.release
+    node.sink.consume = lambda *given: (happened.append("consume"), consume(*given))  # type: ignore
+    node.sink.release = lambda holder: (happened.append("release"), release(holder))  # type: ignore
+    client.send(
+        method_frame(1, spec.BasicGet("q")),
+        method_frame(1, spec.ChannelFlow(active=False)),
+        method_frame(2, spec.BasicConsume("q", "tag")),
+    )
+    assert isinstance((await client.heard())[-1], spec.ConnectionClose)
+    assert happened[0] == "consume"
+    assert happened.count("release") >= 1

@@ -76,12 +76,19 @@ class World:
         return self.fifos[uid].stat().consumers
 
     def run(self, client: Client, effects: list[Effect]) -> None:
-        for effect in effects:
+        """As the carrier: what comes of an effect waits until the list it stands in is done."""
+        client.later += effects
+        if client.is_running:
+            return
+        client.is_running = True
+        while client.later:
+            effect = client.later.pop(0)
             self.log.append(effect)
             if self.is_held:
                 self.held.append((client, effect))
             else:
                 self.carry_out(client, effect)
+        client.is_running = False
         if not self.is_held:
             self.pump()
 
@@ -237,6 +244,8 @@ class Client:
         self.world = world
         self.now_ms = 0
         self.error: AmqpError | None = None
+        self.later: list[Effect] = []
+        self.is_running = False
         names = (f"name{connection_id}-{n}" for n in itertools.count(1))
         facts = ConnectionFacts(
             node=NODE,

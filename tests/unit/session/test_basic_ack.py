@@ -34,6 +34,7 @@ def test_ack_zero_multiple_is_all_and_fine_when_empty(client: Client) -> None:
 
 @pytest.mark.parametrize(("tag", "multiple"), [(0, False), (5, False), (5, True)])
 def test_unknown_tag_is_406(client: Client, tag: int, multiple: bool) -> None:
+    """Rows: 1.9 ack / nack / reject"""
     assert client.feed(Ack(1, tag, multiple)) == [
         "1 channel.close reply_code=406 reply_text=PRECONDITION_FAILED - unknown delivery tag "
         f"{tag} failed_class_id=60 failed_method_id=80"
@@ -46,6 +47,7 @@ def test_repeated_ack_is_406(client: Client) -> None:
 
 
 def test_nack_requeues_as_redelivered(client: Client) -> None:
+    """Rows: 1.9 ack / nack / reject; 1.8 delivery flags"""
     lines = client.call(spec.BasicNack(delivery_tag=3, multiple=True, requeue=True))
     assert bodies(lines) == ["'1'", "'2'", "'3'"]
     assert all(" redelivered " in line for line in lines)
@@ -73,6 +75,7 @@ def test_unknown_tag_of_nack_and_reject_names_the_method(client: Client) -> None
 
 
 def test_recover_answers_and_recover_async_does_not(client: Client) -> None:
+    """Rows: 1.9 basic.recover(requeue=true)"""
     lines = client.call(spec.BasicRecover(requeue=True))
     assert lines[0] == "1 basic.recover-ok"
     assert len(bodies(lines)) == 4
@@ -81,6 +84,7 @@ def test_recover_answers_and_recover_async_does_not(client: Client) -> None:
 
 
 def test_recover_without_requeue_is_540(client: Client) -> None:
+    """Rows: 1.9 basic.recover(requeue=true)"""
     client.call(spec.BasicRecover())
     assert client.error is not None
     assert (client.error.code, client.error.text) == (540, "requeue=false")

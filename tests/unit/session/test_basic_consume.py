@@ -32,6 +32,7 @@ def consume(client: Client, queue: str = "q", tag: str = "c", **rest: object) ->
 
 
 def test_consume_ok_precedes_the_first_delivery(client: Client) -> None:
+    """Rows: 1.8 basic.consume"""
     client.feed(publish())
     assert consume(client) == [
         "1 basic.consume-ok consumer_tag=c",
@@ -47,7 +48,10 @@ def test_no_wait_consume_gets_no_ok(client: Client) -> None:
 
 
 def test_delivery_tags_count_every_delivery_of_the_channel(client: Client) -> None:
-    """U5: consumers with and without acks, and basic.get, share one count."""
+    """U5: consumers with and without acks, and basic.get, share one count.
+
+    Rows: 1.9 delivery tags
+    """
     consume(client, "q", "a")
     consume(client, "r", "b", no_ack=True)
     lines = client.feed(publish("q"), publish("r"), publish("q"))
@@ -58,11 +62,13 @@ def test_delivery_tags_count_every_delivery_of_the_channel(client: Client) -> No
 
 
 def test_server_names_consumers(client: Client) -> None:
+    """Rows: 1.8 basic.consume"""
     (line,) = client.call(spec.BasicConsume(queue="q"))
     assert line.startswith("1 basic.consume-ok consumer_tag=amq.ctag-name1-")
 
 
 def test_tag_in_use_is_530(client: Client) -> None:
+    """Rows: 1.8 basic.consume"""
     consume(client)
     consume(client, "r")
     assert client.error is not None
@@ -93,6 +99,7 @@ def test_empty_name_is_the_queue_declared_last(client: Client) -> None:
 
 
 def test_exclusive_consumer_refuses_others(client: Client) -> None:
+    """Rows: 1.8 exclusive consumer"""
     consume(client, exclusive=True)
     text = close_text(consume(client, tag="d"))
     assert text == "queue 'q' in vhost '/' in exclusive use"
@@ -128,10 +135,12 @@ def test_no_read_permission_is_403(client: Client) -> None:
 def test_bad_consumer_arguments_are_406(
     client: Client, arguments: dict[str, object], text: str
 ) -> None:
+    """Rows: 1.8 consumer priority; 1.8 x-cancel-on-ha-failover; 1.8 x-stream-offset"""
     assert close_text(consume(client, arguments=arguments)).startswith(text)
 
 
 def test_quorum_queues_know_no_failover_of_a_master(client: Client) -> None:
+    """Rows: 1.16 consumer args"""
     quorum: dict[str, object] = {"x-queue-type": "quorum"}
     client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=quorum))
     text = close_text(consume(client, "qq", arguments={"x-cancel-on-ha-failover": True}))
@@ -150,6 +159,7 @@ def test_a_classic_queues_consumer_may_ask_to_end_at_a_failover(
 
 
 def test_prefetch_is_for_consumers_that_come_later(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
     consume(client, "q", "before")
     client.call(spec.BasicQos(prefetch_count=1))
     consume(client, "r", "after")
@@ -185,6 +195,7 @@ def test_parked_deliveries_go_back_when_their_consumer_is_cancelled(client: Clie
 
 
 def test_qos_per_consumer_takes_the_channel_limit_away(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
     client.call(spec.BasicQos(prefetch_count=1, global_=True))
     consume(client)
     assert len(client.feed(*[publish()] * 3)) == 1
@@ -196,12 +207,14 @@ def test_qos_per_consumer_takes_the_channel_limit_away(client: Client) -> None:
 
 
 def test_no_ack_consumers_have_no_limit(client: Client) -> None:
+    """Rows: 1.8 default prefetch"""
     client.call(spec.BasicQos(prefetch_count=1, global_=True))
     consume(client, no_ack=True)
     assert len(client.feed(*[publish()] * 5)) == 5
 
 
 def test_quorum_queue_under_channel_limit_is_540(client: Client) -> None:
+    """Rows: 1.16 global qos"""
     arguments: dict[str, object] = {"x-queue-type": "quorum"}
     client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=arguments))
     client.call(spec.BasicQos(prefetch_count=1, global_=True))
@@ -214,11 +227,13 @@ def test_quorum_queue_under_channel_limit_is_540(client: Client) -> None:
 
 
 def test_cancel_of_unknown_tag_is_ok(client: Client) -> None:
+    """Rows: 1.8 basic.cancel"""
     assert client.call(spec.BasicCancel(consumer_tag="z")) == ["1 basic.cancel-ok consumer_tag=z"]
     assert client.call(spec.BasicCancel(consumer_tag="z", no_wait=True)) == []
 
 
 def test_unacked_of_a_cancelled_consumer_stay_with_the_channel(client: Client) -> None:
+    """Rows: 1.8 basic.cancel"""
     consume(client)
     client.feed(publish())
     client.call(spec.BasicCancel(consumer_tag="c"))
@@ -227,6 +242,7 @@ def test_unacked_of_a_cancelled_consumer_stay_with_the_channel(client: Client) -
 
 
 def test_lost_queue_cancels_the_consumer_if_the_client_understands_it(client: Client) -> None:
+    """Rows: 1.8 cancel notify; 1.1 Client capabilities honoured"""
     consume(client)
     client.open(2)
     lines = client.call(spec.QueueDelete(queue="q"), channel=2)
@@ -235,6 +251,7 @@ def test_lost_queue_cancels_the_consumer_if_the_client_understands_it(client: Cl
 
 
 def test_no_cancel_notify_without_the_capability() -> None:
+    """Rows: 1.8 cancel notify; 1.1 Client capabilities honoured"""
     client = Client(World(), cancel_notify=False).open()
     client.call(spec.QueueDeclare(queue="q"))
     consume(client)
@@ -242,6 +259,7 @@ def test_no_cancel_notify_without_the_capability() -> None:
 
 
 def test_get_tells_how_many_remain_and_empty(client: Client) -> None:
+    """Rows: 1.9 basic.get"""
     client.feed(publish(), publish())
     assert client.call(spec.BasicGet(queue="q")) == [
         "1 basic.get-ok delivery_tag=1 routing_key=q message_count=1 'x'"
@@ -259,6 +277,7 @@ def test_what_get_holds_is_released_with_the_channel(client: Client) -> None:
 
 
 def test_queue_on_a_dead_node_is_404(client: Client) -> None:
+    """Rows: 1.3 Durable non-mirrored queue on dead node"""
     client.world.apply(
         commands.DeclareQueue("/", "far", True, False, None, {}, "rabbit@b", ("rabbit@b",))
     )
@@ -270,7 +289,10 @@ def test_queue_on_a_dead_node_is_404(client: Client) -> None:
 
 
 def test_mirrored_queue_whose_master_is_dead_is_waited_for(client: Client) -> None:
-    """A mirror is about to take over; its home is the dead master's until then (P22)."""
+    """A mirror is about to take over; its home is the dead master's until then (P22).
+
+    Rows: 1.3 Queue op during failover
+    """
     client.world.apply(commands.SetPolicy("/", "p", "^far$", {"ha-mode": "all"}))
     client.world.apply(
         commands.DeclareQueue("/", "far", True, False, None, {}, "rabbit@b", ("rabbit@b",))

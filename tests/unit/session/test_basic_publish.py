@@ -33,6 +33,7 @@ def depths(client: Client) -> dict[str, int]:
 
 
 def test_unroutable_is_returned_before_it_is_acked(client: Client) -> None:
+    """Rows: 1.10 mandatory; 1.10 when acked"""
     client.call(spec.ConfirmSelect())
     assert client.feed(publish("gone", mandatory=True), publish("gone")) == [
         "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=gone 'x'",
@@ -45,12 +46,14 @@ def test_missing_exchange_is_404(client: Client) -> None:
 
 
 def test_internal_exchange_is_403(client: Client) -> None:
+    """Rows: 1.2 internal"""
     client.call(spec.ExchangeDeclare(exchange="i", type="fanout", internal=True))
     text = close_text(client.feed(publish(exchange="i")))
     assert text == "cannot publish to internal exchange 'i' in vhost '/'"
 
 
 def test_immediate_is_540(client: Client) -> None:
+    """Rows: 1.10 immediate"""
     client.feed(publish(), publish(immediate=True))
     assert client.error is not None
     assert (client.error.code, client.error.text) == (540, "immediate=true")
@@ -80,6 +83,7 @@ def test_cached_route_follows_bindings(client: Client) -> None:
 
 
 def test_confirm_waits_for_every_queue(client: Client) -> None:
+    """Rows: 1.10 when acked"""
     client.call(
         spec.ConfirmSelect(),
         spec.QueueBind(queue="q", exchange="amq.fanout"),
@@ -94,6 +98,7 @@ def test_confirm_waits_for_every_queue(client: Client) -> None:
 
 
 def test_a_queue_that_refuses_means_nack(client: Client) -> None:
+    """Rows: 1.10 nack"""
     client.call(spec.ConfirmSelect())
     queue = client.world.catalogue.queue("/", "r")
     assert queue is not None
@@ -124,6 +129,7 @@ def test_channels_in_one_chunk_are_kept_apart(client: Client) -> None:
     ],
 )
 def test_bad_expiration_is_406(expiration: str, why: str) -> None:
+    """Rows: 1.4 per-message TTL"""
     with pytest.raises(AmqpError) as raised:
         check_expiration(expiration)
     assert raised.value.text == f"invalid expiration '{expiration}': {why}"
@@ -135,18 +141,21 @@ def test_expiration_is_checked_on_publish(client: Client) -> None:
 
 
 def test_user_id_must_be_the_logged_in_user(client: Client) -> None:
+    """Rows: 1.11 user-id"""
     assert client.feed(publish(user_id="guest")) == []
     text = close_text(client.feed(publish(user_id="eve")))
     assert text == "user_id property set to 'eve' but authenticated user was 'guest'"
 
 
 def test_impersonator_may_set_any_user_id() -> None:
+    """Rows: 1.11 user-id"""
     client = Client(World(), impersonator=True).open()
     client.call(spec.QueueDeclare(queue="q"))
     assert client.feed(publish(user_id="eve")) == []
 
 
 def test_cc_and_bcc_route_and_bcc_is_removed(client: Client) -> None:
+    """Rows: 1.11 CC / BCC"""
     client.world.log.clear()
     client.feed(publish("q", headers={"CC": ["r", "q", 7], "BCC": ["s"], "keep": 1}))
     assert depths(client) == {"q": 1, "r": 1, "s": 1}
@@ -157,6 +166,7 @@ def test_cc_and_bcc_route_and_bcc_is_removed(client: Client) -> None:
 
 
 def test_cc_that_is_no_list_is_406(client: Client) -> None:
+    """Rows: 1.11 CC / BCC"""
     text = close_text(client.feed(publish(headers={"CC": "r"})))
     assert text == 'invalid message: {unacceptable_type_in_header,"CC",longstr}'
 

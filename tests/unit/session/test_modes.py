@@ -28,11 +28,13 @@ def ready(client: Client, name: str = "q") -> int:
 
 
 def test_confirm_select_twice_is_fine(client: Client) -> None:
+    """Rows: 1.10 confirm.select"""
     lines = client.call(spec.ConfirmSelect(), spec.ConfirmSelect(no_wait=True))
     assert lines == ["1 confirm.select-ok"]
 
 
 def test_modes_exclude_each_other(client: Client) -> None:
+    """Rows: 1.10 confirm.select; 1.10 tx.select/commit/rollback"""
     client.call(spec.ConfirmSelect())
     assert closed(client.call(spec.TxSelect())) == "cannot switch from confirm to tx mode"
     client.open(2).call(spec.TxSelect(), channel=2)
@@ -56,6 +58,7 @@ def test_publishes_reach_queues_at_commit(client: Client) -> None:
 
 
 def test_publishes_are_routed_when_published(client: Client) -> None:
+    """Rows: 1.10 tx.select/commit/rollback"""
     client.call(spec.TxSelect())
     client.feed(publish("k", "amq.fanout"))
     client.call(spec.QueueBind(queue="q", exchange="amq.fanout"))
@@ -64,6 +67,7 @@ def test_publishes_are_routed_when_published(client: Client) -> None:
 
 
 def test_rollback_forgets_publishes_and_restores_acks(client: Client) -> None:
+    """Rows: 1.10 tx.select/commit/rollback"""
     client.feed(publish(), publish())
     client.call(spec.BasicConsume(queue="q"), spec.TxSelect())
     client.feed(Ack(1, 1, False), MethodCommand(1, spec.BasicNack(delivery_tag=2)), publish("r"))
@@ -91,6 +95,7 @@ def test_requeue_in_a_transaction(client: Client) -> None:
 
 
 def test_mandatory_is_returned_at_commit(client: Client) -> None:
+    """Rows: 1.10 mandatory"""
     client.call(spec.TxSelect())
     assert client.feed(publish("gone", mandatory=True)) == []
     assert client.call(spec.TxCommit()) == [
@@ -109,6 +114,7 @@ def test_commit_ok_waits_for_every_queue_and_a_refusal_is_406(client: Client) ->
 
 
 def test_command_during_commit_is_504(client: Client) -> None:
+    """Rows: 1.10 tx.select/commit/rollback"""
     client.call(spec.TxSelect())
     client.feed(publish())
     client.world.is_held = True

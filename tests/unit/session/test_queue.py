@@ -21,6 +21,7 @@ def closed(lines: list[str]) -> tuple[int, str]:
 
 
 def test_declare_answers_with_counts(client: Client) -> None:
+    """Rows: 1.3 passive"""
     assert client.call(spec.QueueDeclare(queue="q")) == ["1 queue.declare-ok queue=q"]
     client.feed(publish(), publish())
     client.call(spec.BasicQos(prefetch_count=1), spec.BasicConsume(queue="q"))
@@ -33,10 +34,12 @@ def test_declare_answers_with_counts(client: Client) -> None:
 
 
 def test_server_named_queue(client: Client) -> None:
+    """Rows: 1.3 server-named"""
     assert client.call(spec.QueueDeclare()) == ["1 queue.declare-ok queue=amq.gen-name1-1"]
 
 
 def test_server_named_quorum_queue_is_406(client: Client) -> None:
+    """Rows: 1.3 server-named"""
     arguments: dict[str, object] = {"x-queue-type": "quorum"}
     assert closed(client.call(spec.QueueDeclare(durable=True, arguments=arguments))) == (
         406,
@@ -45,6 +48,7 @@ def test_server_named_quorum_queue_is_406(client: Client) -> None:
 
 
 def test_passive_declare_of_missing_queue_is_404(client: Client) -> None:
+    """Rows: 1.3 passive"""
     lines = client.call(spec.QueueDeclare(queue="q", passive=True))
     assert closed(lines) == (404, "no queue 'q' in vhost '/'")
 
@@ -64,6 +68,7 @@ def test_amq_names_are_reserved(client: Client) -> None:
 
 
 def test_redeclare_with_other_properties_is_406(client: Client) -> None:
+    """Rows: 1.3 equivalence"""
     client.call(spec.QueueDeclare(queue="q", durable=True))
     assert closed(client.call(spec.QueueDeclare(queue="q"))) == (
         406,
@@ -90,6 +95,7 @@ def test_line_ends_are_stripped_from_names(client: Client) -> None:
     ids=lambda method: type(method).__name__,
 )
 def test_exclusive_queue_of_another_connection_is_405(client: Client, method: spec.Method) -> None:
+    """Rows: 1.3 exclusive access"""
     other = Client(client.world, 2).open()
     other.call(spec.QueueDeclare(queue="mine", exclusive=True))
     (line,) = client.call(method)
@@ -137,6 +143,7 @@ def test_empty_names_in_bind_mean_the_queue_declared_last(client: Client) -> Non
 
 
 def test_unbind_is_idempotent(client: Client) -> None:
+    """Rows: 1.2 queue.unbind / exchange.unbind"""
     client.call(spec.QueueDeclare(queue="q"))
     method = spec.QueueUnbind(queue="q", exchange="amq.direct", routing_key="k")
     assert client.call(method, method) == ["1 queue.unbind-ok"] * 2
@@ -145,6 +152,7 @@ def test_unbind_is_idempotent(client: Client) -> None:
 
 
 def test_purge_leaves_unacknowledged(client: Client) -> None:
+    """Rows: 1.3 queue.purge"""
     client.call(spec.QueueDeclare(queue="q"))
     client.feed(publish(), publish())
     client.call(spec.BasicGet(queue="q"))
@@ -161,6 +169,7 @@ def test_delete_goes_through_the_home_and_counts(client: Client) -> None:
 
 
 def test_conditional_deletes(client: Client) -> None:
+    """Rows: 1.3 queue.delete"""
     client.call(spec.QueueDeclare(queue="q"))
     client.feed(publish())
     lines = client.call(spec.QueueDelete(queue="q", if_empty=True))
@@ -174,6 +183,7 @@ def test_conditional_deletes(client: Client) -> None:
 
 @pytest.mark.parametrize("flag", ["if-unused", "if-empty"])
 def test_conditional_delete_of_a_quorum_queue_is_540(client: Client, flag: str) -> None:
+    """Rows: 1.16 delete if-unused/if-empty"""
     arguments: dict[str, object] = {"x-queue-type": "quorum"}
     client.call(spec.QueueDeclare(queue="qq", durable=True, arguments=arguments))
     client.call(spec.QueueDelete(queue="qq", **{flag.replace("-", "_"): True}))
@@ -199,6 +209,7 @@ def test_no_wait_gets_no_answers(client: Client) -> None:
 
 
 def test_exclusive_queue_is_proposed_with_its_owner(client: Client) -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete"""
     client.world.log.clear()
     client.call(spec.QueueDeclare(queue="q", exclusive=True, durable=True))
     (command,) = [e.command for e in client.world.log if isinstance(e, Propose)]
@@ -207,6 +218,7 @@ def test_exclusive_queue_is_proposed_with_its_owner(client: Client) -> None:
 
 
 def test_vhosts_default_queue_type_is_placed_as_such(client: Client) -> None:
+    """Rows: 1.3 Default queue type"""
     client.world.apply(commands.AddVhost("/", default_queue_type="quorum"))
     client.call(spec.QueueDeclare(queue="qq", durable=True))
     queue = client.world.catalogue.queue("/", "qq")

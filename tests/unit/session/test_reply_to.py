@@ -62,6 +62,7 @@ def ask(asker: Client) -> str:
 
 
 def test_reply_reaches_the_asker_on_another_connection(asker: Client) -> None:
+    """Rows: 1.11 direct reply-to"""
     address = ask(asker)
     server = Client(asker.world, 2).open()
     assert server.feed(publish(address, body=b"answer")) == []
@@ -71,6 +72,7 @@ def test_reply_reaches_the_asker_on_another_connection(asker: Client) -> None:
 
 
 def test_mandatory_reply_counts_as_unroutable_and_is_confirmed(asker: Client) -> None:
+    """Rows: 1.11 direct reply-to; 1.10 mandatory"""
     address = ask(asker)
     server = Client(asker.world, 2).open()
     server.call(spec.ConfirmSelect())
@@ -95,12 +97,14 @@ def test_forged_address_is_dropped_silently(asker: Client) -> None:
 
 
 def test_reply_consumer_must_not_ack(asker: Client) -> None:
+    """Rows: 1.11 direct reply-to"""
     asker.open(2)
     (line,) = asker.call(spec.BasicConsume(queue=PSEUDO_QUEUE), channel=2)
     assert "PRECONDITION_FAILED - reply consumer cannot acknowledge" in line
 
 
 def test_second_reply_consumer_is_406(asker: Client) -> None:
+    """Rows: 1.11 direct reply-to"""
     (line,) = asker.call(spec.BasicConsume(queue=PSEUDO_QUEUE, no_ack=True))
     assert "PRECONDITION_FAILED - reply consumer already set" in line
 
@@ -112,6 +116,7 @@ def test_reply_to_without_consumer_is_406() -> None:
 
 
 def test_declare_of_an_address_asks_whether_it_lives(asker: Client) -> None:
+    """Rows: 1.11 direct reply-to"""
     address = ask(asker)
     other = Client(asker.world, 2).open()
     for name in (PSEUDO_QUEUE, address):

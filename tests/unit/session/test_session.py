@@ -27,6 +27,7 @@ def with_queue(client: Client, name: str = "q") -> Client:
 
 
 def test_method_on_channel_that_is_not_open_is_504(world: World) -> None:
+    """Rows: 1.1 Channel state errors"""
     client = Client(world)
     client.call(spec.BasicQos())
     assert client.error is not None
@@ -35,6 +36,7 @@ def test_method_on_channel_that_is_not_open_is_504(world: World) -> None:
 
 
 def test_second_open_is_504(client: Client) -> None:
+    """Rows: 1.1 Channel state errors"""
     client.call(spec.ChannelOpen())
     assert client.error is not None
     assert (client.error.code, client.error.text) == (504, "second 'channel.open' seen")
@@ -69,6 +71,7 @@ def test_close_crossing_ours_is_answered_and_the_number_stays_busy(client: Clien
 
 
 def test_client_close_releases_what_the_channel_held(client: Client) -> None:
+    """Rows: 1.9 channel/conn close"""
     with_queue(client).feed(publish(), publish())
     client.call(spec.BasicConsume(queue="q"))
     assert client.call(spec.ChannelClose()) == ["1 channel.close-ok"]
@@ -191,6 +194,7 @@ def test_pending_confirms_are_told_before_the_channel_closes(client: Client) -> 
 
 
 def test_consumer_timeout_closes_the_channel(client: Client) -> None:
+    """Rows: 1.1 consumer (ack) timeout"""
     with_queue(client).feed(publish())
     client.call(spec.BasicConsume(queue="q"))
     client.world.run(client, client.session.tick(1_800_000))
@@ -311,10 +315,12 @@ def test_access_request_is_granted(client: Client) -> None:
 
 
 def test_flow_true_is_a_no_op(client: Client) -> None:
+    """Rows: 1.1 channel.flow"""
     assert client.call(spec.ChannelFlow(active=True)) == ["1 channel.flow-ok active"]
 
 
 def test_more_channels_than_negotiated_is_530(world: World) -> None:
+    """Rows: 1.1 channel_max"""
     client = Client(world)
     client.session._context.facts = client.session._context.facts._replace(channel_max=1)
     client.open(1)
