@@ -126,6 +126,7 @@ def test_topics_select_by_pattern(ends: tuple[BlockingChannel, ...]) -> None:
 
 @pytest.mark.parametrize("reply_to", ["own queue", "direct"])
 def test_rpc_answers_reach_the_caller(ends: tuple[BlockingChannel, ...], reply_to: str) -> None:
+    """Rows: 1.11 direct reply-to; 1.11 RPC with reply queue"""
     client, server, _ = ends
     requests = name("rpc")
     server.queue_declare(requests)

@@ -48,6 +48,7 @@ def judge(publisher: Publisher, consumer: Consumer, left: list[int], faults: lis
 
 @pytest.mark.slow
 def test_leader_killed_three_times(own_trio: Trio) -> None:
+    """Rows: 1.16 confirms; 1.16 node link loss"""
     trio = own_trio
     queue = declare_quorum(trio)
     publisher, consumer = Publisher(trio.nodes, queue), Consumer(trio.nodes[::-1], queue)

@@ -372,3 +372,52 @@ def test_73_topic_keys_that_would_cost_too_much(raw: Raw) -> None:
     confirmed = 0
     while confirmed < 20:
         confirmed = raw.expect(spec.BasicAck).delivery_tag
+
+
+EVERY = {
+    "x-expires": 600_000,
+    "x-message-ttl": 0,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "k",
+    "x-max-length": 0,
+    "x-max-length-bytes": 1 << 40,
+    "x-overflow": "reject-publish",
+    "x-single-active-consumer": True,
+    "x-consumer-timeout": 60_000,
+    "x-anything-else": {"a": [1, "b"]},
+}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"x-queue-mode": "lazy", "x-queue-version": 2, "x-max-priority": 5},
+        {"x-queue-mode": "default", "x-queue-version": 1, "x-max-priority": 255},
+        {"x-queue-type": "classic", "x-queue-master-locator": "min-masters"},
+    ],
+)
+def test_every_argument_of_classic_queues_is_taken(raw: Raw, own: dict[str, object]) -> None:
+    """And the same declare again means the same; mode and version change nothing one can see.
+
+    Rows: 1.3 CQ args; 1.3 x-queue-mode lazy; 1.3 x-queue-version 1/2
+    """
+    arguments = {**EVERY, **own}
+    for _ in range(2):
+        declare(raw, "good.classic", arguments=arguments)
+
+
+def test_every_argument_of_quorum_queues_is_taken(raw: Raw) -> None:
+    """Rows: 1.3 QQ args; 1.16 accepted args"""
+    own: dict[str, object] = {
+        "x-dead-letter-strategy": "at-least-once",
+        "x-max-in-memory-length": 10,
+        "x-max-in-memory-bytes": 10,
+        "x-quorum-initial-group-size": 3,
+        "x-quorum-target-group-size": 3,
+        "x-delivery-limit": 3,
+        "x-queue-leader-locator": "balanced",
+    }
+    arguments = {**EVERY, **QUORUM, **own}
+    for _ in range(2):
+        declare(raw, "good.quorum", exclusive=False, durable=True, arguments=arguments)
+    raw.call(1, spec.QueueDelete("good.quorum"), spec.QueueDeleteOk)

@@ -41,12 +41,22 @@ ARGUMENTS: list[dict[str, object]] = [
     {"x-queue-type": "quorum"},
     {"x-message-ttl": "soon"},
     {"x-expires": 60_000, "x-dead-letter-exchange": ""},
+    {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": 1},
+    {"x-message-ttl": 5, "x-dead-letter-exchange": "fuzz.e", "x-max-length": 2},
+    {"x-overflow": "reject-publish", "x-max-length-bytes": 0},
+    {"x-message-deduplication": True, "x-cache-size": 2},
+    {"x-delayed-type": "topic", "alternate-exchange": "fuzz.f"},
 ]
+TYPES = ["fanout", "topic", "headers", "x-random", "x-delayed-message", "x-consistent-hash"]
+TYPES += ["x-recent-history", "x-modulus-hash", "none"]
 PROPERTIES = [
     b"\0\0",
     b"\x10\0\x02",
     b"\x20\0" + long(b"\x02CCA" + long(b"S" + long(b"a.b"))),
     b"\x01\0\x02-1",
+    b"\x11\0\x02\x011",
+    b"\x20\0" + long(b"\x07x-delayI\0\0\0\x01"),
+    b"\x20\0" + long(b"\x16x-deduplication-headerS" + long(b"one")),
 ]
 
 
@@ -71,7 +81,9 @@ class Commands:
             lambda: spec.QueuePurge(one(QUEUES), coin()),
             lambda: spec.QueueBind(one(QUEUES), one(EXCHANGES), "a.#", coin()),
             lambda: spec.QueueUnbind(one(QUEUES), one(EXCHANGES), "a.#"),
-            lambda: spec.ExchangeDeclare(one(EXCHANGES), one(["fanout", "topic", "headers"])),
+            lambda: spec.ExchangeDeclare(
+                one(EXCHANGES), one(TYPES), coin(), coin(), arguments=one(ARGUMENTS)
+            ),
             lambda: spec.ExchangeDelete(one(EXCHANGES), coin(), coin()),
             lambda: spec.ExchangeBind(one(EXCHANGES), one(EXCHANGES), "a.#", coin()),
             lambda: spec.BasicQos(number(2), number(4), coin()),

@@ -114,6 +114,7 @@ def client_in(state: State) -> Client:
 
 
 def test_a_whole_handshake() -> None:
+    """Rows: 1.1 connection.start; 1.1 Server capabilities; 1.1 connection.tune"""
     client = Client()
     client.send(PROTOCOL_HEADER)
     [start] = client.heard()
@@ -193,6 +194,7 @@ def test_early_input_is_bounded(state: State, most: int) -> None:
     ids=["1 http", "2 version", "4 0-8", "4 0-8 too", "5 AMQP 1.0", "5 SASL"],
 )
 def test_other_protocols_hear_ours(first: bytes) -> None:
+    """Rows: 1.1 Protocol header"""
     client = Client()
     client.send(first)
     assert client.heard() == [PROTOCOL_HEADER]
@@ -201,7 +203,10 @@ def test_other_protocols_hear_ours(first: bytes) -> None:
 
 
 def test_0_9_is_taken_as_0_9_1() -> None:
-    """Case 3."""
+    """Case 3.
+
+    Rows: 1.1 Protocol header
+    """
     client = Client()
     client.send(b"AMQP\x01\x01\x00\x09")
     assert isinstance(client.heard()[0], spec.ConnectionStart)
@@ -227,7 +232,10 @@ def test_tls_on_a_plain_port_is_dropped() -> None:
     ],
 )
 def test_the_handshake_has_ten_seconds_in_all(state: State) -> None:
-    """Cases 7 and 8: the deadline is absolute, whatever drips in."""
+    """Cases 7 and 8: the deadline is absolute, whatever drips in.
+
+    Rows: 1.1 Handshake timeout
+    """
     client = client_in(state)
     assert client.machine.next_deadline_ms() == START_MS + 10_000
     for second in range(1, 10):
@@ -268,7 +276,10 @@ UNEXPECTED = [
 
 @pytest.mark.parametrize(("state", "method"), UNEXPECTED)
 def test_methods_in_the_wrong_state(state: State, method: spec.Method) -> None:
-    """Case 18."""
+    """Case 18.
+
+    Rows: 1.1 Channel state errors
+    """
     client = client_in(state)
     client.send(method)
     name = state.name.lower()
@@ -311,20 +322,27 @@ def test_wrong_methods_of_channel_zero_while_running(method: spec.Method) -> Non
     [("EXTERNAL", b"", 503), ("PLAIN", b"guest", 502), ("PLAIN", b"\0a\0b\0c", 502)],
 )
 def test_broken_logins(mechanism: str, response: bytes, code: int) -> None:
-    """Cases 41 and 42."""
+    """Cases 41 and 42.
+
+    Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO
+    """
     client = client_in(State.STARTING)
     client.send(spec.ConnectionStartOk({}, mechanism, response, "en_US"))
     assert client.closed_with()[0] == code
 
 
 def test_refused_logins_are_told_who_can_hear_it() -> None:
-    """Case 43."""
+    """Case 43.
+
+    Rows: 1.1 Login failure; 1.1 Client capabilities honoured
+    """
     client = client_in(State.AUTHENTICATING)
     client.machine.refused("Login was refused")
     assert client.closed_with() == (403, "ACCESS_REFUSED - Login was refused")
 
 
 def test_refused_logins_without_the_capability_end_late_and_silent() -> None:
+    """Rows: 1.1 Login failure; 1.1 Client capabilities honoured"""
     client = client_in(State.STARTING)
     client.send(spec.ConnectionStartOk({}, "PLAIN", b"\0a\0b", "en_US"))
     client.machine.events.clear()
@@ -353,13 +371,17 @@ def test_refused_logins_without_the_capability_end_late_and_silent() -> None:
     ],
 )
 def test_limits_the_server_does_not_grant(channel_max: int, frame_max: int, text: str) -> None:
-    """Cases 47 and 48."""
+    """Cases 47 and 48.
+
+    Rows: 1.1 tune-ok validation
+    """
     client = client_in(State.TUNING)
     client.send(spec.ConnectionTuneOk(channel_max, frame_max, 60))
     assert client.closed_with() == (530, f"NOT_ALLOWED - negotiated {text}")
 
 
 def test_the_clients_limits_are_final() -> None:
+    """Rows: 1.1 tune-ok validation"""
     client = client_in(State.TUNING)
     client.send(spec.ConnectionTuneOk(10, 4096, 0), OPEN)
     client.machine.opened()
@@ -382,6 +404,7 @@ def test_a_vhost_that_is_refused() -> None:
 
 
 def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
+    """Rows: 1.1 Heartbeat"""
     client = client_in(State.RUNNING)
     client.at(29_999)
     assert client.heard() == []
@@ -395,7 +418,10 @@ def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
 
 
 def test_silence_over_two_checks_ends_the_connection() -> None:
-    """Case 40."""
+    """Case 40.
+
+    Rows: 1.1 Heartbeat
+    """
     client = client_in(State.RUNNING)
     client.at(60_000)
     client.at(120_000)
@@ -450,6 +476,7 @@ def test_blocked_is_told_once_to_who_can_hear_it() -> None:
 
 
 def test_the_client_leaves() -> None:
+    """Rows: 1.1 Close"""
     client = client_in(State.RUNNING)
     content = build_message("", "", Properties(), bytes(9), channel=2, frame_max=16).content
     client.send(method_frame(2, spec.BasicPublish()), content[:-9])
@@ -486,7 +513,10 @@ def test_two_closes_that_cross() -> None:
 
 
 def test_no_close_ok_in_time() -> None:
-    """Case 38."""
+    """Case 38.
+
+    Rows: 1.1 Close
+    """
     client = client_in(State.CLOSING)
     client.at(GRACE_MS - 1)
     assert client.events() == []

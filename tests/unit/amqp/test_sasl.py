@@ -23,6 +23,7 @@ def entries(table: dict[str, object]) -> bytes:
     ],
 )
 def test_logins(mechanism: str, response: bytes, expected: tuple[str, str]) -> None:
+    """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
     assert sasl.credentials_of(mechanism, response) == expected
 
 

@@ -6,6 +6,7 @@ from broker.cluster.placement import leader, locator, quorum_members
 
 
 def test_declaring_node_and_those_with_fewest_replicas() -> None:
+    """Rows: 1.16 initial size"""
     load = {"a": 9, "b": 3, "c": 1, "d": 2}
     assert quorum_members("a", "abcd", load) == ("a", "c", "d")
 
@@ -16,6 +17,7 @@ def test_down_nodes_are_taken_last_and_small_clusters_give_what_they_have() -> N
 
 
 def test_leader_locator() -> None:
+    """Rows: 1.16 leader locator"""
     load = {"a": 2, "b": 1, "c": 1}
     assert leader("client-local", "a", "abc", load) == "a"
     assert leader("balanced", "a", "abc", load) == "b"

@@ -243,7 +243,10 @@ async def test_without_the_lease_a_client_waits_and_then_goes_on() -> None:
 
 @virtually
 async def test_the_client_hears_why_when_its_exclusive_queues_are_gone() -> None:
-    """So that its next connection may declare them. The wait for group 0 is bounded."""
+    """So that its next connection may declare them. The wait for group 0 is bounded.
+
+    Rows: 1.1 Close
+    """
     node = Node()
     agreed = asyncio.Event()
     propose = node.propose

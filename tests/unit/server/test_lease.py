@@ -46,7 +46,10 @@ async def talking(node: Node) -> tuple[Client, Slow]:
 
 @virtually
 async def test_the_last_word_of_a_connection_confirms_and_delivers_nothing() -> None:
-    """A node that was declared dead tells its clients 320, and nothing of what it believed."""
+    """A node that was declared dead tells its clients 320, and nothing of what it believed.
+
+    Rows: 1.10 pause guard
+    """
     node = Node()
     client, slow = await talking(node)
     node.is_valid_lease = False
