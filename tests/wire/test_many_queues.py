@@ -1,0 +1,88 @@
+"""Ten thousand of everything over one connection to a single node. Left to `make ci-long`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.frames import method_frame
+from tests.nodes import Node
+from tests.wire.raw import BODY, Raw, content_header, frame, publish
+
+COUNT = 10_000
+CONTENT = content_header(1, 3) + frame(BODY, 1, b"abc")
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Iterator[Raw]:
+    """A channel to a node of its own, so that nothing else is there."""
+    node = Node("many", tmp_path)
+    node.start()
+    try:
+        with Raw(node.amqp_port) as raw:
+            raw.to_channel()
+            raw.socket.settimeout(60)
+            yield raw
+    finally:
+        node.end()
+
+
+def wait_confirmed(raw: Raw, last: int) -> None:
+    acked = 0
+    while acked < last:
+        found = raw.expect(spec.BasicAck)
+        acked = max(acked, found.delivery_tag)
+
+
+def test_ten_thousand_queues_live_and_go_within_a_minute(raw: Raw) -> None:
+    """Declared one after another, published to, consumed from and deleted again."""
+    start = time.monotonic()
+    for number in range(COUNT):
+        raw.call(1, spec.QueueDeclare(f"q{number}"), spec.QueueDeclareOk)
+    raw.call(1, spec.ConfirmSelect(), spec.ConfirmSelectOk)
+    for number in range(COUNT):
+        raw.send(publish(1, f"q{number}") + CONTENT)
+    wait_confirmed(raw, COUNT)
+    for number in range(COUNT):
+        consume = spec.BasicConsume(f"q{number}", f"t{number}", no_ack=True)
+        raw.call(1, consume, spec.BasicConsumeOk)
+        assert raw.expect(spec.BasicDeliver).routing_key == f"q{number}"
+        assert raw.read() is not None  # its header
+        assert raw.read() is not None  # its body
+    for number in range(COUNT):
+        raw.send(method_frame(1, spec.QueueDelete(f"q{number}")))
+        assert raw.expect(spec.BasicCancel).consumer_tag == f"t{number}"
+        raw.expect(spec.QueueDeleteOk)
+    assert time.monotonic() - start < 60
+
+
+def test_a_topic_exchange_with_ten_thousand_bindings_takes_20_000_messages_a_second(
+    raw: Raw,
+) -> None:
+    """Every message with a routing key of its own, routed for the first time, and confirmed."""
+    raw.call(1, spec.ExchangeDeclare("t", "topic"), spec.ExchangeDeclareOk)
+    for number in range(100):
+        short = spec.QueueDeclare(f"t{number}", arguments={"x-max-length": 10})
+        raw.call(1, short, spec.QueueDeclareOk)
+    for number in range(COUNT):
+        bind = spec.QueueBind(f"t{number % 100}", "t", f"a.k{number}.*")
+        raw.call(1, bind, spec.QueueBindOk)
+    raw.call(1, spec.ConfirmSelect(), spec.ConfirmSelectOk)
+    rates = []
+    for turn in range(3):
+        keys = (f"a.k{number}.turn{turn}" for number in range(COUNT))
+        data = b"".join(publish(1, key, "t") + CONTENT for key in keys)
+        start = time.monotonic()
+        sender = threading.Thread(target=raw.socket.sendall, args=(data,))
+        sender.start()
+        wait_confirmed(raw, COUNT * (turn + 1))
+        sender.join()
+        rates.append(COUNT / (time.monotonic() - start))
+    assert max(rates) > 20_000
