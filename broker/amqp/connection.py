@@ -289,7 +289,11 @@ class ConnectionMachine:
             return False
         self._send(
             spec.ConnectionStart(
-                0, 9, self._server_properties, " ".join(sasl.MECHANISMS).encode(), b"en_US"
+                0,
+                9,
+                self._server_properties,
+                " ".join(self._settings.mechanisms).encode(),
+                b"en_US",
             )
         )
         self.state = State.STARTING
@@ -345,7 +349,9 @@ class ConnectionMachine:
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
         self.mechanism = method.mechanism
         try:
-            username, password = sasl.credentials_of(method.mechanism, method.response)
+            username, password = sasl.credentials_of(
+                method.mechanism, method.response, self._settings.mechanisms
+            )
         except AmqpError as error:
             return error
         self.state = State.AUTHENTICATING

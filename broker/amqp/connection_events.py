@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.amqp.sasl import MECHANISMS
+
 
 class MachineSettings(msgspec.Struct, frozen=True):
     """The server's side of the negotiation.
@@ -14,6 +16,7 @@ class MachineSettings(msgspec.Struct, frozen=True):
         initial_frame_max_bytes: Largest frame before connection.tune-ok.
         channel_max: Highest channel number; 0 is without limit.
         max_message_size_bytes: Largest body.
+        mechanisms: SASL mechanisms offered, in order of preference.
         handshake_timeout_ms: From the first byte's chance to open-ok, whatever happens between.
     """
 
@@ -22,6 +25,7 @@ class MachineSettings(msgspec.Struct, frozen=True):
     initial_frame_max_bytes: int = 8_192
     channel_max: int = 2_047
     max_message_size_bytes: int = 134_217_728
+    mechanisms: tuple[str, ...] = MECHANISMS
     handshake_timeout_ms: int = 10_000
 
 

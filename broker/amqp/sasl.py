@@ -5,13 +5,17 @@ Source: RFC 4616 (PLAIN); rabbit_auth_mechanism_plain.erl, rabbit_auth_mechanism
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.amqp import fields
 from broker.errors import AmqpError, ReplyCode
 
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
-"""Mechanisms offered, in order of preference."""
+"""Mechanisms offered unless a node is told otherwise, in order of preference."""
+
+_NEVER_OFFERED: Final = "RABBIT-CR-DEMO"
+"""RabbitMQ knows it, and offers it to nobody who does not ask for it."""
 
 _PLAIN_PARTS: Final = 3
 
@@ -23,23 +27,28 @@ class Credentials(NamedTuple):
     password: str
 
 
-def credentials_of(mechanism: str, response: bytes) -> Credentials:
+def credentials_of(
+    mechanism: str, response: bytes, offered: Sequence[str] = MECHANISMS
+) -> Credentials:
     """Read the response to a mechanism.
 
     Args:
         mechanism: The client's choice.
         response: What start-ok carried.
+        offered: What connection.start offered.
 
     Raises:
         AmqpError: 503 for a mechanism that is not offered, 502 for a response not of its form.
+
+    Source:
+        rabbit_reader.erl, auth_mechanism_to_module/2.
     """
-    if mechanism == "PLAIN":
-        return _plain(response)
-    if mechanism == "AMQPLAIN":
-        return _amqplain(response)
-    raise AmqpError(
-        ReplyCode.COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'", 10, 11
-    )
+    if mechanism in offered:
+        return _amqplain(response) if mechanism == "AMQPLAIN" else _plain(response)
+    is_known = mechanism in MECHANISMS or mechanism == _NEVER_OFFERED
+    fault = "invalid" if is_known else "unknown"
+    text = f"{fault} authentication mechanism '{mechanism}'"
+    raise AmqpError(ReplyCode.COMMAND_INVALID, text, 10, 11)
 
 
 def _plain(response: bytes) -> Credentials:

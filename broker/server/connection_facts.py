@@ -21,6 +21,7 @@ def machine_settings(settings: Settings) -> MachineSettings:
         initial_frame_max_bytes=settings.initial_frame_max_bytes,
         channel_max=settings.channel_max,
         max_message_size_bytes=min(settings.max_message_size_bytes, MESSAGE_SIZE_CAP),
+        mechanisms=settings.auth_mechanisms,
         handshake_timeout_ms=settings.handshake_timeout_ms,
     )
 

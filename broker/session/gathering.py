@@ -7,6 +7,9 @@ nothing but the key. Queues without that argument get the message as it is.
 
 from __future__ import annotations
 
+import hashlib
+from typing import Final
+
 import msgspec
 
 from broker.amqp.content import decode_properties
@@ -16,6 +19,8 @@ from broker.metadata.arguments import dedup_header
 from broker.metadata.records import Queue
 from broker.session.channel import Channel
 from broker.session.effects import PublishTo
+
+_KEY_LENGTH_MAX: Final = 64
 
 Copies = list[tuple[Message, tuple[Queue, ...]]]
 """A message as each of its queues gets it."""
@@ -47,10 +52,17 @@ def keyed_copies(message: Message, queues: tuple[Queue, ...]) -> Copies:
 
 
 def _key_of(value: object) -> str:
-    """A header's value as a key: 1 and "1" differ; a message without the header is no double."""
+    """A header's value as a key: 1 and "1" differ; a message without the header is no double.
+
+    Queues remember many of them, in snapshots too, so a long one is known by its digest.
+    """
     if value is None:
         return ""
-    return value if isinstance(value, str) and value else f"\0{value!r}"
+    key = value if isinstance(value, str) and value else f"\0{value!r}"
+    if len(key) <= _KEY_LENGTH_MAX:
+        return key
+    raw = key.encode("utf-8", "surrogateescape")
+    return "\0#" + hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
 def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:

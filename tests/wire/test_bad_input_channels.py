@@ -84,6 +84,16 @@ def test_85_an_exclusive_consumer(raw: Raw) -> None:
     refused(raw, spec.BasicConsume("bad.85", "other"), 403, text)
 
 
+def test_85_an_exclusive_consumer_on_a_queue_with_a_single_active_one(raw: Raw) -> None:
+    """Case 85.
+
+    Rows: 1.8 SAC
+    """
+    declare(raw, "bad.85.sac", arguments={"x-single-active-consumer": True})
+    text = "ACCESS_REFUSED - queue 'bad.85.sac' in vhost '/' in exclusive use"
+    refused(raw, spec.BasicConsume("bad.85.sac", exclusive=True), 403, text)
+
+
 def test_86_get_on_a_quorum_queue_with_a_single_active_consumer(raw: Raw) -> None:
     """Case 86.
 

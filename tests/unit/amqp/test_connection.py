@@ -601,3 +601,10 @@ def test_a_lost_connection_lets_go_of_its_buffers(state: State) -> None:
     assert not client.machine.has_input
     assert client.send(PUBLISH) == []
     assert client.machine.next_deadline_ms() is None
+
+
+def test_only_the_mechanisms_of_the_settings_are_offered() -> None:
+    """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
+    machine = ConnectionMachine(MachineSettings(mechanisms=("AMQPLAIN",)), {}, 0)
+    machine.receive(PROTOCOL_HEADER, 0)
+    assert b"\x00\x00\x00\x08AMQPLAIN" in machine.take_output()

@@ -48,3 +48,19 @@ def test_malformed_logins(mechanism: str, response: bytes, code: ReplyCode) -> N
         sasl.credentials_of(mechanism, response)
     assert caught.value.code is code
     assert (caught.value.class_id, caught.value.method_id) == (10, 11)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text"),
+    [
+        ("AMQPLAIN", "invalid authentication mechanism 'AMQPLAIN'"),
+        ("RABBIT-CR-DEMO", "invalid authentication mechanism 'RABBIT-CR-DEMO'"),
+        ("EXTERNAL", "unknown authentication mechanism 'EXTERNAL'"),
+        ("plain", "unknown authentication mechanism 'plain'"),
+    ],
+)
+def test_a_mechanism_that_is_not_offered(mechanism: str, text: str) -> None:
+    """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
+    with pytest.raises(AmqpError) as caught:
+        sasl.credentials_of(mechanism, b"\0a\0b", ("PLAIN",))
+    assert (caught.value.code, caught.value.text) == (503, text)

@@ -306,3 +306,15 @@ def test_each_message_to_a_random_exchange_is_routed_anew(client: Client) -> Non
     client.feed(*[publish("k", "any") for _ in range(60)])
     assert sum(depths(client).values()) == 60
     assert min(depths(client).values()) > 5
+
+
+def test_long_keys_against_doubles_are_shortened(client: Client) -> None:
+    client.call(without_doubles("d"))
+    client.world.log.clear()
+    client.feed(
+        *[publish("d", headers={"x-deduplication-header": "k" * n}) for n in (64, 65, 66, 65)]
+    )
+    short, one, other, again = keys_sent(client)["d"]
+    assert short == "k" * 64
+    assert len(one) < 64
+    assert one == again != other
