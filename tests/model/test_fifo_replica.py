@@ -189,8 +189,17 @@ class MirroredQueue(RuleBasedStateMachine):
 
     # Time, rules and the dead.
 
-    @initialize(rules=st.one_of(st.just(Rules()), RULES))
-    def begin(self, rules):
+    @initialize(
+        rules=st.one_of(st.just(Rules()), RULES),
+        order=st.sampled_from(["fifo", "fifo", "priority"]),
+        is_single_active=st.booleans(),
+    )
+    def begin(self, rules, order, is_single_active):
+        self.config = replace(
+            self.config, order=order, priority_max=2, is_single_active=is_single_active
+        )
+        self.master = QueueMachine(self.config)
+        self.master.set_time(self.now_ms)
         self.other_rules(rules)
 
     @rule(rules=RULES)
@@ -220,12 +229,14 @@ class MirroredQueue(RuleBasedStateMachine):
         count=st.integers(1, 4),
         key=st.sampled_from(["", "", "x", "y", "z"]),
         ttl_ms=st.sampled_from([-1, -1, 0, 2]),
+        priority=st.integers(0, 3),
         is_offered=st.booleans(),
     )
-    def publish(self, who, count, key, ttl_ms, is_offered):
+    def publish(self, who, count, key, ttl_ms, priority, is_offered):
         bodies = list(range(self.body + 1, self.body + count + 1))
         self.body += count
-        messages = [message(body, persistent=True, ttl_ms=ttl_ms, dedup=key) for body in bodies]
+        facts = {"persistent": True, "ttl_ms": ttl_ms, "priority": priority, "dedup": key}
+        messages = [message(body, **facts) for body in bodies]
         self.keys.update(dict.fromkeys(bodies, key) if key else {})
         self.publishers[who].add(Enqueue(messages), bodies)
         if is_offered:
