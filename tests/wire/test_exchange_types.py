@@ -226,3 +226,28 @@ def test_deleted_queue_with_many_bindings_leaves_nothing(
     channel.queue_delete(queue)
     assert not publish(channel, name, "w7")
     channel.exchange_delete(name, if_unused=True)
+
+
+def test_http_publishes_choose_like_all_others(node: Node, name: str) -> None:
+    """Random and property hashes over HTTP; every type is listed as there."""
+    types = {each["name"] for each in node.api("GET", "/overview")["exchange_types"]}
+    assert {"topic", "x-consistent-hash", "x-random", "x-delayed-message"} <= types
+    with node.connect() as connection:
+        channel = connection.channel()
+        found = [channel.queue_declare(f"{name}-{n}", durable=True).method.queue for n in range(2)]
+        bound(channel, f"{name}-random", "x-random", found, ["", ""])
+        by_id = {"hash-property": "message_id"}
+        bound(channel, f"{name}-hash", "x-consistent-hash", found, ["1", "1"], by_id)
+        for exchange in (f"{name}-random", f"{name}-hash"):
+            for number in range(16):
+                body = {
+                    "routing_key": "k",
+                    "payload": "m",
+                    "payload_encoding": "string",
+                    "properties": {"message_id": str(number)},
+                }
+                path = f"/exchanges/%2F/{exchange}/publish"
+                assert node.api("POST", path, body) == {"routed": True}
+            assert all(drained(channel, queue) for queue in found)
+        for queue in found:
+            channel.queue_delete(queue)

@@ -102,7 +102,15 @@ async def publish(call: Call) -> web.Response:
     ):
         refuse(refused_topic("write", routing_key, exchange, vhost, call.user.name))
     extra_keys = _extra_keys(properties)
-    route = call.catalogue.route(vhost, exchange, routing_key, properties.headers or {}, extra_keys)
+    route = call.catalogue.route(
+        vhost,
+        exchange,
+        routing_key,
+        properties.headers or {},
+        extra_keys,
+        properties=properties,
+        draw=secrets.randbits(64),
+    )
     if properties.headers and "BCC" in properties.headers:
         properties.headers = {k: v for k, v in properties.headers.items() if k != "BCC"}
     message = _message(exchange, routing_key, properties, payload)
@@ -114,7 +122,8 @@ async def publish(call: Call) -> web.Response:
         except AmqpError as error:
             raise bad_request(error.text) from error
     await _deliver(call, copies)
-    return json({"routed": any(some for _, some in copies)})
+    kept = [store for store in stores if store.delays_for is not None]
+    return json({"routed": bool(queues_ or kept)})
 
 
 async def _deliver(call: Call, copies: Copies) -> None:

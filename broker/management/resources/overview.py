@@ -19,14 +19,22 @@ from broker.management.reports import (
 )
 from broker.management.resources.queues import QueueStates, totals
 from broker.metadata.commands import SetClusterName
+from broker.routing.types import TYPES
 
+_PLUGINS: Final = {
+    "x-consistent-hash": "Consistent Hashing Exchange",
+    "x-delayed-message": "Delayed Message Exchange.",
+    "x-modulus-hash": "Modulus Hashing Exchange",
+    "x-random": "AMQP random exchange",
+    "x-recent-history": "Recent History Exchange.",
+}
 EXCHANGE_TYPES: Final = tuple(
     {
         "name": name,
-        "description": f"AMQP {name} exchange, as per the AMQP specification",
+        "description": _PLUGINS.get(name, f"AMQP {name} exchange, as per the AMQP specification"),
         "enabled": True,
     }
-    for name in ("direct", "fanout", "headers", "topic")
+    for name in sorted(TYPES)
 )
 
 
