@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata import accounts, commands, exchanges, nodes, queues, sharding, snapshot
+from broker.metadata import commands, snapshot
 from broker.metadata.answers import Answers
+from broker.metadata.applying import accounts, exchanges, nodes, queues, sharding
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring import steps
 from broker.metadata.results import Changes, Result

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from broker.metadata.applying.queues import owner_boot
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.queues import owner_boot
 
 
 class Orphans:

@@ -9,7 +9,7 @@ Source:
 from __future__ import annotations
 
 from broker.errors import AmqpError
-from broker.metadata import sharding
+from broker.metadata.applying import sharding
 from broker.session.channel import Channel
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Refusal
-from broker.metadata import commands, sharding
+from broker.metadata import commands
+from broker.metadata.applying import sharding
 from broker.metadata.machine import MetadataMachine
 from tests.unit.metadata.cluster import BOOT_ONE, BOOT_TWO, ONE, TWO, Asker, founded
 

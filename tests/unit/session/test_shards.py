@@ -6,7 +6,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.metadata import commands
-from broker.metadata.sharding import shard_name
+from broker.metadata.applying.sharding import shard_name
 from tests.unit.session.rig import NODE, Client, World, publish
 
 HERE = [shard_name("x", NODE, number) for number in range(2)]

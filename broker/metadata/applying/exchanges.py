@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata import commands, delays, equivalence
+from broker.metadata import commands
+from broker.metadata.applying import delays, equivalence
+from broker.metadata.applying.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.arguments import type_name
-from broker.metadata.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.records import Binding, Exchange, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, unbind

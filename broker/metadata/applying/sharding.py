@@ -22,8 +22,8 @@ from typing import Final
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.applying.queues import name_refusal
 from broker.metadata.mirroring import steps
-from broker.metadata.queues import name_refusal
 from broker.metadata.records import Binding, Queue
 from broker.metadata.step import Step, unbind
 from broker.metadata.vhost_tables import Sharding, shard_prefix

@@ -11,8 +11,8 @@ import msgspec
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.applying.queues import owner_boot
 from broker.metadata.mirroring import steps
-from broker.metadata.queues import owner_boot
 from broker.metadata.records import Node, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, delete_queue

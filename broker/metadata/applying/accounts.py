@@ -9,8 +9,8 @@ import msgspec
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.applying.exchanges import predeclare
 from broker.metadata.arguments import MODULES
-from broker.metadata.exchanges import predeclare
 from broker.metadata.policies import Policy
 from broker.metadata.records import (
     Node,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata import arguments, commands, equivalence
+from broker.metadata import arguments, commands
+from broker.metadata.applying import equivalence
 from broker.metadata.mirroring import steps
 from broker.metadata.records import Queue, Vhost
 from broker.metadata.results import Declared, Result
