@@ -3,7 +3,7 @@
 A table on the wire is a four-byte size and then entries of a short-string key, a type octet and a
 value. The types and what they become here:
 
-    t bool          -> bool          b B s u I i l  integers -> int
+    t bool          -> bool          b B s u I i l L  integers -> int
     d double        -> float         f float                 -> Float32
     S long string   -> str, or bytes when it is not UTF-8
     x byte array    -> Binary        T timestamp             -> Timestamp
@@ -86,6 +86,7 @@ _FIXED: Final[dict[int, tuple[struct.Struct, Callable[..., object] | None]]] = {
     ord("I"): (struct.Struct(">i"), None),
     ord("i"): (struct.Struct(">I"), None),
     ord("l"): (struct.Struct(">q"), None),
+    ord("L"): (struct.Struct(">q"), None),  # as the specification has it, and py-amqp writes it
     ord("d"): (struct.Struct(">d"), None),
     ord("f"): (struct.Struct(">f"), Float32),
     ord("T"): (struct.Struct(">Q"), Timestamp),

@@ -48,6 +48,7 @@ def code_of(raw: bytes) -> ReplyCode:
         (b"I\xff\xff\xff\xff", -1),
         (b"i\xff\xff\xff\xff", 0xFFFFFFFF),
         (b"l" + b"\xff" * 8, -1),
+        (b"L" + b"\xff" * 8, -1),
         (b"d" + struct.pack(">d", 1.5), 1.5),
         (b"f" + struct.pack(">f", 1.5), fields.Float32(1.5)),
         (b"T" + b"\xff" * 8, fields.Timestamp(2**64 - 1)),
