@@ -514,10 +514,7 @@ def test_parameters(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_real_command_line(node: Node) -> None:
-    """The program itself: output, errors and exit codes as rabbitmqctl's.
-
-    Rows: 1.24 users/vhosts; 1.24 exit codes
-    """
+    """The program itself: output, errors and exit codes as rabbitmqctl's."""
 
     def program(*words: str, given: str = "") -> tuple[int, str, str]:
         command = [sys.executable, "-m", "broker", "ctl", "--url"]
