@@ -184,7 +184,7 @@ def unbind(channel: Channel, method: spec.QueueUnbind) -> None:
     """queue.unbind; a missing binding, queue or exchange is fine.
 
     Raises:
-        AmqpError: 403, 405.
+        AmqpError: 403, 404 for a durable queue whose home is down, 405.
     """
     name, key = _binding_names(channel, method.queue, method.routing_key)
     check_not_sharded(channel, "unbind", name)
@@ -192,6 +192,8 @@ def unbind(channel: Channel, method: spec.QueueUnbind) -> None:
     channel.permissions.check("write", "queue", name)
     check_source(channel, exchange, key)
     context = channel.context
+    if context.catalogue.queue(context.facts.vhost, name) is not None:
+        context.queue(name)
 
     def unbound(result: object) -> None:
         del result

@@ -151,6 +151,18 @@ def test_unbind_is_idempotent(client: Client) -> None:
     assert client.call(gone) == ["1 queue.unbind-ok"]
 
 
+def test_unbind_from_a_durable_queue_on_a_dead_node_is_404(client: Client) -> None:
+    """Rows: 1.2 queue.unbind / exchange.unbind"""
+    far = commands.DeclareQueue("/", "far", True, False, None, {}, "rabbit@b", ("rabbit@b",))
+    client.world.apply(far)
+    client.world.apply(commands.EndBoot("rabbit@b", "f" * 16))
+    method = spec.QueueUnbind(queue="far", exchange="amq.direct", routing_key="k")
+    assert closed(client.call(method)) == (
+        404,
+        "home node 'rabbit@b' of durable queue 'far' in vhost '/' is down or inaccessible",
+    )
+
+
 def test_purge_leaves_unacknowledged(client: Client) -> None:
     """Rows: 1.3 queue.purge"""
     client.call(spec.QueueDeclare(queue="q"))
