@@ -10,8 +10,9 @@ Invariants: 1. every message of `_items` has its key in `_heap`. 2. `_heap` has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import islice
 from typing import Final
 
 from broker.fifo.lines.ready import body_bytes
@@ -19,6 +20,10 @@ from broker.message import Delivery
 
 SLACK_MIN: Final = 64
 """Keys without a message that the heap always may have."""
+
+PEEK_FEW: Final = 1_000
+"""As far as that, messages are picked; beyond it sorting all is quicker (300,000: 60 ms, 700 ms
+once and 100 ms then; picking the 100,000th took a second)."""
 
 _NEVER_MS: Final = 1 << 63
 
@@ -92,7 +97,20 @@ class DueLine:
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """See `Line`."""
-        return nsmallest(first + count, self._items.values(), key=_key)[first:]
+        items = self._items
+        if first + count <= PEEK_FEW:
+            return nsmallest(first + count, items.values(), key=_key)[first:]
+        self._heap.sort()  # a sorted list is a heap too, and costs little to sort again
+        return list(islice(self._along_the_heap(), first, first + count))
+
+    def _along_the_heap(self) -> Iterator[Delivery]:
+        """Messages by a sorted heap; what left and came back has its key there twice."""
+        before: tuple[int, int] | None = None
+        for key in self._heap:
+            item = self._items.get(key[1])
+            if item is not None and key != before:
+                yield item
+            before = key
 
     def lowest(self) -> int | None:
         """See `Line`."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.fifo.lines.due import SLACK_MIN, DueLine
+from broker.fifo.lines.due import PEEK_FEW, SLACK_MIN, DueLine
 from broker.fifo.lines.ready import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
@@ -86,3 +86,15 @@ def test_a_loaded_line_is_the_saved_one():
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
     assert (other.head(), other.size_bytes, other.numbers_from(2)) == (_item(2, 10), 3, {2})
+
+
+def test_a_look_far_down_the_line_leaves_its_order_as_it_is():
+    total = 2 * PEEK_FEW
+    line = _line(*[_item(number, (7 * number) % total + 1) for number in range(1, total + 1)])
+    line.give_back(line.drop([3, 4, 5])[1:])
+    wanted = line.in_order()
+    assert line.peek(PEEK_FEW, 10) == wanted[PEEK_FEW : PEEK_FEW + 10]
+    line.append([_item(total + 1, 1)], 5)
+    wanted = line.in_order()
+    assert line.peek(0, total) == wanted
+    assert line.take(total)[0] == wanted
