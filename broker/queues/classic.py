@@ -399,6 +399,10 @@ class ClassicQueue:
         for call in held:
             call()
 
+    def stop(self) -> None:
+        """This node serves nobody any more: nothing happens here by itself."""
+        self._timer.end()
+
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
         self._is_deleted = True
@@ -528,10 +532,7 @@ class ClassicQueue:
             self._check_unused()
 
     def _dead_letter(self, dead: list[Dead]) -> None:
-        """Have what died published; a mirrored queue's once its mirrors know of the death too.
-
-        Else a message could be published here and, after this node has died, by the next master.
-        """
+        """Have what died published; once mirrors know, or the next master might do it again."""
         way = Way(self.record, self.settings, _holds_none)
         take = partial(self._home.dead_letters.take, way, dead)
         if self._copies is None:
@@ -540,13 +541,13 @@ class ClassicQueue:
             self._copies.when_safe(take, _nothing)
 
     def _answer(self, effects: Effects) -> None:
-        if effects.dead:
-            self._dead_letter(effects.dead)
         for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
             self._home.post(node, answer)
             if answer.deliveries and self._home.is_clogged(node):
                 self._clogged.add(node)
                 self.machine.set_reachable(node, reachable=False)
+        if effects.dead:  # last: it may go on serving, and answers keep their order
+            self._dead_letter(effects.dead)
 
     def _safe(self, position: int, verdicts: list[Verdict]) -> None:
         """What an offer brought is safe; `serve` follows."""

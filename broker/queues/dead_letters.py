@@ -57,7 +57,10 @@ RETRY_MS: Final = 5_000
 """When a refused message is tried again. RabbitMQ waits 180 s, too long after a failover."""
 
 UNROUTED_RETRY_MS: Final = 180_000
-"""When one without a route is tried again though no exchange or binding has changed."""
+"""When those without a route are tried again though no exchange or binding has changed."""
+
+PROBES: Final = 100
+"""So many of them are tried first: any declare may be the one that gives them a route."""
 
 CYCLES_MAX: Final = 1_000
 """Cycles remembered so that each is told once."""
@@ -105,18 +108,34 @@ class _Source:
 
     Attributes:
         letters: All of it, by number.
-        queued: Not yet routed, in order of death.
-        parked: To be tried again, each with when.
+        queued: To be routed, in order of death.
+        refused: To be tried again, each with when.
+        unrouted: Those that had no route, those tried lately last.
+        looked_ms: When the unrouted were looked at.
+        is_probing: Some of them are tried, for all.
         finished: Numbers to be buried at the end of this turn.
     """
 
-    __slots__ = ("finished", "letters", "parked", "queued", "under_way", "way")
+    __slots__ = (
+        "finished",
+        "is_probing",
+        "letters",
+        "looked_ms",
+        "queued",
+        "refused",
+        "under_way",
+        "unrouted",
+        "way",
+    )
 
     def __init__(self, way: Way) -> None:
         self.way = way
         self.letters: dict[int, _Letter] = {}
         self.queued: deque[_Letter] = deque()
-        self.parked: list[tuple[int, _Letter]] = []
+        self.refused: deque[tuple[int, _Letter]] = deque()
+        self.unrouted: deque[_Letter] = deque()
+        self.looked_ms = 0
+        self.is_probing = False
         self.finished: list[int] = []
         self.under_way = 0
 
@@ -204,6 +223,21 @@ class DeadLetters:
         if source is not None:
             source.letters.clear()
 
+    def follow(self, uid: int, settings: QueueSettings) -> None:
+        """Policies have changed: what a queue holds goes by its new settings."""
+        source = self._sources.get(uid)
+        if source is not None:
+            source.way = source.way._replace(settings=settings)
+            source.queued.extend(source.unrouted)
+            source.unrouted.clear()
+            self._schedule()
+
+    def stop(self) -> None:
+        """This node serves nobody any more."""
+        self._dead.clear()
+        self._lanes.clear()
+        self._sources.clear()
+
     def lease_back(self) -> None:
         """The lease may be back: go on with what waited for it."""
         if self._dead or self._sources:
@@ -219,18 +253,15 @@ class DeadLetters:
         now_ms, version = self._clock.monotonic_ms(), self._catalogue.version
         is_changed, self._version = version != self._version, version
         for source in self._sources.values():
-            if not source.parked:
-                continue
-            parked, source.parked = source.parked, []
-            for due_ms, letter in parked:
-                is_due = now_ms >= due_ms or (is_changed and not letter.is_refused)
-                if letter.item.number not in source.letters:
-                    continue
-                if is_due:
-                    source.queued.append(letter)
-                else:
-                    source.parked.append((due_ms, letter))
-            if source.queued:
+            refused, unrouted, queued = source.refused, source.unrouted, source.queued
+            while refused and refused[0][0] <= now_ms:
+                queued.append(refused.popleft()[1])
+            if unrouted and (is_changed or now_ms - source.looked_ms >= UNROUTED_RETRY_MS):
+                source.looked_ms = now_ms
+                source.is_probing = True
+                for _ in range(min(len(unrouted), PROBES)):
+                    queued.append(unrouted.popleft())
+            if queued:
                 self._schedule()
 
     # `PublisherPort` of everything published under a number.
@@ -262,14 +293,11 @@ class DeadLetters:
         source = letter.source
         source.under_way -= 1
         if letter.is_refused:
-            self._park(letter, RETRY_MS)
+            source.refused.append((self._clock.monotonic_ms() + RETRY_MS, letter))
         else:
             self._finish(letter)
         if source.queued:
             self._schedule()
-
-    def _park(self, letter: _Letter, wait_ms: int) -> None:
-        letter.source.parked.append((self._clock.monotonic_ms() + wait_ms, letter))
 
     def _finish(self, letter: _Letter) -> None:
         source, number = letter.source, letter.item.number
@@ -357,7 +385,12 @@ class DeadLetters:
             elif hop.is_routed or letter.reason == "delayed":
                 self._finish(letter)
             else:
-                self._park(letter, UNROUTED_RETRY_MS)
+                source.unrouted.append(letter)
+                continue
+            if source.is_probing:  # there is a route now: perhaps for all
+                source.is_probing = False
+                queued.extend(source.unrouted)
+                source.unrouted.clear()
         return budget
 
     def _line_up(self, queue: Queue, message: Message, letter: _Letter | None) -> None:

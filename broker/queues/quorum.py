@@ -128,6 +128,7 @@ class QuorumQueue:
         self._is_time_due = False
         self._timer = DueTimer(clock, later or (lambda _wait_s, ring: defer(ring)), self._rang)
         self._life = Lifetime(clock, is_auto_delete=False, expires_ms=settings.expires_ms)
+        self._rules = rules_of(record, settings)
         self._machine = QueueMachine(founding_config(record))
 
     # From nodes.
@@ -160,6 +161,7 @@ class QuorumQueue:
     def follow(self, settings: QueueSettings) -> None:
         """Live by other settings: a policy was set, changed or cleared."""
         self.settings = settings
+        self._rules = rules_of(self.record, settings)
         self._life.change(settings.expires_ms)
         self._rule()
         self._check_life()
@@ -169,6 +171,11 @@ class QuorumQueue:
         if self.is_leading:
             self._rule()
             self._check_life()
+
+    def stop(self) -> None:
+        """This node serves nobody any more: nothing happens here by itself."""
+        self.is_leading = False
+        self._timer.end()
 
     def resume(self) -> None:
         """The queue is not deleted: it accepts again what its sessions offer."""
@@ -239,9 +246,8 @@ class QuorumQueue:
 
     def _rule(self) -> None:
         """Have the machine's rules changed where they are not what is asked for now."""
-        wanted = rules_of(self.record, self.settings)
-        if self.is_leading and self._machine.rules != wanted:
-            self._gather(SetRules(wanted))
+        if self.is_leading and self._machine.rules != self._rules:
+            self._gather(SetRules(self._rules))
 
     def _bury(self, numbers: list[int]) -> None:
         """What was held has reached all its targets."""

@@ -431,6 +431,11 @@ class QueueRegistry:
     def stop(self) -> None:
         """Let go of everything without deleting anything."""
         self.rings.stop()
+        self._dead_letters.stop()
+        for classic in self._classic.values():
+            classic.stop()
+        for quorum in self._quorum.values():
+            quorum.stop()
         self._classic.clear()
         self._quorum.clear()
         self._remote.clear()
@@ -469,7 +474,8 @@ class QueueRegistry:
     def _settings(self, queue: Queue) -> QueueSettings:
         """What is asked of a queue now; what of that can't be done is told once."""
         settings = settings_of(queue, self._catalogue.effective_policy(queue))
-        if settings.warnings and self._warned.get(queue.uid) != settings.warnings:
+        is_told = queue.home != self._node or self._warned.get(queue.uid) == settings.warnings
+        if settings.warnings and not is_told:
             self._warned[queue.uid] = settings.warnings
             for text in settings.warnings:
                 _log.warning(text)
@@ -480,7 +486,9 @@ class QueueRegistry:
         running = self._classic.get(uid) or self._quorum.get(uid)
         queue = self._catalogue.queue_by_uid(uid)
         if running is not None and queue is not None:
-            running.follow(self._settings(queue))
+            settings = self._settings(queue)
+            running.follow(settings)
+            self._dead_letters.follow(uid, settings)
 
     def _stop(self, uid: int) -> None:
         self._deletes.stopped(uid)

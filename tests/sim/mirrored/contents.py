@@ -25,6 +25,14 @@ def contents_at(serving: Serving, uid: int) -> dict[int, Content] | None:
     return None if classic is None else machine_contents(classic.machine)
 
 
+def is_dying(serving: Serving, uid: int) -> bool:
+    """Whether messages of the queue that is mastered here expire, or mirrors have yet to hear."""
+    classic, seat = serving.queues._classic.get(uid), serving.queues.rings.seat(uid)
+    if classic is None or seat is None or seat.master is None:
+        return False
+    return classic.machine.due_ms() is not None or not seat.master.is_drained_out()
+
+
 def replica_at(serving: Serving, uid: int) -> dict[int, Content] | None:
     """What the queue's mirror here holds; None where this node is no mirror."""
     seat = serving.queues.rings.seat(uid)

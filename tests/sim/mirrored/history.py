@@ -94,9 +94,11 @@ class History:
         emptied: Epochs that began with what was on a disk: without transient messages.
         heal_ms: When the last fault ended; None before.
         is_queue_gone: It was transient, and died with the last that had it.
+        drops: The queue has rules, by which what was confirmed may go unread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, drops: bool = False) -> None:
+        self.drops = drops
         self.violations: list[Violation] = []
         self.publishes: dict[int, Publish] = {}
         self.deliveries: dict[int, list[Delivered]] = {}
@@ -283,7 +285,7 @@ class History:
 
     def may_be_missing(self, publish: Publish) -> bool:
         """Whether a confirmed message may be lost by what group 0 decided after its confirm."""
-        if self.is_queue_gone:
+        if self.is_queue_gone or self.drops:
             return True
         if any(epoch > publish.epoch for epoch in self.lossy):
             return True

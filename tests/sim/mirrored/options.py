@@ -15,6 +15,9 @@ LENGTHS: Final = (6, 16, 28, 50, 90, 160)
 PLAIN_EPOCHS: Final = 1_000_000
 """One epoch of a ring counts so many here, each life of a plain queue's home one."""
 
+RULED: Final = 0.25
+"""Share of runs in which the queue has rules: TTL, a limit of length."""
+
 FAULTS: Final = (
     *("kill", "kill", "fast"),
     *("pause", "pause"),
@@ -56,6 +59,8 @@ class Options:
         churn_p: Chance, each second and client, to cancel or to open another channel.
         late_policy: The queue is declared without mirrors, the policy comes later.
         lost_answer: Share of group 0's answers that get lost.
+        ttl_ms: The queue's x-message-ttl; 0 is none. With rules, messages may go unread.
+        max_length: The queue's x-max-length, dropping from the head; 0 is none.
         script: Faults given beforehand instead of drawn ones: (step, kind, node, other, length).
     """
 
@@ -85,6 +90,8 @@ class Options:
     churn_p: float = 0.02
     late_policy: bool = False
     lost_answer: float = 0.02
+    ttl_ms: int = 0
+    max_length: int = 0
     script: tuple[tuple[int, str, int, int, int], ...] | None = None
 
 
@@ -122,6 +129,10 @@ def draw(seed: int, **given: object) -> Options:
         "late_policy": rng.random() < 0.2,
         "lost_answer": rng.choice((0.0, 0.02, 0.1)),
     }
+    rules = random.Random(seed * 7 + 2)  # of its own: seeds from before rules draw the same
+    if rules.random() < RULED:
+        drawn["ttl_ms"] = rules.choice((0, 300, 3_000))
+        drawn["max_length"] = rules.choice((0, 3, 20))
     return Options(**{"seed": seed, **drawn, **given})  # type: ignore[arg-type]
 
 

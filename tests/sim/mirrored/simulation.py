@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from broker.metadata.records import Queue
-from tests.sim.mirrored.contents import contents_at, offered_at, replica_at
+from tests.sim.mirrored.contents import contents_at, is_dying, offered_at, replica_at
 from tests.sim.mirrored.faults import Nemesis
 from tests.sim.mirrored.history import Content, Violation
 from tests.sim.mirrored.options import Options
@@ -132,6 +132,9 @@ class Simulation:
         masters = [name for name in world.names if self._is_master(name)]
         if masters != [ring.master.node]:
             return "masters", f"{masters}, but {shown(ring)}"
+        serving = world.serving(ring.master.node)
+        if serving is not None and is_dying(serving, world.uid):
+            return "dying", "a message expires, or mirrors are about to hear that it did"
         return None
 
     def _is_master(self, name: str) -> bool:

@@ -73,7 +73,7 @@ class World:
         self.clock = Clock()
         self.wall = Wall(self.clock)
         self.counts: Counter[str] = Counter()
-        self.history = History()
+        self.history = History(drops=bool(options.ttl_ms or options.max_length))
         self.trace_hash = 0
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._is_traced = trace
@@ -182,7 +182,7 @@ class World:
             durable=self.options.durable,
             auto_delete=False,
             exclusive_owner=None,
-            arguments={},
+            arguments=self._rules(),
             home=process.name,
             members=(),
         )
@@ -193,6 +193,11 @@ class World:
                 self.is_publishing = True  # every node with a lease knows the queue (P4)
 
         process.propose(command, done)
+
+    def _rules(self) -> dict[str, object]:
+        """Rules by which the queue drops messages; mirrors must still hold what the master does."""
+        rules = {"x-message-ttl": self.options.ttl_ms, "x-max-length": self.options.max_length}
+        return {key: value for key, value in rules.items() if value}
 
     # What group 0 decides
 

@@ -404,3 +404,46 @@ def test_messages_of_rejected_publishes_keep_their_body() -> None:
     world.nodes[A].registry.open(queue).publish([message(b"body")], None, Channel())
     world.settle()
     assert [body for body, _ in contents(world, target)] == [b"body"]
+
+
+def test_what_is_held_goes_by_the_exchange_of_now() -> None:
+    """Rows: 1.18 worker"""
+    world = World(A, B, C, timers=True)
+    kind: dict[str, object] = {"x-queue-type": "quorum", "x-message-ttl": 100}
+    queue = world.declare("q", arguments=kind, members=(A, B, C))
+    world.lead(queue, A)
+    policy: dict[str, object] = {
+        "dead-letter-exchange": "missing",
+        "dead-letter-routing-key": "dead",
+        "dead-letter-strategy": "at-least-once",
+        "overflow": "reject-publish",
+    }
+    world.apply(commands.SetPolicy("/", "p", "^q$", policy))
+    world.settle()
+    publish(world, queue, 1)
+    world.advance(500)
+    assert held(world, queue) == 1
+    target = world.declare("dead", B)
+    world.apply(commands.SetPolicy("/", "p", "^q$", policy | {"dead-letter-exchange": ""}))
+    world.advance(100)
+    assert (held(world, queue), ready(world, target, B)) == (0, 1)
+
+
+def test_of_many_that_wait_for_a_route_those_that_have_one_go() -> None:
+    """A few are tried after each declare, all of them once one has found a way."""
+    world, queue, target = quorum(x_message_ttl=100)
+    publish(world, queue, *range(1, 1_501))
+    world.advance(500)
+    assert held(world, queue) == 1_500
+    bind(world, target)
+    world.advance(5_000)
+    assert (held(world, queue), ready(world, target, B)) == (0, 1_500)
+
+
+def test_a_node_that_serves_no_more_does_nothing_by_itself() -> None:
+    """Its boot was ended: another life of it serves, and the old one's timers must not act."""
+    world, queue = world_with(x_message_ttl=100, x_expires=500)
+    publish(world, queue, 1)
+    world.settle()
+    world.nodes[A].registry.stop()
+    assert [each for each in world.nodes[A].timers if not each.is_cancelled] == []
