@@ -84,7 +84,7 @@ class World:
         while client.later:
             effect = client.later.pop(0)
             self.log.append(effect)
-            if self.is_held:
+            if self.is_held or any(waiting is client for waiting, _ in self.held):
                 self.held.append((client, effect))
             else:
                 self.carry_out(client, effect)
@@ -93,10 +93,12 @@ class World:
             self.pump()
 
     def let_go(self, count: int = -1) -> None:
-        """Carry out held effects, the oldest `count` (all)."""
-        some = self.held[:count] if count >= 0 else self.held
-        self.held = self.held[len(some) :]
-        for client, effect in some:
+        """Carry out held effects, the oldest `count` (all); none overtakes another."""
+        if count < 0 and self.is_held:
+            count = len(self.held)
+        while self.held and count:
+            client, effect = self.held.pop(0)
+            count -= 1
             self.carry_out(client, effect)
         self.pump()
 

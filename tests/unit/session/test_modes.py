@@ -119,8 +119,9 @@ def test_command_during_commit_is_504(client: Client) -> None:
     client.feed(publish())
     client.world.is_held = True
     client.call(spec.TxCommit())
-    client.world.is_held = False
     client.feed(publish())
+    client.world.is_held = False
+    client.world.let_go()
     assert client.error is not None
     assert client.error.code == 504
     assert client.error.text == "unexpected command while processing 'tx.commit'"
