@@ -16,21 +16,19 @@ from broker.cli.ctl.arguments import Invocation
 
 _PID: Final = re.compile(r"<[^<>]+(\.\d+){3}>")
 _CONNECTION: Final = re.compile(r"\S+ -> \S+")
-_COLUMNS: Final = "?columns=name,node,user,vhost,connected_at"
+_COLUMNS: Final = "?columns=name,node,user,vhost"
 
 
-def pid(record: Mapping[str, Any], name: str | None = None) -> str:
+def pid(record: Mapping[str, Any]) -> str:
     """A connection's or a channel's process, in the form that scripts pass on.
 
     Args:
-        record: Its object of the API; `connected_at` is a connection's, ms since the epoch.
-        name: What tells it from others on its node; its own name by default.
+        record: Its `node` and `name` in the API.
 
     Source: `rabbitmqctl list_connections pid`, "<rabbit@node1.1795288920.720.0>".
     """
-    known = str(record.get("name", "")) if name is None else name
-    since_s = int(record.get("connected_at") or 0) // 1000
-    return f"<{record.get('node', '')}.{since_s}.{zlib.crc32(known.encode())}.0>"
+    name = str(record.get("name", ""))
+    return f"<{record.get('node', '')}.1.{zlib.crc32(name.encode())}.0>"
 
 
 def _close(api: Api, name: str, reason: str) -> bool:

@@ -258,6 +258,12 @@ LISTINGS: dict[str, Listing] = {
 }  # fmt: skip
 
 
+def _connection_of(channel: Record) -> str:
+    details = channel.get("connection_details")
+    name = details.get("name") if isinstance(details, dict) else ""
+    return pid({"node": channel.get("node"), "name": name})
+
+
 def _value(record: Record) -> str:
     return shown(record.get("value"))
 
@@ -323,7 +329,7 @@ _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
         "destination_kind": _path("destination_type"),
     },
     "list_connections": {"pid": pid},
-    "list_channels": {"pid": pid, "connection": _path("connection_details", "name")},
+    "list_channels": {"pid": pid, "connection": _connection_of},
     "list_consumers": {
         "queue_name": _path("queue", "name"),
         "channel_pid": _channel_of,

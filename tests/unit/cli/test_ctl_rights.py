@@ -346,7 +346,6 @@ def connection(number: int, **more: str) -> dict[str, Any]:
     return {
         "name": f"127.0.0.1:{number} -> 127.0.0.1:5672",
         "node": "rabbit@a",
-        "connected_at": 1_795_288_920_123,
         "user": "me",
         "vhost": "/",
         **more,
@@ -357,7 +356,7 @@ def test_connections_are_closed_by_pid_vhost_and_user(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = [connection(1), connection(2, vhost="v"), connection(3, user="other")]
-    listing = "/api/connections?columns=name,node,user,vhost,connected_at"
+    listing = "/api/connections?columns=name,node,user,vhost"
     api.answers["GET", listing] = (200, known)
 
     def closed() -> list[str]:
@@ -369,7 +368,7 @@ def test_connections_are_closed_by_pid_vhost_and_user(
         path = f"/api/connections/127.0.0.1%3A{each['name'][10]}%20-%3E%20127.0.0.1%3A5672"
         api.answers["DELETE", path] = (204, None)
     shown = pid(known[1])
-    assert shown.startswith("<rabbit@a.1795288920.")
+    assert shown.startswith("<rabbit@a.1.")
     assert ctl(api, "close_connection", shown, "go away") == 0
     assert capsys.readouterr().out == f"Closing connection {shown}, reason: go away...\n"
     assert api.headers["X-Reason"] == "go away"
@@ -390,3 +389,20 @@ def test_connections_are_closed_by_pid_vhost_and_user(
     assert len(closed()) == 1
     assert ctl(api, "close_all_user_connections", "other", "bye") == 0
     assert len(closed()) == 1
+
+
+def test_channels_name_their_connection_as_its_own_listing_does(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = connection(1)
+    channel = {
+        "name": f"{whole['name']} (1)",
+        "node": whole["node"],
+        "connection_details": {"name": whole["name"]},
+    }
+    api.answers["GET", "/api/channels"] = (200, [channel])
+    api.answers["GET", "/api/connections"] = (200, [whole])
+    assert ctl(api, "-s", "list_channels", "connection") == 0
+    assert ctl(api, "-s", "list_connections", "pid") == 0
+    one, other = capsys.readouterr().out.splitlines()
+    assert one == other
