@@ -18,7 +18,6 @@ from broker.amqp.connection import (
     OpenVhost,
     PeerClosed,
     State,
-    UpdateSecret,
 )
 from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
@@ -546,24 +545,6 @@ def test_a_running_fault_is_handed_on_in_order() -> None:
     )
 
 
-def test_update_secret_is_answered() -> None:
-    client = client_in(State.RUNNING)
-    assert client.send(spec.ConnectionUpdateSecret(b"new", "expired")) == []
-    assert client.machine.events == [UpdateSecret(b"new", "expired")]
-    assert client.heard() == []
-    client.machine.secret_updated()
-    assert client.heard() == [spec.ConnectionUpdateSecretOk()]
-
-
-def test_no_answer_to_update_secret_once_the_connection_is_closing() -> None:
-    client = client_in(State.RUNNING)
-    client.send(spec.ConnectionUpdateSecret(b"new", "expired"))
-    client.machine.close(AmqpError(ReplyCode.NOT_ALLOWED, "no"))
-    client.heard()
-    client.machine.secret_updated()
-    assert client.heard() == []
-
-
 def test_commands_pass_as_the_same_list() -> None:
     client = client_in(State.RUNNING)
     commands = client.send(DECLARE, HEARTBEAT)
@@ -601,10 +582,3 @@ def test_a_lost_connection_lets_go_of_its_buffers(state: State) -> None:
     assert not client.machine.has_input
     assert client.send(PUBLISH) == []
     assert client.machine.next_deadline_ms() is None
-
-
-def test_only_the_mechanisms_of_the_settings_are_offered() -> None:
-    """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
-    machine = ConnectionMachine(MachineSettings(mechanisms=("AMQPLAIN",)), {}, 0)
-    machine.receive(PROTOCOL_HEADER, 0)
-    assert b"\x00\x00\x00\x08AMQPLAIN" in machine.take_output()
