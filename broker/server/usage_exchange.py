@@ -1,9 +1,9 @@
 """Tells the other nodes how many connections and channels are open here, where a limit asks for it.
 
 The whole of a node's counts is one small payload, so a lost one is healed by the next: after each
-change (at most every `GATHER_S`), and every second as long as there is anything to tell, or was
-shortly before. Nobody answers. Who is dead counts no more (`Usage.lost`), nor who has not been
-heard for `SILENT_TICKS_MAX`.
+change (at once, but at most every `GATHER_S`), and every second as long as there is anything to
+tell, or was shortly before. Nobody answers. Who is dead counts no more (`Usage.lost`), nor who has
+not been heard for `SILENT_TICKS_MAX`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USAGE: Final = 24
 """The kind of its payloads on a link (`broker.cluster.kinds`)."""
 
 GATHER_S: Final = 0.02
-"""Changes of so long go out together: a storm of connections is not a storm of payloads."""
+"""The least time between two payloads: a storm of connections is not a storm of payloads."""
 
 REPEATS: Final = 3
 """How many ticks "nothing is open" is told again."""
@@ -55,6 +55,7 @@ class UsageExchange:
         self._repeats = 0
         self._silent: dict[str, int] = {}
         self._is_due = False
+        self._told_s = 0.0
         links.on(USAGE, self._heard)
         usage.changed = self._changed
 
@@ -74,10 +75,13 @@ class UsageExchange:
     def _changed(self) -> None:
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+            loop = asyncio.get_running_loop()
+            wait_s = max(0.0, self._told_s + GATHER_S - loop.time())
+            loop.call_later(wait_s, self._gathered)
 
     def _gathered(self) -> None:
         self._is_due = False
+        self._told_s = asyncio.get_running_loop().time()
         self._tell(self._usage.counts())
 
     def _tell(self, counts: Counts) -> None:
