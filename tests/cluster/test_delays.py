@@ -128,10 +128,12 @@ def test_messages_come_when_they_are_due_in_that_order(trio: Trio, arrive: Arriv
     here, there, _ = trio.nodes
     exchange, queue = new_pair(here)
     arrivals = arrive(there, queue)
-    delays_ms = [1500, 1100, 1300, 1200, 1100, 1400] * 3
+    delays_ms = [3500, 3100, 3300, 3200, 3100, 3400] * 3
     due = publish(here, exchange, delays_ms)
+    order = [each["number"] for each in kept(there, exchange)]  # by the leader's clock, from 1
     wait_until(lambda: arrivals.has(len(due)), "all arrive")
-    assert arrivals.bodies == sorted(due)
+    assert arrivals.bodies == [due[number - 1] for number in order]
+    assert order != sorted(order)
     late_ms = arrivals.late_ms()
     assert min(late_ms) >= -20, "never early, but for the clock's milliseconds"
     assert max(late_ms) < LATE_MS, late_ms
@@ -147,7 +149,7 @@ def test_a_delayed_message_is_otherwise_as_it_was_sent(trio: Trio) -> None:
         channel = connection.channel()
         channel.queue_bind(queue, exchange, "a.#")
         sent = properties(
-            "300",
+            "1500",
             headers={"CC": ["a.b"], "other": [1, "x"], "long": 2**40},
             content_type="text/plain",
             expiration="60000",
@@ -161,7 +163,7 @@ def test_a_delayed_message_is_otherwise_as_it_was_sent(trio: Trio) -> None:
         wait_until(lambda: bool(_got(channel, queue, found)), "it arrives")
     method, got, _ = found[0]
     assert (method.exchange, method.routing_key, method.redelivered) == (exchange, "nothing", False)
-    assert got.headers == {"x-delay": -300, "CC": ["a.b"], "other": [1, "x"], "long": 2**40}
+    assert got.headers == {"x-delay": -1500, "CC": ["a.b"], "other": [1, "x"], "long": 2**40}
     assert (got.content_type, got.expiration, got.priority) == ("text/plain", "60000", 3)
 
 
@@ -199,7 +201,7 @@ def test_what_is_cancelled_never_arrives_and_the_rest_does(trio: Trio, arrive: A
     here, there, _ = trio.nodes
     exchange, queue = new_pair(here)
     arrivals = arrive(there, queue)
-    first, second = publish(here, exchange, [3_000, 3_100])
+    first, second = publish(here, exchange, [5_000, 5_100])
     listed = kept(there, exchange)
     assert [each["payload_bytes"] for each in listed] == [13, 13]
     answer = there.api(
@@ -310,7 +312,7 @@ def test_delays_survive_the_stop_of_all_nodes(own_trio: Trio, arrive: Arrive) ->
     """Some are due while nobody runs: they come as soon as the cluster is back."""
     trio = own_trio
     exchange, queue = new_pair(trio.nodes[0])
-    due = publish(trio.nodes[0], exchange, [500, 20_000, 400, 19_000])
+    due = publish(trio.nodes[0], exchange, [1_200, 20_000, 300, 15_000])
     for node in trio.nodes:
         node.kill()
     trio.start()

@@ -26,6 +26,10 @@ PEEK: Final = "peek_delayed"
 PAGE_MAX: Final = 1_000
 """Messages told in one answer: some 200 kB."""
 
+ELECTION_MS = 4_000
+AGAIN_S: Final = 0.1
+"""How long a listing waits for a leader, and how often it asks."""
+
 CANCEL_TIMEOUT_S: Final = 6.0
 """A little longer than an election of the store's leader may take."""
 
@@ -76,18 +80,31 @@ class Delays:
         Returns:
             The messages, or why nobody can tell now.
         """
-        serving = self._control.serving
-        if serving is None:
-            return "the broker on this node is stopped"
-        leader = serving.queues.leader_of(store)
-        others = [node for node in store.members if node != leader]
-        why = ""
-        for node in (leader, *others):  # who is thought to lead may be wrong
-            told = await self._errands.ask(node, Errand(PEEK, store.uid, f"{first} {count}"))
+        errand = Errand(PEEK, store.uid, f"{first} {count}")
+        clock = self._control.clock
+        until_ms = clock.monotonic_ms() + ELECTION_MS
+        while True:
+            told = await self._ask_members(store, errand)
             if told.is_done:
                 return _decode(told.text)
-            why = why or told.text
-        return why
+            if clock.monotonic_ms() >= until_ms:
+                return told.text
+            await asyncio.sleep(AGAIN_S)  # a new store, or the leader has just died
+
+    async def _ask_members(self, store: Queue, errand: Errand) -> Told:
+        serving = self._control.serving
+        if serving is None:
+            return Told(is_done=False, text="the broker on this node is stopped")
+        leader = serving.queues.leader_of(store)
+        others = [node for node in store.members if node != leader]
+        first: Told | None = None
+        for node in (leader, *others):  # who is thought to lead may be wrong
+            told = await self._errands.ask(node, errand)
+            if told.is_done:
+                return told
+            first = first or told
+        assert first is not None, "the leader was asked"
+        return first
 
     async def cancel(self, store: Queue, numbers: list[int] | None) -> int | Refusal:
         """Forget messages before they are due.

@@ -7,6 +7,7 @@ import pytest
 from broker.amqp.content import Properties, build_message
 from broker.cluster.calls import CallFailed
 from broker.errors import Refusal, ReplyCode
+from broker.management.operations import delays
 from broker.message import Delivery
 from broker.metadata import commands
 from broker.ports import QueueStat
@@ -112,7 +113,21 @@ async def test_an_exchange_that_delays_nothing_has_nothing_to_show():
             assert (await rig.ask("DELETE", path, {"all": True})).status == 404
 
 
-async def test_who_can_not_be_told_now_is_told_so():
+async def test_a_listing_waits_for_a_leader_that_is_being_elected():
+    async with Rig() as rig:
+        store = Store(rig)
+        waiting, store.waiting = store.waiting, None
+
+        async def call(_node, _method, _payload, _timeout_s):
+            store.waiting = waiting  # by now this node leads
+            raise CallFailed("gone")
+
+        rig.control.cluster.links.call = call
+        assert len((await rig.ask("GET", PATH)).json) == 2
+
+
+async def test_who_can_not_be_told_now_is_told_so(monkeypatch):
+    monkeypatch.setattr(delays, "ELECTION_MS", 0)
     async with Rig() as rig:
         store = Store(rig)
         store.waiting = None
