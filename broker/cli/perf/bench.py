@@ -46,6 +46,15 @@ class Workload(NamedTuple):
     metric: str
 
 
+_PUBLISH_1KB = "-y 0 -f persistent -ad false -s 1000"
+
+# Ways to publish safely, slowest first (recipe 9): one message in flight twice, a hundred, many.
+SAFE_PUBLISHING = (
+    Workload("publish-tx-each", 1, f"-m 1 {_PUBLISH_1KB}", "confirmed_per_s"),
+    Workload("publish-confirm-each", 1, f"-c 1 {_PUBLISH_1KB}", "confirmed_per_s"),
+    Workload("publish-confirm-by-100", 1, f"--confirm-batch 100 {_PUBLISH_1KB}", "confirmed_per_s"),
+    Workload("publish-confirm-async", 1, f"-c 1000 {_PUBLISH_1KB}", "confirmed_per_s"),
+)
 WORKLOADS = (
     Workload("transient-autoack-100B", 1, "-a -s 100", "received_per_s"),
     Workload("transient-confirm-ack-100B", 1, "-c 1000 -q 300 -A 50 -s 100", "received_per_s"),
@@ -58,6 +67,7 @@ WORKLOADS = (
         "received_per_s",
     ),
     Workload("large-64KB", 1, "-c 50 -q 300 -A 50 -s 65536", "received_per_s"),
+    *SAFE_PUBLISHING,
     Workload("latency-1000-per-s", 1, "-a -s 100 -r 1000", "p99"),
     Workload("mirrored3-1KB", 3, f"-c 1000 {_CONFIRMED_1KB}", "received_per_s"),
     Workload(

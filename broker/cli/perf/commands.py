@@ -35,6 +35,8 @@ from broker.cli.perf.load import Plan, run
 @click.option("-s", "--size", default=12, show_default=True, help="Body size in bytes.")
 @click.option("-f", "--flag", multiple=True, type=click.Choice(["persistent", "mandatory"]))
 @click.option("-c", "--confirm", default=0, help="Publishes awaiting a confirm at most; 0: none.")
+@click.option("--confirm-batch", default=0, help="Publish so many, wait for all their confirms.")
+@click.option("-m", "--ptxsize", default=0, help="Publishes in a transaction; 0: none.")
 @click.option("-q", "--qos", default=0, help="Consumer prefetch; 0 is unlimited.")
 @click.option("-a", "--autoack", is_flag=True)
 @click.option("-A", "--multi-ack-every", default=1, show_default=True)
@@ -105,7 +107,9 @@ def plan_of(options: dict[str, Any]) -> Plan:
         size_bytes=options["size"],
         persistent=persistent,
         mandatory="mandatory" in options["flag"],
-        confirm=options["confirm"],
+        confirm=options["confirm"] or options["confirm_batch"],
+        confirm_batch=options["confirm_batch"],
+        tx_size=options["ptxsize"],
         prefetch=options["qos"],
         autoack=options["autoack"],
         multi_ack_every=options["multi_ack_every"],

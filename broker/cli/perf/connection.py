@@ -128,6 +128,12 @@ class PerfConnection(asyncio.Protocol):
         self.published += count
         self._unconfirmed.append((self.published, now_ns))
 
+    def committed(self, now_ns: int) -> None:
+        """A transaction with all that was published came to its end."""
+        self.confirmed = self.published
+        while self._unconfirmed:
+            self.confirm_latencies_ns.append(now_ns - self._unconfirmed.popleft()[1])
+
     async def close(self) -> None:
         """Close politely, within a second."""
         if self.failure or self._transport is None:

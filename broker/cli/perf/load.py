@@ -35,6 +35,8 @@ class Plan(NamedTuple):
     persistent: bool = False
     mandatory: bool = False
     confirm: int = 0
+    confirm_batch: int = 0
+    tx_size: int = 0
     prefetch: int = 0
     autoack: bool = False
     multi_ack_every: int = 1
@@ -85,6 +87,8 @@ class _Load:
             self.producers.append(await self._connection(i, "producer"))
             if plan.confirm:
                 await self.producers[-1].call(wire.confirm_select(), wire.CONFIRM_SELECT_OK)
+            elif plan.tx_size:
+                await self.producers[-1].call(wire.tx_select(), wire.TX_SELECT_OK)
         started = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
             reporter = tasks.create_task(self._report(started))
@@ -204,6 +208,10 @@ class _Load:
             now_ns = time.perf_counter_ns()
             connection.published_batch(count, now_ns)
             connection.write(template.message(now_ns) * count)
+            if plan.tx_size:
+                await asyncio.sleep(0)  # a commit is a write of its own, as of any client
+                await connection.call(wire.tx_commit(), wire.TX_COMMIT_OK)
+                connection.committed(time.perf_counter_ns())
             await asyncio.sleep(0)
 
     def _allowed(self, connection: PerfConnection, batch_max: int, started: float) -> int:
@@ -211,6 +219,10 @@ class _Load:
         if self.plan.confirm:
             unanswered = connection.published - connection.confirmed - connection.nacked
             count = min(count, self.plan.confirm - unanswered)
+            if self.plan.confirm_batch and unanswered:
+                return 0
+        elif self.plan.tx_size:
+            count = min(count, self.plan.tx_size)
         if self.plan.rate_per_s:
             due = int((time.perf_counter() - started) * self.plan.rate_per_s) + 1
             count = min(count, due - connection.published)

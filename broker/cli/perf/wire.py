@@ -29,6 +29,8 @@ BASIC_QOS_OK = (60, 11)
 BASIC_CONSUME_OK = (60, 21)
 BASIC_RETURN = (60, 50)
 CONFIRM_SELECT_OK = (85, 11)
+TX_SELECT_OK = (90, 11)
+TX_COMMIT_OK = (90, 21)
 
 STAMP = struct.Struct(">Q")
 STAMP_BYTES = STAMP.size
@@ -131,6 +133,16 @@ def consume(queue: str, *, no_ack: bool, arguments: Mapping[str, object]) -> byt
     """basic.consume."""
     bits = bytes([no_ack << 1])
     return method(1, 60, 20, b"\0\0" + short(queue) + short("") + bits + table(arguments))
+
+
+def tx_select() -> bytes:
+    """tx.select."""
+    return method(1, 90, 10)
+
+
+def tx_commit() -> bytes:
+    """tx.commit."""
+    return method(1, 90, 20)
 
 
 def confirm_select() -> bytes:

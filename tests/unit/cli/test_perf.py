@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli.perf import report, wire
-from broker.cli.perf.bench import WORKLOADS
+from broker.cli.perf.bench import SAFE_PUBLISHING, WORKLOADS
 from broker.cli.perf.commands import command, plan_of
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
 
@@ -96,6 +96,15 @@ def test_perf_tests_letters():
     assert (plan.rate_per_s, plan.seconds, plan.uris) == (7, 9, ("amqp://a", "amqp://b"))
     assert plan.auto_delete
     assert not plan.durable
+
+
+def test_ways_to_publish_safely():
+    """In the order of their rates; a transaction is perf-test's -m."""
+    found = [
+        (plan.tx_size, plan.confirm, plan.confirm_batch)
+        for plan in (options(*each.options.split()) for each in SAFE_PUBLISHING)
+    ]
+    assert found == [(1, 0, 0), (0, 1, 0), (0, 100, 100), (0, 1000, 0)]
 
 
 def test_quorum_queues_are_durable_and_messages_persistent():
