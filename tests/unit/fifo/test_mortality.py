@@ -214,6 +214,28 @@ def test_a_queue_that_delivers_at_once_is_not_full():
     assert machine.stat()[:2] == (1, 3)
 
 
+def test_what_waits_for_its_turn_in_a_batch_uses_up_credit():
+    """Rows: 1.6 reject-publish"""
+    machine = _machine(Rules(max_length=1, overflow="reject-publish"))
+    machine.checkout(HOLDER, "t", prefetch=3)
+    commands = [Enqueue([message()] * 2), Enqueue([message()] * 4)]
+    machine.apply_offer(Offer(SESSION, 1, 1, commands), NOW_MS)
+    assert machine.take_effects().verdicts == [
+        Verdict(SESSION, 1, 4, True),
+        Verdict(SESSION, 5, 6, False),
+    ]
+    assert machine.stat()[:2] == (1, 3)
+
+
+def test_what_has_expired_takes_no_room():
+    machine = _machine(Rules(max_length=1, overflow="reject-publish"))
+    machine.enqueue([_timed(5)])
+    machine.set_time(NOW_MS + 5)
+    assert machine.enqueue([message()]) == [0], "it may still go to a consumer"
+    machine.set_time(NOW_MS + 6)
+    assert machine.enqueue([message()]) == []
+
+
 def test_requeue_may_exceed_a_limit_that_refuses():
     """Rows: 1.6 reject-publish"""
     machine = _machine(Rules(max_length=1, overflow="reject-publish"))
