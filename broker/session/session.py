@@ -437,6 +437,8 @@ class Session:
             self._cold(cast("MethodCommand | Fault", command))
 
     def _open(self, channel: Channel | None, number: int) -> None:
+        if channel is not None and channel.is_closing:
+            return  # we have closed it: everything but close and close-ok is ignored
         if channel is not None:
             text = "second 'channel.open' seen"
             self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, 20, 10))

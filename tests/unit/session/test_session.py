@@ -64,6 +64,14 @@ def test_soft_error_closes_the_channel_and_ignores_until_close_ok(client: Client
     assert client.call(spec.ChannelOpen()) == ["1 channel.open-ok"]
 
 
+def test_an_open_before_close_ok_is_ignored_like_everything_else(client: Client) -> None:
+    """Rows: 1.1 Channel state errors"""
+    client.feed(publish(exchange="nope"))
+    assert client.call(spec.ChannelOpen(), spec.QueueDeclare("q"), spec.ChannelOpen()) == []
+    assert client.error is None
+    assert client.call(spec.ChannelCloseOk(), spec.ChannelOpen()) == ["1 channel.open-ok"]
+
+
 def test_close_crossing_ours_is_answered_and_the_number_stays_busy(client: Client) -> None:
     client.call(spec.BasicGet(queue="nope"))
     assert client.call(spec.ChannelClose()) == ["1 channel.close-ok"]
