@@ -14,7 +14,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
-from tests.nodes import Node
+from tests.nodes import Node, wait_until
 from tests.wire.raw import (
     BODY,
     HEADER,
@@ -153,5 +153,13 @@ def test_nonsense_does_no_harm(fuzzed_node: Node) -> None:
         if number % SERVES_EVERY == 0:
             serves(fuzzed_node)
     serves(fuzzed_node)
+    for what in ("connections", "channels", "consumers"):
+        wait_until(lambda: fuzzed_node.api("GET", f"/{what}") == [], f"no {what} are left")  # noqa: B023
+    wait_until(
+        lambda: not any(each["exclusive"] for each in fuzzed_node.api("GET", "/queues")),
+        "no exclusive queues are left",
+    )
+    held = sum(each["messages_unacknowledged"] for each in fuzzed_node.api("GET", "/queues"))
+    assert held == 0
     log = fuzzed_node.log_path.read_text()
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
