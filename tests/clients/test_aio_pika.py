@@ -12,6 +12,7 @@ import pytest_asyncio
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel
 from aio_pika.exceptions import DeliveryError
 
+from tests.clients.place import Place
 from tests.nodes import Node, Trio
 
 PATIENCE_S = 25
@@ -22,9 +23,11 @@ def url(node: Node) -> str:
 
 
 @pytest_asyncio.fixture
-async def ends(trio: Trio) -> AsyncIterator[tuple[AbstractRobustChannel, AbstractRobustChannel]]:
-    here = await aio_pika.connect_robust(url(trio.nodes[0]))
-    there = await aio_pika.connect_robust(url(trio.nodes[2]))
+async def ends(
+    place: Place,
+) -> AsyncIterator[tuple[AbstractRobustChannel, AbstractRobustChannel]]:
+    here = await aio_pika.connect_robust(url(place.here))
+    there = await aio_pika.connect_robust(url(place.there))
     yield await here.channel(), await there.channel()
     await here.close()
     await there.close()
@@ -56,8 +59,8 @@ async def test_confirms_and_an_iterator(
 
 
 @pytest.mark.asyncio
-async def test_an_unroutable_message_is_an_error(trio: Trio) -> None:
-    connection = await aio_pika.connect(url(trio.nodes[1]))
+async def test_an_unroutable_message_is_an_error(place: Place) -> None:
+    connection = await aio_pika.connect(url(place.there))
     async with connection:
         channel = await connection.channel(on_return_raises=True)
         with pytest.raises(DeliveryError) as error:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import amqpstorm
 import pytest
 
-from tests.nodes import Node, Trio, wait_until
+from tests.clients.place import Place
+from tests.nodes import Node, wait_until
 
 
 def connect(node: Node) -> amqpstorm.Connection:
@@ -16,17 +17,17 @@ def connect(node: Node) -> amqpstorm.Connection:
 
 
 @pytest.fixture
-def ends(trio: Trio) -> Iterator[tuple[amqpstorm.Channel, amqpstorm.Channel]]:
-    with connect(trio.nodes[0]) as here, connect(trio.nodes[1]) as there:
+def ends(place: Place) -> Iterator[tuple[amqpstorm.Channel, amqpstorm.Channel]]:
+    with connect(place.here) as here, connect(place.there) as there:
         yield here.channel(), there.channel()
 
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
 def test_publish_confirmed_and_consume(
-    ends: tuple[amqpstorm.Channel, amqpstorm.Channel], queue_type: str
+    place: Place, ends: tuple[amqpstorm.Channel, amqpstorm.Channel], queue_type: str
 ) -> None:
     here, there = ends
-    queue = f"storm.{uuid.uuid4().hex[:8]}"
+    queue = place.declare(f"storm.{uuid.uuid4().hex[:8]}", **{"x-queue-type": queue_type})
     here.queue.declare(queue, durable=True, arguments={"x-queue-type": queue_type})
     here.confirm_deliveries()
     for number in range(50):
@@ -70,6 +71,7 @@ def test_a_closed_channel_says_why(ends: tuple[amqpstorm.Channel, amqpstorm.Chan
 
 
 def test_transactions(ends: tuple[amqpstorm.Channel, amqpstorm.Channel]) -> None:
+    """Rows: 1.10 tx.select/commit/rollback"""
     here, there = ends
     queue = here.queue.declare("", exclusive=True)["queue"]
     there.tx.select()

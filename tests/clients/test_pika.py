@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,35 +10,28 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
-from tests.nodes import Trio, wait_until
+from tests.clients.place import Place, name
+from tests.nodes import wait_until
 
 PATIENCE_S = 10
 
 
 @pytest.fixture
-def ends(trio: Trio) -> Iterator[tuple[BlockingChannel, ...]]:
-    """Channels on three nodes."""
-    connections = [node.connect() for node in trio.nodes]
+def ends(place: Place) -> Iterator[tuple[BlockingChannel, ...]]:
+    """Channels on three nodes of a cluster, or on one."""
+    connections = [node.connect() for node in (place.home, place.there, place.here)]
     yield tuple(connection.channel() for connection in connections)
     for connection in connections:
         if connection.is_open:
             connection.close()
 
 
-def name(of: str) -> str:
-    return f"{of}.{uuid.uuid4().hex[:8]}"
-
-
 @pytest.fixture(params=["classic", "quorum"])
-def queue(request: pytest.FixtureRequest, trio: Trio) -> Iterator[str]:
+def queue(request: pytest.FixtureRequest, place: Place) -> Iterator[str]:
     """A durable queue of either kind."""
-    kept = name(request.param)
-    with trio.nodes[0].connect() as connection:
-        arguments = {"x-queue-type": request.param}
-        connection.channel().queue_declare(kept, durable=True, arguments=arguments)
+    kept = place.declare(name(request.param), **{"x-queue-type": request.param})
     yield kept
-    with trio.nodes[0].connect() as connection:
-        connection.channel().queue_delete(kept)
+    place.delete(kept)
 
 
 def fill(channel: BlockingChannel, queue: str, count: int, **properties: Any) -> None:
@@ -88,6 +80,7 @@ class Inbox:
 
 
 def test_consumers_hear_that_their_queue_was_deleted(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.8 cancel notify"""
     here, there, _ = ends
     queue = name("gone")
     here.queue_declare(queue)
@@ -103,7 +96,8 @@ def test_consumers_hear_that_their_queue_was_deleted(ends: tuple[BlockingChannel
     there.queue_declare(queue, exclusive=True)
 
 
-def test_unroutable_mandatory_messages_come_back_before_their_confirm(trio: Trio) -> None:
+def test_unroutable_mandatory_messages_come_back_before_their_confirm(place: Place) -> None:
+    """Rows: 1.10 mandatory; 1.10 when acked"""
     seen: list[str] = []
 
     def opened(connection: Any) -> None:
@@ -129,7 +123,7 @@ def test_unroutable_mandatory_messages_come_back_before_their_confirm(trio: Trio
             connection.close()
 
     connection = pika.SelectConnection(
-        trio.nodes[1].parameters(),
+        place.there.parameters(),
         on_open_callback=opened,
         on_close_callback=lambda closed, _reason: closed.ioloop.stop(),
     )
@@ -147,6 +141,7 @@ def test_unroutable_mandatory_messages_come_back_before_their_confirm(trio: Trio
 
 
 def test_a_blocking_publisher_learns_of_the_return(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.10 mandatory"""
     here = ends[2]
     here.confirm_delivery()
     with pytest.raises(UnroutableError) as error:
@@ -160,6 +155,7 @@ def test_a_blocking_publisher_learns_of_the_return(ends: tuple[BlockingChannel, 
 def test_prefetch_per_consumer_counts_each_alone(
     ends: tuple[BlockingChannel, ...], queue: str
 ) -> None:
+    """Rows: 1.8 prefetch"""
     here, there, _ = ends
     fill(here, queue, 20)
     there.basic_qos(prefetch_count=3)
@@ -175,6 +171,7 @@ def test_prefetch_per_consumer_counts_each_alone(
 
 
 def test_prefetch_per_channel_counts_all_together(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.8 prefetch"""
     here, there, _ = ends
     queue = name("prefetch")
     here.queue_declare(queue)
@@ -200,7 +197,10 @@ def test_prefetch_per_channel_counts_all_together(ends: tuple[BlockingChannel, .
 def test_nack_of_several_gives_them_back_in_order(
     ends: tuple[BlockingChannel, ...], queue: str
 ) -> None:
-    """A classic queue puts them where they were; a quorum queue behind the others, as RabbitMQ."""
+    """A classic queue puts them where they were; a quorum queue behind the others, as RabbitMQ.
+
+    Rows: 1.9 ack / nack / reject; 1.9 requeue position; 1.16 requeue position
+    """
     here, there, _ = ends
     fill(here, queue, 6)
     tags = [there.basic_get(queue)[0].delivery_tag for _ in range(4)]
@@ -215,6 +215,7 @@ def test_nack_of_several_gives_them_back_in_order(
 
 
 def test_recover_delivers_again(ends: tuple[BlockingChannel, ...], queue: str) -> None:
+    """Rows: 1.9 basic.recover(requeue=true)"""
     here, there, _ = ends
     fill(here, queue, 3)
     inbox = Inbox(there, queue)
@@ -228,6 +229,7 @@ def test_recover_delivers_again(ends: tuple[BlockingChannel, ...], queue: str) -
 def test_cancel_leaves_unacked_messages_with_the_channel(
     ends: tuple[BlockingChannel, ...], queue: str
 ) -> None:
+    """Rows: 1.8 basic.cancel"""
     here, there, _ = ends
     fill(here, queue, 2)
     inbox = Inbox(there, queue)
@@ -247,11 +249,12 @@ def count(channel: BlockingChannel, queue: str) -> int:
 
 
 def test_an_exclusive_queue_is_locked_on_every_node(
-    ends: tuple[BlockingChannel, ...], trio: Trio
+    ends: tuple[BlockingChannel, ...], place: Place
 ) -> None:
+    """Rows: 1.3 exclusive access; 1.3 durable / exclusive / auto_delete"""
     here = ends[0]
     queue = here.queue_declare(name("mine"), exclusive=True).method.queue
-    for node in trio.nodes:
+    for node in {place.here, place.there, place.home}:
         with node.connect() as connection:
             for use in ("queue_declare", "basic_get", "queue_purge", "queue_delete"):
                 channel = connection.channel()
@@ -263,13 +266,14 @@ def test_an_exclusive_queue_is_locked_on_every_node(
                     f"'{queue}' in vhost '/'"
                 )
     here.connection.close()
-    with trio.nodes[2].connect() as connection, pytest.raises(ChannelClosedByBroker, match="404"):
+    with place.here.connect() as connection, pytest.raises(ChannelClosedByBroker, match="404"):
         connection.channel().queue_declare(queue, passive=True)
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(
     ends: tuple[BlockingChannel, ...],
 ) -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete"""
     here, there, third = ends
     queue = name("auto")
     here.queue_declare(queue, auto_delete=True)
@@ -290,6 +294,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(
 
 
 def test_server_named_queues_are_all_different(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.3 server-named"""
     names = [each.queue_declare("", exclusive=True).method.queue for each in ends for _ in range(5)]
     assert len(set(names)) == 15
     assert all(each.startswith("amq.gen-") for each in names)
@@ -314,6 +319,7 @@ def test_the_last_declared_queue_is_meant_by_an_empty_name(
 
 
 def test_exchanges_bound_to_exchanges(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.2 e2e bindings"""
     here, there, third = ends
     source, middle = name("source"), name("middle")
     here.exchange_declare(source, "topic")
@@ -336,6 +342,7 @@ def test_exchanges_bound_to_exchanges(ends: tuple[BlockingChannel, ...]) -> None
 
 
 def test_alternate_exchange_takes_what_has_no_route(ends: tuple[BlockingChannel, ...]) -> None:
+    """Rows: 1.2 Alternate exchange; 1.10 mandatory"""
     here, there, third = ends
     main, other = name("main"), name("other")
     here.exchange_declare(other, "fanout")
@@ -365,6 +372,7 @@ def test_alternate_exchange_takes_what_has_no_route(ends: tuple[BlockingChannel,
 def test_headers_exchange(
     ends: tuple[BlockingChannel, ...], match: str, arguments: dict[str, Any], taken: list[bytes]
 ) -> None:
+    """Rows: 1.2 headers x-match"""
     here, there, _ = ends
     queue = here.queue_declare("", exclusive=True).method.queue
     here.queue_bind(queue, "amq.headers", arguments={"x-match": match, **arguments})
