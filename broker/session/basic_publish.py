@@ -195,13 +195,15 @@ class Publisher:
         """Publish what the fast path can't: one message, all rules.
 
         Raises:
-            AmqpError: 406.
+            AmqpError: 406; 403 for a key of CC or BCC that topic permissions forbid.
         """
         message = original = command.message
         facts = command.properties
         keys: list[str] = []
         if facts.has_routing_headers or facts.reply_to == reply_to.PSEUDO_QUEUE:
             message, keys = self._rewrite(channel, message, facts)
+        if keys:
+            self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, original, keys, route, command)
         if is_returned and channel.transaction is not None:
             channel.transaction.returns.append(original)
@@ -214,6 +216,13 @@ class Publisher:
             channel.confirms.confirm((seqno,))
         if not message.exchange:
             self._reply(message, keys)
+
+    def _check_keys(self, channel: Channel, exchange: str, keys: list[str]) -> None:
+        """Topic permissions hold for every key, or CC would lead around them."""
+        record = self._context.exchange(exchange)
+        if record.type == "topic":
+            for key in keys:
+                check_topic(channel, "write", exchange, key)
 
     def _copies(
         self, message: Message, original: Message, keys: list[str], route: Route, command: Publish

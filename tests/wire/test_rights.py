@@ -464,6 +464,13 @@ def test_topic_permissions(tenant: Tenant) -> None:
         assert publish(f"{vhost}.{user}.x") is None
         assert publish(f"{vhost}.x") == text("write", f"{vhost}.x")
         assert publish("x", "amq.direct") is None  # not a topic exchange
+        for header in ("CC", "BCC"):
+            hidden = pika.BasicProperties(headers={header: [f"{vhost}.x"]})
+            assert attempt(
+                lambda ch, hidden=hidden: ch.basic_publish(
+                    "amq.topic", f"{vhost}.{user}.x", b"", hidden
+                )
+            ) == text("write", f"{vhost}.x")
         assert bind("in.x") is None
         assert bind("out.x") == text("read", "out.x")
         ok(node, *words, "", ALL)
