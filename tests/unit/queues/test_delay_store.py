@@ -217,6 +217,21 @@ def test_a_queue_that_refuses_gets_it_later_and_holds_nobody_up() -> None:
     assert count == [1]
 
 
+def test_a_queue_whose_node_is_down_gets_it_when_that_is_back() -> None:
+    rig = Rig(home=B)
+    rig.world.declare("up", A)
+    rig.bind("up", "other")
+    rig.publish(A, delayed(b"1", 100), delayed(b"2", 200, "other"))
+    disk = rig.world.kill(B)
+    rig.world.replicas[rig.store.uid].pop(B)
+    rig.world.advance(20_000)
+    assert rig.kept() == 1, "the other queue has its message"
+    rig.world.boot(B, disk)
+    rig.world.advance(10_000)
+    assert bodies(rig.consumer(B)) == [b"1"]
+    assert rig.kept() == 0
+
+
 @pytest.mark.parametrize("node", [A, B])
 def test_cancelled_messages_never_leave(node: str) -> None:
     rig = Rig()

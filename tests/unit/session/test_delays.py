@@ -9,6 +9,7 @@ from broker.amqp.content import decode_properties
 from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
+from broker.routing.types import TYPES
 from broker.session.effects import PublishTo
 from tests.unit.session.rig import NODE, Client, World, publish
 
@@ -224,3 +225,16 @@ def test_deleting_the_exchange_takes_what_it_keeps(client: Client):
     client.feed(late(5000))
     assert client.call(spec.ExchangeDelete(exchange="later")) == ["1 exchange.delete-ok"]
     assert store.uid not in client.world.fifos
+
+
+@pytest.mark.parametrize("inner", [each for each in TYPES if each != TYPE])
+def test_every_other_type_can_be_the_inner_one(client: Client, inner: str):
+    declare(client, "outer", inner)
+    key = "1" if inner == "x-consistent-hash" else "k"
+    (line,) = client.call(spec.QueueBind(queue="r", exchange="outer", routing_key=key))
+    assert line == "1 queue.bind-ok"
+    client.call(spec.ConfirmSelect())
+    client.feed(publish("k", "outer"), late(5000, exchange="outer"), late(-1, exchange="outer"))
+    client.take()
+    assert ready(client, "r") == 2
+    assert len(kept(client, "outer")) == 1
