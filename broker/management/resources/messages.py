@@ -97,11 +97,10 @@ async def publish(call: Call) -> web.Response:
     call.check("write", "exchange", exchange, vhost)
     if record.internal:
         raise forbidden(f"cannot publish to internal {quoted('exchange', exchange, vhost)}")
-    if record.type == "topic" and not call.access.may_topic(
-        call.user.name, vhost, exchange, "write", routing_key
-    ):
-        refuse(refused_topic("write", routing_key, exchange, vhost, call.user.name))
     extra_keys = _extra_keys(properties)
+    for key in (routing_key, *extra_keys) if record.type == "topic" else ():
+        if not call.access.may_topic(call.user.name, vhost, exchange, "write", key):
+            refuse(refused_topic("write", key, exchange, vhost, call.user.name))
     route = call.catalogue.route(
         vhost,
         exchange,

@@ -304,6 +304,13 @@ async def test_vhost_life():
         assert (await rig.ask("DELETE", path)).status == 404
 
 
+async def test_a_vhost_that_no_client_could_open_is_400():
+    async with Rig() as rig:
+        answer = await rig.ask("PUT", f"/api/vhosts/{'v' * 256}", {})
+        assert answer.status == 400
+        assert (await rig.ask("PUT", f"/api/vhosts/{'v' * 255}", {})).status == 201
+
+
 async def test_nodes():
     async with Rig() as rig:
         found = {node["name"]: node for node in (await rig.ask("GET", "/api/nodes")).json}

@@ -15,6 +15,8 @@ from broker.metadata.commands import AddVhost, DeleteVhost
 from broker.metadata.records import Vhost
 
 TAGS_MAX = 32
+NAME_BYTES_MAX = 255
+"""No client could open one with a longer name."""
 
 
 def _item(
@@ -64,6 +66,8 @@ async def put(call: Call) -> web.Response:
     With `"grant": false` (ours, for rabbitmqctl's add_vhost) nobody gets any.
     """
     name = call.name("vhost")
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise bad_request(f"a vhost's name has 1 to {NAME_BYTES_MAX} bytes")
     body = await call.body()
     if request_body.flag(body, "tracing"):
         raise bad_request("tracing is not supported yet")
