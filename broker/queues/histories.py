@@ -4,10 +4,12 @@ The exchange's latest messages lie in a store, a quorum queue with the exchange'
 limit, which every publish goes to beside the bound queues. Group 0 tells all nodes of a new
 binding; the one that leads the store publishes what is in it to the new destination, oldest first.
 
+A binding made while the store has no leader waits at every node with a replica; who leads next
+publishes to it, the others forget it.
+
 What is promised: history outlives nodes and restarts, and there is one of it, wherever one
 publishes or binds. What is not: a message published at the moment of the bind may come twice, or
-before older ones; a binding made while the store has no leader, or its leader no lease, gets no
-history.
+before older ones; a binding made while a leader is dying, and nobody knows yet, gets no history.
 
 Source: rabbit_exchange_type_recent_history.erl add_binding/3 (exchanges as destinations too).
 """
@@ -29,6 +31,9 @@ from broker.queues.delay_store import as_taken_by
 BATCH_MESSAGES_MAX: Final = 1_000
 """Messages shown and published at once."""
 
+WAITING_MAX: Final = 1_000
+"""Bindings that wait for leaders; of more the oldest get no history."""
+
 
 class Histories:
     """Replays histories whose stores are led by this node.
@@ -38,6 +43,7 @@ class Histories:
         open_queue: The way to a queue.
         peek: Shows what a store holds: uid, how many to pass over, how many to show; None if its
             leader is elsewhere.
+        is_leaderless: Whether a replica of this store is here and knows of no leader.
         has_lease: Whether this node may route now (P4).
         draw: 64 random bits, for exchanges that choose at random.
     """
@@ -47,6 +53,7 @@ class Histories:
         catalogue: Catalogue,
         open_queue: Callable[[Queue], QueueHandle],
         peek: Callable[[int, int, int], list[Delivery] | None],
+        is_leaderless: Callable[[int], bool],
         has_lease: Callable[[], bool],
         draw: Callable[[], int],
     ) -> None:
@@ -55,16 +62,29 @@ class Histories:
         self._peek = peek
         self._has_lease = has_lease
         self._draw = draw
+        self._is_leaderless = is_leaderless
+        self._waiting: list[Binding] = []
 
     def replay(self, binding: Binding) -> None:
-        """Publish an exchange's history to the destination of a new binding."""
+        """Publish an exchange's history to the destination of a new binding, or let it wait."""
         store = self._catalogue.store(binding.vhost, binding.source)
-        if store is None or not self._has_lease():
+        if store is None:
+            return
+        is_led_here = self._peek(store.uid, 0, 1) is not None
+        if self._is_leaderless(store.uid) or (is_led_here and not self._has_lease()):
+            self._waiting = [*self._waiting[1 - WAITING_MAX :], binding]
             return
         first = 0
         while found := self._peek(store.uid, first, BATCH_MESSAGES_MAX):
             first += len(found)
             self._publish(binding, [_remembered(each.message) for each in found])
+
+    def try_again(self) -> None:
+        """A store may have a leader now, or this node its lease."""
+        waiting, self._waiting = self._waiting, []
+        for binding in waiting:
+            if self._catalogue.has_binding(binding):
+                self.replay(binding)
 
     # `PublisherPort`: nothing is published under a number, so nothing is heard.
 

@@ -134,7 +134,9 @@ class QueueRegistry:
         after = later or (lambda _seconds, call: defer(call))
         self._deletes = Deletes(node, catalogue, self._classic, self.open, mail, propose)
         self._dead_letters = DeadLetters(catalogue, clock, self.open, defer, has_lease, draw)
-        self._histories = Histories(catalogue, self.open, self.peek_here, has_lease, draw)
+        self._histories = Histories(
+            catalogue, self.open, self.peek_here, self._is_leaderless, has_lease, draw
+        )
         self._home = Home(
             node,
             clock,
@@ -253,6 +255,7 @@ class QueueRegistry:
         """The lease may be back: what waited for it goes on."""
         self.rings.lease_back()
         self._dead_letters.lease_back()
+        self._histories.try_again()
 
     # For other nodes.
 
@@ -400,6 +403,7 @@ class QueueRegistry:
         """Once a second: give up what waited too long, ask again what got no answer."""
         self._deletes.tick()
         self._dead_letters.tick()
+        self._histories.try_again()
         self._ticks += 1
         self._end_boots(classic=self._ticks % CLASSIC_BOOTS_TICKS == 0)
         self.rings.tick()
@@ -418,6 +422,13 @@ class QueueRegistry:
         """Queues that this node serves: homes and led replicas."""
         led = [replica.record for replica in self._quorum.values() if replica.is_leading]
         return [queue.record for queue in self._classic.values()] + led
+
+    def _is_leaderless(self, uid: int) -> bool:
+        """Whether a replica is here and knows of no leader, or is about to lead."""
+        replica = self._quorum.get(uid)
+        if replica is None or replica.is_leading:
+            return False
+        return replica.group is None or replica.group.leader in {None, self._node}
 
     def leader_of(self, queue: Queue) -> str:
         """The node that serves a queue, as well as known here."""

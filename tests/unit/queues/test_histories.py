@@ -19,11 +19,17 @@ class Place:
         self.asker.exchange("h", "x-recent-history")
         self.kept = kept
         self.is_led_here = is_led_here
+        self.is_leaderless = False
         self.has_lease = True
         self.got: dict[str, list[Message]] = {}
         catalogue = self.asker.machine.catalogue
         self.histories = Histories(
-            catalogue, self._open, self._peek, lambda: self.has_lease, lambda: 0
+            catalogue,
+            self._open,
+            self._peek,
+            lambda _uid: self.is_leaderless,
+            lambda: self.has_lease,
+            lambda: 0,
         )
 
     def _peek(self, uid: int, first: int, count: int) -> list[Delivery] | None:
@@ -84,15 +90,54 @@ def test_time_to_live_begins_anew():
     assert (found.ttl_ms, found.expires_ms) == (500, 0)
 
 
-def test_nothing_is_told_where_the_store_is_not_led_or_without_the_lease():
-    elsewhere = Place([message("k")], is_led_here=False)
-    elsewhere.asker.queue("q")
-    elsewhere.bind("q")
+def test_nothing_is_told_where_the_store_is_led_by_another_node():
+    place = Place([message("k")], is_led_here=False)
+    place.asker.queue("q")
+    place.bind("q")
+    place.is_led_here = True
+    place.histories.try_again()
+    assert place.got == {}
+
+
+def test_a_binding_waits_for_the_lease():
     place = Place([message("k")])
     place.has_lease = False
     place.asker.queue("q")
     place.bind("q")
-    assert elsewhere.got == place.got == {}
+    place.histories.try_again()
+    assert place.got == {}
+    place.has_lease = True
+    place.histories.try_again()
+    place.histories.try_again()
+    assert place.bodies("q") == ["k"]
+
+
+def test_a_binding_waits_for_a_leader_and_only_the_leader_tells():
+    places = [Place([message("k")], is_led_here=False) for _ in range(2)]
+    for place in places:
+        place.is_leaderless = True
+        place.asker.queue("q")
+        place.bind("q")
+        place.histories.try_again()
+        assert place.got == {}
+        place.is_leaderless = False
+    places[0].is_led_here = True
+    for place in places:
+        place.histories.try_again()
+    places[1].is_led_here = True  # it leads later
+    places[1].histories.try_again()
+    assert (places[0].bodies("q"), places[1].bodies("q")) == (["k"], [])
+
+
+def test_what_was_unbound_while_it_waited_gets_nothing():
+    place = Place([message("k")])
+    place.is_leaderless = True
+    place.asker.queue("q")
+    place.bind("q")
+    place.asker.unbind("h", "q")
+    place.is_leaderless = False
+    place.histories.try_again()
+    assert place.got == {}
 
 
 def test_what_is_gone_meanwhile_gets_nothing():
