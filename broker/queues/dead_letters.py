@@ -198,6 +198,7 @@ class DeadLetters:
         self._under_way: dict[int, tuple[_Letter, int]] = {}  # by confirm number: letter, target
         self._last_number = 0
         self._is_due = False
+        self._is_running = False
         self._waiting_bytes = 0
         self._dropped = 0
         self._cycles: set[tuple[str, ...]] = set()
@@ -205,8 +206,11 @@ class DeadLetters:
 
     @property
     def is_behind(self) -> bool:
-        """True while so much waits that no more shall die of new messages."""
-        return self._waiting_bytes > BEHIND_BYTES
+        """True while so much waits that publishers to queues that dead-letter shall wait.
+
+        Dead letters themselves shall not: a queue that they go to may dead-letter too.
+        """
+        return self._waiting_bytes > BEHIND_BYTES and not self._is_running
 
     def take(self, way: Way, dead: list[Dead]) -> None:
         """Take what died in a queue. Nothing is called before the next turn of the loop."""
@@ -340,6 +344,13 @@ class DeadLetters:
         self._is_due = False
         if not self._has_lease():
             return  # `lease_back` goes on
+        self._is_running = True
+        try:
+            self._route_and_send()
+        finally:
+            self._is_running = False
+
+    def _route_and_send(self) -> None:
         budget = self._run_kept(TURN_MAX)
         for source in list(self._sources.values()):
             budget = self._run_held(source, budget)
@@ -405,6 +416,10 @@ class DeadLetters:
         handle = self._open(lane.queue)
         waiting = lane.waiting
         while waiting:
+            if handle.is_congested:
+                lane.is_waiting = True
+                handle.when_drained(lambda: self._drained(lane))
+                return
             messages: list[Message] = []
             numbers: list[int] = []
             size_bytes = 0
@@ -422,10 +437,6 @@ class DeadLetters:
             self._waiting_bytes -= size_bytes
             if messages:
                 handle.publish(messages, numbers if any(numbers) else None, self)
-            if waiting and handle.is_congested:
-                lane.is_waiting = True
-                handle.when_drained(lambda: self._drained(lane))
-                return
         self._lanes.pop(lane.queue.uid, None)
 
     def _number(self, letter: _Letter, target: int) -> int:

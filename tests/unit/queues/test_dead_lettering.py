@@ -9,6 +9,7 @@ import pytest
 from broker.amqp.content import decode_properties
 from broker.metadata import commands
 from broker.metadata.records import Queue
+from broker.queues import dead_letters
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 from tests.unit.queues.test_rules import publish, ready, world_with
@@ -447,3 +448,19 @@ def test_a_node_that_serves_no_more_does_nothing_by_itself() -> None:
     world.settle()
     world.nodes[A].registry.stop()
     assert [each for each in world.nodes[A].timers if not each.is_cancelled] == []
+
+
+def test_a_chain_of_queues_that_dead_letter_drains_however_much_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Publishers to them wait while much waits; what waits must not wait for itself."""
+    monkeypatch.setattr(dead_letters, "BEHIND_BYTES", 100)
+    world = World(timers=True)
+    last = world.declare("c")
+    middle = world.declare("b", arguments=dead_letter("c") | {"x-max-length": 1})
+    first = world.declare("a", arguments=dead_letter("b") | {"x-max-length": 0})
+    publish(world, first, *range(1, 2_500))
+    assert world.nodes[A].registry.open(first).is_congested
+    world.advance(100)
+    assert not world.nodes[A].registry.open(first).is_congested
+    assert (ready(world, middle), ready(world, last)) == (1, 2_498)

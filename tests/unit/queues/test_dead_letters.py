@@ -1,0 +1,193 @@
+"""One node's dead letters, between a queue that hands them over and targets that a test plays."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from broker.fifo.effects import Dead
+from broker.message import Delivery, Message
+from broker.metadata.queue_settings import settings_of
+from broker.metadata.records import Queue
+from broker.ports import PublisherPort
+from broker.queues import dead_letters
+from broker.queues.dead_letters import DeadLetters, Way
+from tests.unit.queues.rig import World, message
+
+
+class Target:
+    """A queue's handle, as far as dead letters use it."""
+
+    slowdown_us = 0
+
+    def __init__(self) -> None:
+        self.publishes: list[tuple[list[Message], list[int] | None]] = []
+        self.is_congested = False
+        self.resume: list[Callable[[], None]] = []
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        self.resume.append(resume)
+
+    def publish(
+        self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
+    ) -> None:
+        self.publishes.append((messages, seqnos))
+
+    @property
+    def count(self) -> int:
+        return sum(len(messages) for messages, _ in self.publishes)
+
+
+class Desk:
+    """Dead letters of a queue "q" that go to all queues bound to amq.fanout."""
+
+    def __init__(self, *targets: str) -> None:
+        self.world = World()
+        arguments: dict[str, object] = {"x-dead-letter-exchange": "amq.fanout"}
+        self.queue = self.world.declare("q", arguments=arguments)
+        self.targets: dict[str, Target] = {}
+        for name in targets:
+            self.add(name)
+        self.turn: deque[Callable[[], None]] = deque()
+        self.buried: list[int] = []
+        self.has_lease = True
+        self.letters = DeadLetters(
+            self.world.catalogue,
+            self.world.clock,
+            self.handle,
+            self.turn.append,
+            lambda: self.has_lease,
+            lambda: 0,
+        )
+
+    def add(self, name: str) -> None:
+        from broker.metadata import commands  # noqa: PLC0415 - the name is common here
+
+        target = self.world.declare(name)
+        self.targets[name] = Target()
+        self.world.apply(commands.Bind("/", "amq.fanout", "queue", name, "", {}, target.uid, ""))
+
+    def handle(self, queue: Queue) -> Target:
+        return self.targets[queue.name]
+
+    def dies(self, *numbers: int, is_held: bool = False, body: bytes = b"x") -> None:
+        way = Way(self.queue, settings_of(self.queue, {}), self.buried.extend)
+        items = [Delivery(number, 0, message(body)) for number in numbers]
+        self.letters.take(way, [Dead("expired", items, is_held)])
+
+    def run(self) -> None:
+        while self.turn:
+            self.turn.popleft()()
+
+
+def test_a_batch_is_one_publish_for_each_target_in_the_next_turn() -> None:
+    desk = Desk("a", "b")
+    desk.dies(*range(1, 1_001))
+    assert desk.targets["a"].publishes == [], "not in the turn of the death"
+    desk.run()
+    for target in desk.targets.values():
+        ((messages, seqnos),) = target.publishes
+        assert (len(messages), seqnos) == (1_000, None)
+
+
+def test_a_large_batch_takes_several_turns_and_publishes_of_one_mib() -> None:
+    """Clients are served in between."""
+    desk = Desk("a")
+    desk.dies(*range(1, 2_501))
+    desk.turn.popleft()()
+    assert desk.targets["a"].count == 1_000
+    desk.run()
+    assert desk.targets["a"].count == 2_500
+    desk.targets["a"].publishes.clear()
+    desk.dies(1, 2, 3, body=b"x" * 600_000)
+    desk.run()
+    assert [len(messages) for messages, _ in desk.targets["a"].publishes] == [1, 1, 1]
+
+
+def test_a_target_that_is_behind_is_waited_for() -> None:
+    """Else a remote target's session would be full, and what does not fit would be dropped."""
+    desk = Desk("a", "b")
+    target = desk.targets["a"]
+    desk.dies(*range(1, 3_001))
+    desk.turn.popleft()()
+    target.is_congested = True
+    desk.run()
+    assert (target.count, desk.targets["b"].count) == (1_000, 3_000)
+    target.is_congested = False
+    assert len(target.resume) == 1
+    target.resume.pop()()
+    desk.run()
+    assert target.count == 3_000
+
+
+def test_a_held_letter_is_buried_when_all_its_targets_have_it() -> None:
+    desk = Desk("a", "b")
+    desk.dies(7, 8, is_held=True)
+    desk.run()
+    (_, first), (_, second) = desk.targets["a"].publishes[0], desk.targets["b"].publishes[0]
+    assert first is not None
+    assert second is not None
+    desk.letters.confirmed(first)
+    desk.run()
+    assert desk.buried == []
+    desk.letters.rejected(second[:1])
+    desk.letters.confirmed(second[1:])
+    desk.run()
+    assert desk.buried == [8]
+    desk.world.clock.ms += dead_letters.RETRY_MS
+    desk.letters.tick()
+    desk.run()
+    assert [len(each.publishes) for each in desk.targets.values()] == [1, 2], "a has it already"
+    seqnos = desk.targets["b"].publishes[1][1]
+    assert seqnos is not None
+    desk.letters.confirmed(seqnos)
+    desk.run()
+    assert desk.buried == [8, 7]
+
+
+def test_what_another_node_leads_now_is_forgotten() -> None:
+    desk = Desk("a")
+    desk.dies(1, is_held=True)
+    desk.run()
+    (_, seqnos) = desk.targets["a"].publishes[0]
+    assert seqnos is not None
+    desk.dies(2, is_held=True)
+    desk.letters.forget(desk.queue.uid)
+    desk.run()
+    desk.letters.confirmed(seqnos)
+    desk.run()
+    assert (desk.targets["a"].count, desk.buried) == (1, [])
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound the dead are dropped; held ones are not, for their queue has them."""
+    size = len(message(b"x").content)
+    monkeypatch.setattr(dead_letters, "WAITING_BYTES_MAX", 10 * size)
+    monkeypatch.setattr(dead_letters, "BEHIND_BYTES", 5 * size)
+    desk = Desk("a")
+    desk.has_lease = False
+    desk.dies(*range(1, 4))
+    assert not desk.letters.is_behind
+    desk.dies(*range(4, 21))
+    assert desk.letters.is_behind
+    desk.dies(*range(21, 31), is_held=True)
+    desk.run()
+    desk.has_lease = True
+    desk.letters.lease_back()
+    desk.run()
+    assert desk.targets["a"].count == 20
+    assert not desk.letters.is_behind
+
+
+def test_without_a_route_a_held_letter_waits_for_one() -> None:
+    desk = Desk()
+    desk.dies(1, is_held=True)
+    desk.run()
+    desk.letters.tick()
+    desk.run()
+    desk.add("late")
+    desk.letters.tick()
+    desk.run()
+    assert desk.targets["late"].count == 1
