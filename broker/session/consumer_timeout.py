@@ -14,12 +14,13 @@ from broker.metadata.catalogue import Catalogue
 from broker.session.channel import Channel
 
 
-def overdue(channel: Channel, now_ms: int) -> AmqpError | None:
+def overdue(channel: Channel, now_ms: int, known: dict[int, int]) -> AmqpError | None:
     """What a channel is closed with because its oldest delivery was kept too long.
 
     Args:
         channel: An open channel.
         now_ms: Monotonic milliseconds.
+        known: Timeouts by queue, as looked up since group 0 changed last; a missing one is added.
 
     Returns:
         RabbitMQ's 406, None while there is time.
@@ -28,8 +29,11 @@ def overdue(channel: Channel, now_ms: int) -> AmqpError | None:
     if oldest is None:
         return None
     queue_uid, since_ms = oldest
-    context = channel.context
-    timeout_ms = timeout_of(context.catalogue, queue_uid, context.limits.consumer_timeout_ms)
+    timeout_ms = known.get(queue_uid)
+    if timeout_ms is None:
+        context = channel.context
+        timeout_ms = timeout_of(context.catalogue, queue_uid, context.limits.consumer_timeout_ms)
+        known[queue_uid] = timeout_ms
     if not timeout_ms or now_ms - since_ms <= timeout_ms:
         return None
     text = (

@@ -88,6 +88,8 @@ class Session:
         self._is_paused = False
         self._channels: dict[int, Channel] = {}
         self._publisher = basic_publish.Publisher(self._context)
+        self._timeouts: dict[int, int] = {}  # of queues' consumers, in milliseconds
+        self._timeouts_at = 0  # the entry of group 0 they were looked up at
         self._news: dict[int, Channel] = {}  # channels with verdicts to tell at flush
 
     @property
@@ -255,8 +257,12 @@ class Session:
     def tick(self, now_ms: int) -> list[Effect]:
         """Check the consumer timeout; call about once a second."""
         self._context.now_ms = now_ms
+        index = self._context.catalogue.index
+        if index != self._timeouts_at:
+            self._timeouts.clear()
+            self._timeouts_at = index
         for channel in list(self._channels.values()):
-            error = overdue(channel, now_ms)
+            error = overdue(channel, now_ms, self._timeouts)
             if error is not None:
                 self._fail(channel, error)
         return self._take()

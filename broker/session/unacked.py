@@ -199,7 +199,10 @@ class Unacked:
         """
         if not self.count:
             return None
-        for run in self._runs[self._head :] if self._has_lost else self._runs[self._head :][:1]:
+        if not self._has_lost:
+            run = self._runs[self._head]
+            return run.source.queue_uid, run.since_ms
+        for run in self._runs[self._head :]:
             if run.live and not run.source.is_lost:
                 return run.source.queue_uid, run.since_ms
         return None

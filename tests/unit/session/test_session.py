@@ -378,6 +378,7 @@ def test_a_policy_changes_the_consumer_timeout_of_what_is_out_already(client: Cl
     """Rows: 1.1 consumer (ack) timeout"""
     with_queue(client).feed(publish())
     client.call(spec.BasicConsume(queue="q"))
+    client.world.run(client, client.session.tick(50))
     client.world.apply(commands.SetPolicy("/", "p", ".*", {"consumer-timeout": 100}))
     assert timed_out_ms(client, not_before=100) == 100
 
