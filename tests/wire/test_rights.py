@@ -7,6 +7,7 @@ permission, which newer versions put there ("configure access to ...").
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -163,6 +164,21 @@ def _may_open(tenant: Tenant, node: Node | None = None) -> bool:
     with tenant.opening(node) as raw:
         frame = raw.read()
         return frame is not None and isinstance(frame.method, spec.ConnectionOpenOk)
+
+
+def test_a_crowd_that_comes_at_once_does_not_pass_a_limit(tenant: Tenant) -> None:
+    """Case 50."""
+    ok(tenant.node, "set_vhost_limits", "-p", tenant.vhost, '{"max-connections": 7}')
+    with contextlib.ExitStack() as stack:
+        crowd = [
+            stack.enter_context(Raw(tenant.node.amqp_port, tenant.user)).to_opening()
+            for _ in range(30)
+        ]
+        for raw in crowd:
+            raw.send(open_vhost(tenant.vhost))
+        answers = [frame.method for raw in crowd if (frame := raw.read()) is not None]
+        assert len(answers) == len(crowd)
+        assert sum(isinstance(each, spec.ConnectionOpenOk) for each in answers) == 7
 
 
 def test_a_user_has_a_limit_of_connections(tenant: Tenant) -> None:
