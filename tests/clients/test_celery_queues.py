@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_priorities(place: Place, tmp_path: Path) -> None:
     """Sent before the worker came, so all of them waited together.
 

@@ -11,7 +11,7 @@ from tests.clients.place import Place, name
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     "ways",
-    [{"tx_size": 1}, {"tx_size": 7}, {"confirm": 1}, {"confirm": 100, "confirm_batch": 100}],
+    [{"tx_size": 1}, {"tx_size": 7}, {"confirm": 1}, {"confirm": 20, "confirm_batch": 20}],
     ids=lambda ways: " ".join(f"{key}={value}" for key, value in ways.items()),
 )
 async def test_all_it_sends_is_safe(place: Place, ways: dict[str, int]) -> None:
@@ -22,10 +22,10 @@ async def test_all_it_sends_is_safe(place: Place, ways: dict[str, int]) -> None:
         predeclared=True,
         consumers=0,
         persistent=True,
-        messages_per_producer=250,
+        messages_per_producer=60,
         **ways,
     )
     summary = await run(plan, lambda _: None)
-    assert (summary["sent"], summary["confirmed"], summary["nacked"]) == (250, 250, 0)
-    assert place.depth(queue) == 250
+    assert (summary["sent"], summary["confirmed"], summary["nacked"]) == (60, 60, 0)
+    assert place.depth(queue) == 60
     place.delete(queue)
