@@ -97,15 +97,20 @@ class Access:
     Args:
         catalogue: This node's.
         loopback_users: Names that may log in from this machine only.
+        node_channel_max: Most channels of this node, 0 for unlimited.
 
     Attributes:
         usage: What is open, for the limits of vhosts and users.
     """
 
     def __init__(
-        self, catalogue: Catalogue, loopback_users: frozenset[str] = frozenset({"guest"})
+        self,
+        catalogue: Catalogue,
+        loopback_users: frozenset[str] = frozenset({"guest"}),
+        node_channel_max: int = 0,
     ) -> None:
         self.usage = Usage(catalogue)
+        self.usage.node_channel_max = node_channel_max
         self._catalogue = catalogue
         self._loopback_users = loopback_users
         self._compiled: dict[str, Any] = {}

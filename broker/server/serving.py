@@ -83,7 +83,8 @@ class Serving:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.catalogue: Catalogue = cluster.metadata.catalogue
-        self.access = Access(self.catalogue, settings.loopback_users)
+        most = settings.channel_max_per_node
+        self.access = Access(self.catalogue, settings.loopback_users, most)
         self._settings = settings
         self._cluster = cluster
         self._service = service
@@ -134,8 +135,6 @@ class Serving:
             server_properties=server_properties,
         )
         self.listener = AmqpListener(self.context)
-        self.access.usage.node = cluster.node
-        self.access.usage.node_channel_max = settings.channel_max_per_node
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
 
     # Start and stop

@@ -57,6 +57,7 @@ class UsageExchange:
         self._is_due = False
         self._told_s = 0.0
         links.on(USAGE, self._heard)
+        usage.node = links.node
         usage.changed = self._changed
 
     def tick(self) -> None:
