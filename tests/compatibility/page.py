@@ -26,7 +26,8 @@ def rows_in(text: str) -> list[str]:
     found = _PARAGRAPH.search(text)
     if found is None:
         return []
-    return [" ".join(row.split()).rstrip(".") for row in found.group(1).split(";") if row.strip()]
+    named = found.group(1).replace("`", "").split(";")
+    return [" ".join(row.split()).rstrip(".") for row in named if row.strip()]
 
 
 def named_rows() -> Iterator[tuple[str, str]]:
@@ -41,7 +42,7 @@ def named_rows() -> Iterator[tuple[str, str]]:
                     yield row, f"{where}::{name}" if name else where
 
 
-def tests_by_row() -> dict[str, list[str]]:
+def who_proves() -> dict[str, list[str]]:
     """The tests of each row that any test names."""
     found: dict[str, list[str]] = {}
     for row, test in named_rows():
@@ -51,7 +52,7 @@ def tests_by_row() -> dict[str, list[str]]:
 
 def write_page() -> str:
     """The page as it should be."""
-    tests = tests_by_row()
+    tests = who_proves()
     parts = [_HEAD]
     for section, title in SECTIONS.items():
         parts.append(f"\n## {section} {title}\n\n| behaviour | tests |\n|---|---|\n")

@@ -201,7 +201,7 @@ ROWS = (
     Row("1.16", "purge"),
     Row("1.16", "delete if-unused/if-empty"),
     Row("1.16", "exclusivity"),
-    Row("1.16", "lazy, memory"),
+    Row("1.16", "lazy, memory", "bodies of quorum queues stay in memory for now"),
     Row("1.18", "switch"),
     Row("1.18", "worker"),
     Row("1.18", "reasons"),

@@ -1,0 +1,20 @@
+"""docs/compatibility.md: whatever it promises a test proves, and no row is made up."""
+
+from __future__ import annotations
+
+from tests.compatibility.page import PAGE, named_rows, who_proves, write_page
+from tests.compatibility.rows import ROWS
+
+
+def test_every_row_is_named_by_a_test():
+    known = who_proves()
+    assert [row.key for row in ROWS if not row.later and row.key not in known] == []
+
+
+def test_tests_name_only_rows_that_are_there():
+    keys = {row.key for row in ROWS}
+    assert [(row, test) for row, test in named_rows() if row not in keys] == []
+
+
+def test_the_page_says_what_the_tests_say():
+    assert PAGE.read_text() == write_page(), "run python -m tests.compatibility"
