@@ -6,6 +6,7 @@ environment and --set). Every complaint names where its entry came from.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -113,7 +114,7 @@ def _ratio(text: str) -> float:
         value = float(text)
     except ValueError:
         raise ValueError("a number such as 0.4") from None
-    if value < 0:
+    if not 0 <= value < math.inf:
         raise ValueError("a number of at least 0")
     return value
 

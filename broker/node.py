@@ -43,6 +43,7 @@ from broker.metadata.access import hash_password
 from broker.metadata.commands import Bootstrap
 from broker.metadata.results import Changes
 from broker.ports import Clock
+from broker.server.alarms import Limits
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
 from broker.storage.group_commit import GroupCommit
@@ -120,6 +121,7 @@ class Node:
         self._lock = asyncio.Lock()
         self._is_app_wanted = False
         self._exit_code = 0
+        self._alarm_limits: Limits | None = None  # those set at run time, for the next boot
 
     # What the API may know (`NodeControl`)
 
@@ -221,6 +223,7 @@ class Node:
         """Stop serving clients; the node stays a member of its cluster."""
         self._is_app_wanted = False
         async with self._lock:
+            self._alarm_limits = None
             await self._stop_serving("broker forced connection closure with reason 'shutdown'")
             if self._member is not None:
                 await self._member.cluster.retire()
@@ -432,6 +435,7 @@ class Node:
             member.service,
             self.clock,
             self._server_properties(),
+            self._alarm_limits,
         )
         await serving.start(member.tasks)
         self._serving = serving
@@ -465,6 +469,7 @@ class Node:
     async def _serve_again(self, dropped: Serving) -> None:
         async with self._lock:
             await dropped.stop("this node was declared dead meanwhile")
+            self._alarm_limits = dropped.alarms.limits
         if self._is_app_wanted and not self._stopping.is_set():
             await self.start_app()
 

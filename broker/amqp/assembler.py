@@ -110,6 +110,7 @@ class Assembler:
     Attributes:
         partial_bytes: Bytes buffered of contents that are not complete.
         has_channel_zero: A method of channel 0 came out; the caller resets it.
+        has_content: A content came, or began to, since the start or `forget_contents`.
     """
 
     __slots__ = (
@@ -126,6 +127,7 @@ class Assembler:
         "channel_max",
         "frame_max",
         "has_channel_zero",
+        "has_content",
         "max_message_size",
         "partial_bytes",
     )
@@ -135,6 +137,7 @@ class Assembler:
         self.max_message_size = max_message_size
         self.partial_bytes = 0
         self.has_channel_zero = False
+        self.has_content = False
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._needed = 0
@@ -194,6 +197,12 @@ class Assembler:
         if rest < len(data):
             self._keep(data, rest)
         return out
+
+    def forget_contents(self) -> None:
+        """From here on `has_content` tells of what comes; nothing that is under way is lost."""
+        self.has_content = False
+        self._facts = PropertyFacts()  # equal to none: no publish counts as a repetition
+        self._repeat = _NO_REPEAT
 
     def _walk(self, data: bytes, out: list[Command]) -> int:
         """Parse whole frames; returns where the first incomplete one starts."""
@@ -308,6 +317,7 @@ class Assembler:
         if facts is not self._facts or body_size != self._body_size:
             self._facts = facts  # the next may repeat this one; if it does, it is worth a _Repeat
             self._body_size = body_size
+            self.has_content = True  # the first of them all comes by here, repetitions need not
         elif body_size:
             self._repeat = _Repeat(
                 data[pos : body + FRAME.size],
@@ -428,6 +438,7 @@ class Assembler:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, text)
         buffered = partial.buffered
         if kind == FRAME_HEADER:
+            self.has_content = True
             too_large = partial.take_header(payload, frame, self.max_message_size)
             if too_large is not None:
                 out.append(Fault(channel, too_large))

@@ -215,6 +215,16 @@ class ConnectionMachine:
         """Bytes buffered of contents that are not complete."""
         return self._assembler.partial_bytes
 
+    @property
+    def has_published(self) -> bool:
+        """The client has begun to publish since it came, or since it was unblocked."""
+        return self._assembler.has_content
+
+    @property
+    def is_blocked(self) -> bool:
+        """Between `block` and `unblock`."""
+        return self._is_blocked
+
     def _sorted(self, commands: list[Command]) -> list[Command]:
         """Keep channel 0's methods here and hand on the rest."""
         self._assembler.has_channel_zero = False
@@ -528,6 +538,7 @@ class ConnectionMachine:
         if self._is_blocked:
             self._is_blocked = False
             self._has_received = True
+            self._assembler.forget_contents()
             self._notify(spec.ConnectionUnblocked())
 
     def _notify(self, method: spec.Method) -> None:

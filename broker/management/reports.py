@@ -22,10 +22,11 @@ import msgspec
 from broker.cluster.calls import CallFailed
 from broker.cluster.links import Links
 from broker.errors import ReplyCode
-from broker.management import footprint
 from broker.management.answers import plain
 from broker.management.control import NodeControl
 from broker.ports import QueueStat
+from broker.server import footprint
+from broker.server.alarms import DISK, MEMORY, limits_of
 from broker.server.connection import AmqpConnection
 
 _log = logging.getLogger(__name__)
@@ -199,10 +200,9 @@ class Reports:
         if NODE in wanted.parts:
             report.node = _node(self._control)
         connections = self._connections()
-        now_ms = self._control.clock.monotonic_ms()
         name = self._control.name
         if CONNECTIONS in wanted.parts:
-            report.connections = [_connection(each, name, now_ms) for each in connections]
+            report.connections = [_connection(each, name) for each in connections]
         if CHANNELS in wanted.parts:
             report.channels = [item for each in connections for item in _channels(each, name)]
         if CONSUMERS in wanted.parts:
@@ -260,11 +260,13 @@ def product_version() -> str:
 
 def _node(control: NodeControl) -> Item:
     settings, serving = control.settings, control.serving
-    found = footprint.measure(settings)
+    limits = limits_of(settings) if serving is None else serving.alarms.limits
+    alarms = frozenset[str]() if serving is None else serving.context.alarms.here
+    found = footprint.measure(settings, limits)
     return {
         **found._asdict(),
-        "memory_alarm": found.memory_alarm,
-        "disk_alarm": found.disk_alarm,
+        "memory_alarm": MEMORY in alarms,
+        "disk_alarm": DISK in alarms,
         "pid": os.getpid(),
         "uptime_ms": max(0, control.clock.now_ms() - control.started_ms),
         "is_serving": serving is not None and serving.listener.is_open,
@@ -304,11 +306,8 @@ def listeners(control: NodeControl) -> list[Item]:
     ]
 
 
-def _connection(connection: AmqpConnection, node: str, now_ms: int) -> Item:
+def _connection(connection: AmqpConnection, node: str) -> Item:
     info, session = connection.info, connection.session
-    state = "flow" if info.flow_until_ms > now_ms else "running"
-    if session is None or session.is_closed:
-        state = "closing"
     item: Item = {
         "auth_mechanism": info.mechanism,
         "channel_max": info.channel_max,
@@ -333,7 +332,7 @@ def _connection(connection: AmqpConnection, node: str, now_ms: int) -> Item:
         "ssl_hash": None,
         "ssl_key_exchange": None,
         "ssl_protocol": None,
-        "state": state,
+        "state": connection.state,
         "timeout": info.heartbeat_s,
         "type": "network",
         "user": info.user,

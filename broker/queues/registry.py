@@ -55,6 +55,10 @@ def _always() -> bool:
     return True
 
 
+def _never() -> bool:
+    return False
+
+
 def _zero() -> int:
     return 0
 
@@ -90,6 +94,7 @@ class QueueRegistry:
         is_leading: Whether this node leads group 0.
         neighbours: Links between nodes.
         draw: 64 random bits, for exchanges that choose at random.
+        has_alarm: Whether a node is short of memory or disk.
 
     Attributes:
         rings: This node's part in mirrored queues.
@@ -113,6 +118,7 @@ class QueueRegistry:
         is_leading: Callable[[], bool] = _always,
         neighbours: Neighbours | None = None,
         draw: Callable[[], int] = _zero,
+        has_alarm: Callable[[], bool] = _never,
     ) -> None:
         self._node = node
         self._boot = boot
@@ -138,16 +144,8 @@ class QueueRegistry:
             catalogue, self.open, self.peek_here, self._is_leaderless, has_lease, draw
         )
         self._home = Home(
-            node,
-            clock,
-            journal,
-            store,
-            self._post,
-            mail.is_clogged,
-            defer,
-            after,
-            self._deletes.unused,
-            self._dead_letters,
+            *(node, clock, journal, store, self._post, mail.is_clogged, defer, after),
+            *(self._deletes.unused, self._dead_letters),
         )
         self.rings = Rings(
             Surroundings(
@@ -165,6 +163,7 @@ class QueueRegistry:
                 is_leading=is_leading,
                 neighbours=neighbours or AllLinked(),
                 stage=self,
+                has_alarm=has_alarm,
             )
         )
 

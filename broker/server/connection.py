@@ -93,6 +93,7 @@ class AmqpConnection(asyncio.Protocol):
         self._carrier: Carrier | None = None
         self._transport: asyncio.Transport | None = None
         self._user: User | None = None
+        self._alarms = context.alarms
         self._is_reading = True
         self._awaited = 0
         self._stalled: list[Command] = []
@@ -130,6 +131,8 @@ class AmqpConnection(asyncio.Protocol):
         if partial != self._partial_bytes or (partial and size > FRAME_OVERHEAD):
             self._partial_at_ms = now_ms
             self._count_partial(partial)
+        if self._alarms.reason:
+            self.follow_alarms()
         self._context.outbox.mark(self)
 
     def _count_partial(self, partial_bytes: int) -> None:
@@ -190,6 +193,40 @@ class AmqpConnection(asyncio.Protocol):
         self._ended(self)
 
     # For the node
+
+    @property
+    def state(self) -> str:
+        """As listings show it: running, blocking, blocked, flow or closing."""
+        session = self.session
+        if session is None or session.is_closed:
+            return "closing"
+        if self._machine.is_blocked:
+            return "blocked"
+        if self._alarms.reason:
+            return "blocking"
+        if self.info.flow_until_ms > self._context.clock.monotonic_ms():
+            return "flow"
+        return "running"
+
+    def follow_alarms(self) -> None:
+        """Alarms have changed, or one is on and something came: block who publishes (1.21).
+
+        What came before in the same chunk is carried out: the client is told after its publish.
+        One that only consumes is read on. A connection that ends is not blocked: its last word
+        has to be heard.
+
+        Source: rabbit_reader.erl, control_throttle/1 and publish_received/1.
+        """
+        machine = self._machine
+        if not self._alarms.reason:
+            if machine.is_blocked:
+                machine.unblock()
+                self._maybe_resume_reading()
+                self._context.outbox.mark(self)
+        elif machine.has_published and machine.state is State.RUNNING and not machine.is_blocked:
+            machine.block(self._alarms.reason)
+            self._pause_reading()
+            self._context.outbox.mark(self)
 
     def flush(self) -> None:
         """Write what gathered in this turn (`Outbox`)."""
@@ -465,7 +502,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _maybe_resume_reading(self) -> None:
         session = self.session
-        if self._is_reading or self._awaited or self._stalled:
+        if self._is_reading or self._awaited or self._stalled or self._must_wait():
             return
         if session is not None and session.is_congested:
             return
@@ -473,3 +510,7 @@ class AmqpConnection(asyncio.Protocol):
         self._machine.set_reading(is_reading=True)
         if self._transport is not None:
             self._transport.resume_reading()
+
+    def _must_wait(self) -> bool:
+        """Blocked by an alarm; a client that is told to go may still answer."""
+        return self._machine.is_blocked and self._machine.state is State.RUNNING

@@ -13,6 +13,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import AnyCommand
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, QueueHandle
+from broker.server.alarms import Board
 from broker.server.gate import Gate
 from broker.server.outbox import Outbox
 from broker.session.facts import Limits, Names, Placement
@@ -102,6 +103,7 @@ class ServerContext:
         reply_secret: Key of the HMAC in direct reply-to addresses.
         server_properties: For connection.start.
         gate: Bounds on handshakes, failing logins and half-sent contents.
+        alarms: Why publishers are blocked.
     """
 
     settings: Settings
@@ -122,3 +124,4 @@ class ServerContext:
     reply_secret: bytes
     server_properties: dict[str, object] = field(default_factory=dict)
     gate: Gate = field(default_factory=Gate)
+    alarms: Board = field(default_factory=lambda: Board(""))

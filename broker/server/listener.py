@@ -123,6 +123,11 @@ class AmqpListener:
             elif vhost in vhosts or (is_restored and catalogue.vhost(vhost) is None):
                 connection.close(ReplyCode.CONNECTION_FORCED, f"vhost '{vhost}' is deleted")
 
+    def follow_alarms(self) -> None:
+        """Block or free connections."""
+        for connection in list(self.connections.values()):
+            connection.follow_alarms()
+
     def resume(self) -> None:
         """The lease is there: let connections go on that waited for it."""
         for connection in self.connections.values():

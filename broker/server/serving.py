@@ -27,6 +27,9 @@ from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
 from broker.queues.registry import QueueRegistry
+from broker.server.alarm_watch import AlarmWatch, Gauge
+from broker.server.alarms import Board
+from broker.server.alarms import Limits as AlarmLimits
 from broker.server.background import every
 from broker.server.context import ServerContext
 from broker.server.groups import QueueGroups
@@ -63,8 +66,10 @@ class Serving:
         service: The door to other nodes.
         clock: Time.
         server_properties: For connection.start.
+        alarm_limits: Where alarms begin, None: as the settings say.
 
     Attributes:
+        alarms: Reads memory and disk.
         queues: Every queue as this node sees it.
         listener: AMQP ports and connections.
         context: What connections share.
@@ -80,6 +85,7 @@ class Serving:
         service: NodeService,
         clock: Clock,
         server_properties: dict[str, object],
+        alarm_limits: AlarmLimits | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.catalogue: Catalogue = cluster.metadata.catalogue
@@ -97,6 +103,7 @@ class Serving:
         self._is_closing = False
         self._is_behind = False  # a change of group 0 was not followed to its end
         self._orphans = Orphans(self.catalogue, cluster.node, cluster.boot)
+        board = Board(cluster.node)
         self.queues = QueueRegistry(
             node=cluster.node,
             boot=cluster.boot,
@@ -113,6 +120,7 @@ class Serving:
             is_leading=lambda: cluster.metadata.is_leading,
             neighbours=cluster.peers,
             draw=partial(random.getrandbits, 64),
+            has_alarm=lambda: bool(board.reason),
         )
         self.context = ServerContext(
             settings=settings,
@@ -133,9 +141,21 @@ class Serving:
             reply_secret=settings.cluster_secret.encode()
             or cluster.file.identity.cluster_id.encode(),
             server_properties=server_properties,
+            alarms=board,
         )
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
+        self.alarms = AlarmWatch(
+            board,
+            settings,
+            clock,
+            Gauge(settings),
+            cluster.links,
+            cluster.peers.up,
+            self.listener.follow_alarms,
+        )
+        if alarm_limits is not None:
+            self.alarms.limits = alarm_limits
 
     # Start and stop
 
@@ -150,6 +170,7 @@ class Serving:
         self._service.attach(self.queues, self.listener, self._groups.readmit)
         self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
         self.queues.reconcile_all()
+        self.alarms.start()
         await self.listener.open()
         for name, work in (
             ("connections", every(TICK_S, self.listener.tick)),
@@ -177,6 +198,7 @@ class Serving:
             self.queues.reconcile(changes)
             self.listener.follow(changes)
             self._usage.follow(changes)
+            self.alarms.follow(changes)
         except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
             _log.exception("queues.not_reconciled")
             self._is_behind = True
@@ -185,6 +207,7 @@ class Serving:
         """A node came or went: offers may have another way now."""
         if not self._is_stopped:
             self.queues.retarget()
+            self.alarms.peers_changed()
 
     async def stop(self, text: str) -> None:
         """Close clients in good order and hand leadership over.
@@ -198,6 +221,7 @@ class Serving:
         await self._groups.hand_over(self._cluster.peers.up())
         await self._leave_rings()
         self._is_stopped = True
+        self.alarms.stop()
         self._service.detach()
         for task in self._running:
             task.cancel()
@@ -286,6 +310,7 @@ class Serving:
             self._is_behind = False
         self.queues.tick()
         self._usage.tick()
+        self.alarms.tick()
         for owner in self._orphans.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 

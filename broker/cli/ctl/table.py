@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cli.ctl import changes, delays, mirroring, policies
+from broker.cli.ctl import alarms, changes, delays, mirroring, policies
 from broker.cli.ctl.change import Change
 from broker.cli.ctl.rights_table import RIGHTS
 
@@ -59,6 +59,30 @@ CHANGES: dict[str, Change] = {
     ),
     "is_running": Change(
         changes.check_running, 0, 0, "", "Checking if RabbitMQ is running on node {node} ..."
+    ),
+    "set_vm_memory_high_watermark": Change(
+        alarms.set_memory,
+        1,
+        2,
+        "<fraction> | absolute <size>",
+        alarms.memory_banner,
+        check=alarms.check_memory,
+    ),
+    "set_disk_free_limit": Change(
+        alarms.set_disk,
+        1,
+        2,
+        "<size> | mem_relative <fraction>",
+        alarms.disk_banner,
+        check=alarms.check_disk,
+    ),
+    "set_disk_free_limit_mem_relative": Change(
+        alarms.set_disk_relative,
+        1,
+        1,
+        "<fraction>",
+        "Setting disk free limit on {node} to {0} times the total RAM ...",
+        check=lambda call: alarms.check_times(call.arguments[0]),
     ),
     "check_local_alarms": Change(
         changes.health("local-alarms", "reported no local alarms"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.management.call import Route
 from broker.management.resources import (
     actions,
+    alarms,
     bindings,
     channels,
     cluster,
@@ -35,6 +36,7 @@ ROUTES: tuple[Route, ...] = (
     *nodes.ROUTES,
     *cluster.ROUTES,
     *node_control.ROUTES,
+    *alarms.ROUTES,
     *connections.ROUTES,
     *channels.ROUTES,
     *consumers.ROUTES,

@@ -100,6 +100,7 @@ class Surroundings:
         is_leading: Whether this node leads group 0: then it designates (P23).
         neighbours: Links between nodes.
         stage: Where masters serve.
+        has_alarm: Whether a node is short of memory or disk (P26).
     """
 
     node: str
@@ -116,3 +117,4 @@ class Surroundings:
     is_leading: Callable[[], bool]
     neighbours: Neighbours
     stage: Stage
+    has_alarm: Callable[[], bool] = lambda: False

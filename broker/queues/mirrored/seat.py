@@ -215,7 +215,12 @@ class Seat:
             touched=lambda: self._touched(self.record.uid),
         )
         self.source = SyncSource(
-            self.record.uid, around.node, self.master, clock=around.clock, send=self._send_frame
+            self.record.uid,
+            around.node,
+            self.master,
+            clock=around.clock,
+            send=self._send_frame,
+            has_alarm=around.has_alarm,
         )
         if is_lossy:
             self.source.prune(ring)

@@ -128,7 +128,7 @@ class SyncSource:
         master: Of the queue.
         clock: Time.
         send: To the mirrors' nodes.
-        has_alarm: Whether this node is short of memory or disk.
+        has_alarm: Whether a node is short of memory or disk.
     """
 
     def __init__(

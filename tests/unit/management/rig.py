@@ -17,6 +17,8 @@ from broker.management.control import NodeError
 from broker.management.operations.desk import Operations
 from broker.metadata import commands
 from broker.metadata.access import Access, hash_password
+from broker.server.alarm_watch import AlarmWatch, Gauge
+from broker.server.alarms import Board
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
 
 SALT = b"salt"
@@ -71,6 +73,14 @@ class Cluster:
         return self.asker.ask(command)
 
 
+class NoLinks:
+    def on(self, _kind, _handler):
+        pass
+
+    def send(self, *_):
+        return False
+
+
 class Control:
     """A `NodeControl`."""
 
@@ -94,6 +104,11 @@ class Control:
                 place=lambda *_: (ONE, (ONE,)), node=ONE, boot=BOOT_ONE, new_name=lambda: "x"
             ),
             is_valid=lambda: True,
+        )
+        board = Board(ONE)
+        self.serving.context.alarms = board
+        self.serving.alarms = AlarmWatch(
+            board, settings, self.clock, Gauge(settings), NoLinks(), list, lambda: None
         )
 
     def why_not_ready(self):

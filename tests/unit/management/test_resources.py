@@ -367,10 +367,55 @@ async def test_health_checks():
 
 
 async def test_a_short_disk_is_an_alarm():
-    async with Rig(Settings(node_name=ONE, disk_free_limit_bytes=1 << 60)) as rig:
+    async with Rig() as rig:
+        answer = await rig.ask("POST", "/api/node/disk_free_limit", {"absolute": 1 << 60})
+        assert answer.status == 204
         answer = await rig.ask("GET", "/api/health/checks/local-alarms")
         assert answer.status == 503
         assert answer.json["alarms"] == [{"node": ONE, "resource": "disk"}]
+        node = (await rig.ask("GET", f"/api/nodes/{ONE}")).json
+        assert (node["disk_free_alarm"], node["disk_free_limit"]) == (True, 1 << 60)
+        await rig.ask("POST", "/api/node/disk_free_limit", {"absolute": "1kB"})
+        assert (await rig.ask("GET", "/api/health/checks/local-alarms")).status == 200
+
+
+async def test_a_watermark_of_nothing_is_an_alarm():
+    async with Rig(Settings(node_name=ONE, total_memory_available_bytes=1_000_000)) as rig:
+        for body in ({"relative": 0}, {"absolute": 0}, {"absolute": "1kB"}):
+            await rig.ask("POST", "/api/node/vm_memory_high_watermark", body)
+            node = (await rig.ask("GET", f"/api/nodes/{ONE}")).json
+            assert node["mem_alarm"] is True
+            assert node["mem_limit"] == (1_000 if body == {"absolute": "1kB"} else 0)
+        await rig.ask("POST", "/api/node/vm_memory_high_watermark", {"absolute": "1TB"})
+        node = (await rig.ask("GET", f"/api/nodes/{ONE}")).json
+        assert (node["mem_alarm"], node["mem_limit"]) == (False, 10**12)
+        await rig.ask("POST", "/api/node/disk_free_limit", {"mem_relative": 2})
+        assert (await rig.ask("GET", f"/api/nodes/{ONE}")).json["disk_free_limit"] == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("vm_memory_high_watermark", {}),
+        ("vm_memory_high_watermark", {"relative": 0.4, "absolute": "1GB"}),
+        ("vm_memory_high_watermark", {"relative": -1}),
+        ("vm_memory_high_watermark", {"relative": "nan"}),
+        ("vm_memory_high_watermark", {"relative": True}),
+        ("vm_memory_high_watermark", {"absolute": "much"}),
+        ("disk_free_limit", {"absolute": None}),
+        ("disk_free_limit", {"absolute": [1]}),
+        ("disk_free_limit", {"mem_relative": "inf"}),
+    ],
+)
+async def test_no_limit_is_changed_by_what_is_none(path: str, body: object):
+    async with Rig() as rig:
+        before = rig.control.serving.alarms.limits
+        assert (await rig.ask("POST", f"/api/node/{path}", body)).status == 400
+        assert rig.control.serving.alarms.limits == before
+        for absurd in ("9" * 400, 1e300):
+            answer = await rig.ask("POST", f"/api/node/{path}", {"absolute": absurd})
+            assert answer.status in (204, 400)
+        assert (await rig.ask("GET", "/api/nodes")).status == 200
 
 
 async def test_cluster_name():

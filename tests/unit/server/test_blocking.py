@@ -1,0 +1,205 @@
+"""Alarms at a connection: who publishes is not read, who consumes is (behaviour.md 1.21)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.amqp import spec
+from broker.amqp.content import Properties, build_message
+from broker.amqp.frames import PROTOCOL_HEADER, method_frame
+from broker.errors import ReplyCode
+from broker.server.alarms import DISK, MEMORY
+from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
+
+CONTENT = build_message("", "q", Properties(), b"body", channel=1, frame_max=4096).content
+PUBLISH = method_frame(1, spec.BasicPublish("", "q")) + CONTENT
+BLOCKED = spec.ConnectionBlocked("low on memory")
+UNBLOCKED = spec.ConnectionUnblocked()
+
+
+def alarm(node: Node, *resources: str, at: str = "other") -> None:
+    """Set all alarms of a node; tell the connections as the listener does."""
+    node.context.alarms.put(at, resources)
+
+
+async def capable(node: Node, heartbeat: int = 0, **capabilities: object) -> Client:
+    """A client with a channel and a queue that knows connection.blocked, unless told otherwise."""
+    client = node.client()
+    given: dict[str, object] = {"connection.blocked": True, **capabilities}
+    client.send(PROTOCOL_HEADER, start_ok("guest", "guest", given))
+    client.send(spec.ConnectionTuneOk(2047, 131_072, heartbeat), spec.ConnectionOpen("/"))
+    client.send(spec.ChannelOpen(), spec.QueueDeclare("q"), channel=1)
+    assert isinstance((await client.heard())[-1], spec.QueueDeclareOk)
+    return client
+
+
+@virtually
+async def test_blocking_until_the_first_publish_then_blocked() -> None:
+    """Case 58: nobody is closed. Rows: 1.1 connection.blocked / unblocked"""
+    node = Node()
+    client = await capable(node)
+    assert client.shell.state == "running"
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    assert (client.shell.state, client.wire.is_reading) == ("blocking", True)
+    client.send(spec.BasicConsume("q", "c"), channel=1)  # what is no publish goes on
+    assert (client.shell.state, client.wire.is_reading) == ("blocking", True)
+    await client.heard()
+    client.send(PUBLISH + PUBLISH)
+    assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
+    assert node.sink.count == 2  # it had come already
+    assert await client.heard() == [BLOCKED]
+    alarm(node, MEMORY, DISK)
+    client.shell.follow_alarms()
+    assert (client.shell.state, await client.heard()) == ("blocked", [])
+    alarm(node)
+    client.shell.follow_alarms()
+    assert (client.shell.state, client.wire.is_reading) == ("running", True)
+    assert await client.heard() == [UNBLOCKED]
+    client.send(PUBLISH)
+    assert (node.sink.count, client.wire.is_reading) == (3, True)
+
+
+@virtually
+async def test_who_has_published_is_blocked_at_once_and_anew_only_if_it_goes_on() -> None:
+    node = Node()
+    client, consumer = await capable(node), await capable(node)
+    for _ in range(3):
+        client.send(PUBLISH * 5)  # repetitions among them
+    for resources in ((DISK,), (MEMORY, DISK)):
+        alarm(node, *resources)
+        for each in (client, consumer):
+            each.shell.follow_alarms()
+        assert (client.shell.state, consumer.shell.state) == ("blocked", "blocking")
+        reason = spec.ConnectionBlocked("low on " + " & ".join(resources))
+        assert await client.heard() == [reason]
+        assert await consumer.heard() == []
+        alarm(node)
+        for each in (client, consumer):
+            each.shell.follow_alarms()
+        assert await client.heard() == [UNBLOCKED]
+        assert await consumer.heard() == []
+        client.send(PUBLISH * 5)
+    client.shell.follow_alarms()
+    assert (client.shell.state, node.sink.count) == ("running", 25)
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    alarm(node)
+    client.shell.follow_alarms()
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    assert client.shell.state == "blocking"  # it has published nothing since
+
+
+@virtually
+async def test_the_header_of_a_content_is_a_publish() -> None:
+    node = Node()
+    client = await capable(node)
+    alarm(node, MEMORY)
+    client.send(PUBLISH[: -len(b"body") - 8])
+    assert client.shell.state == "blocked"
+    assert await client.heard() == [BLOCKED]
+    alarm(node)
+    client.shell.follow_alarms()
+    client.send(PUBLISH[-len(b"body") - 8 :])
+    assert node.sink.count == 1
+
+
+@pytest.mark.parametrize("value", [False, None, 1, "yes"])
+def test_who_does_not_know_the_word_is_not_told_but_blocked(value: object) -> None:
+    @virtually
+    async def test() -> None:
+        node = Node()
+        client = await capable(node, **{"connection.blocked": value})
+        alarm(node, MEMORY)
+        client.send(PUBLISH)
+        assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
+        assert await client.heard() == []
+
+    test()
+
+
+@virtually
+async def test_heartbeats_of_a_blocked_client_are_not_missed_and_ours_go_on() -> None:
+    """Rows: 1.1 Heartbeat"""
+    node = Node()
+    client = await capable(node, heartbeat=10)
+    alarm(node, MEMORY)
+    client.send(PUBLISH)
+    await client.heard()
+    for _ in range(120):
+        await asyncio.sleep(1)
+        client.shell.tick(node.clock.monotonic_ms())
+    await turn()
+    assert client.wire.is_open
+    assert client.wire.written.count(b"\x08\0\0\0\0\0\0\xce") >= 20
+    alarm(node)
+    client.shell.follow_alarms()
+    for _ in range(31):
+        await asyncio.sleep(1)
+        client.shell.tick(node.clock.monotonic_ms())
+    assert not client.wire.is_open  # now it has to speak
+
+
+@virtually
+async def test_a_blocked_client_can_be_closed_and_answers() -> None:
+    node = Node()
+    client = await capable(node)
+    alarm(node, MEMORY)
+    client.send(PUBLISH)
+    await client.heard()
+    client.shell.close(ReplyCode.CONNECTION_FORCED, "bye")
+    assert isinstance((await client.heard())[-1], spec.ConnectionClose)
+    assert (client.shell.state, client.wire.is_reading) == ("closing", True)
+    client.send(PUBLISH, spec.ConnectionCloseOk())
+    await turn()
+    assert (client.wire.is_open, node.sink.count) == (False, 1)
+
+
+@virtually
+async def test_other_reasons_to_wait_do_not_end_with_the_alarm() -> None:
+    node = Node()
+    client = await capable(node)
+    node.is_valid_lease = False
+    client.send(PUBLISH)
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
+    alarm(node)
+    client.shell.follow_alarms()
+    await turn()
+    assert not client.wire.is_reading  # for want of the lease
+    node.is_valid_lease = True
+    client.shell.resume()
+    await turn()
+    assert (client.wire.is_reading, node.sink.count) == (True, 1)
+
+
+@virtually
+async def test_the_alarm_does_not_end_with_other_reasons() -> None:
+    node = Node()
+    client = await capable(node)
+    alarm(node, MEMORY)
+    node.is_valid_lease = False
+    client.send(PUBLISH)
+    node.is_valid_lease = True
+    client.shell.resume()
+    await turn()
+    assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
+    client.wire.unsent = 0
+    client.shell.resume_writing()
+    await turn()
+    assert client.wire.is_reading is False
+
+
+@virtually
+async def test_who_comes_during_an_alarm_may_consume() -> None:
+    node = Node()
+    alarm(node, DISK, at="here")
+    client: Any = await capable(node)
+    assert client.shell.state == "blocking"
+    client.send(spec.BasicConsume("q", "c"), channel=1)
+    assert [type(each) for each in await client.heard()] == [spec.BasicConsumeOk]
