@@ -11,7 +11,7 @@ from broker.errors import AmqpError, ReplyCode, quoted
 from broker.metadata.access import Action
 from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
 from broker.metadata.records import STORE_PREFIX
-from broker.routing import history
+from broker.routing import history, types
 from broker.routing.delays import TYPE as DELAYED
 from broker.session.channel import Channel
 from broker.session.effects import Propose
@@ -40,6 +40,9 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
         AmqpError: 403, 404 for a passive one, 406 from group 0.
     """
     name = stripped(method.exchange)
+    if not method.passive and method.type not in types.TYPES:  # before all rights, as RabbitMQ
+        text = f"unknown exchange type '{method.type}'"
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     check_not_default(name)
     if method.passive:
         _check_any_permission(channel, name)

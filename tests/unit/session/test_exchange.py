@@ -151,3 +151,10 @@ def test_rights_for_an_alternate_are_asked_for_at_the_first_declare_only(client:
     client.world.apply(commands.SetPermissions("guest", "/", ".*", "^$", "^$"))
     lines = client.call(declare("x", arguments={"alternate-exchange": "ae"}))
     assert lines == ["1 exchange.declare-ok"]
+
+
+def test_an_unknown_type_is_said_before_a_missing_right(client: Client) -> None:
+    """Rows: 1.2 Types direct/fanout/topic/headers"""
+    client.world.apply(commands.SetPermissions("guest", "/", "^$", "^$", "^$"))
+    lines = client.call(spec.ExchangeDeclare(exchange="x", type="odd"))
+    assert closed(lines) == (406, "unknown exchange type 'odd'")
