@@ -33,9 +33,12 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--no-binary", ":all:"]
         command += ["--retries", "1", "--timeout", "10", "--dest", str(kept), f"amqp=={VERSION}"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"no source distribution of amqp {VERSION} in {DOWNLOAD_TIMEOUT_S} s")
         if done.returncode:
             pytest.skip(f"no source distribution of amqp {VERSION}: {done.stderr.strip()[-200:]}")
         with tarfile.open(kept / f"amqp-{VERSION}.tar.gz") as archive:

@@ -316,6 +316,7 @@ def test_what_a_restart_of_all_nodes_keeps(own_trio: Trio) -> None:
     Rows: 1.10 durability; 1.2 Binding durability; 1.4 x-expires
     """
     here, there, _ = own_trio.nodes
+    expires_s = 6
     with here.connect() as connection:
         channel = connection.channel()
         channel.exchange_declare("kept", "direct", durable=True)
@@ -323,7 +324,8 @@ def test_what_a_restart_of_all_nodes_keeps(own_trio: Trio) -> None:
         channel.queue_declare("kept", durable=True)
         channel.queue_declare("lost")
         channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
-        channel.queue_declare("renewed", durable=True, arguments={"x-expires": 60_000})
+        renewed = [make(channel, kind, expires=expires_s * 1_000) for kind in ("classic", "quorum")]
+        declared = now_s()
         for exchange in ("kept", "lost"):
             for queue in ("kept", "lost", "quorum"):
                 channel.queue_bind(queue, exchange, queue)
@@ -335,7 +337,9 @@ def test_what_a_restart_of_all_nodes_keeps(own_trio: Trio) -> None:
             channel.basic_publish("kept", queue, b"transient", mandatory=True)
     for each in own_trio.nodes:
         each.stop(30)
+    wait_until(lambda: now_s() - declared > expires_s, "they would have expired")
     own_trio.start()
+    assert all(is_listed(here, queue) for queue in renewed), "their time starts anew"
     with there.connect() as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -346,9 +350,10 @@ def test_what_a_restart_of_all_nodes_keeps(own_trio: Trio) -> None:
         with pytest.raises(UnroutableError):
             channel.basic_publish("kept", "lost", b"to nobody", mandatory=True)
     assert not exists(here, "lost"), "a transient queue is gone"
-    assert exists(here, "renewed")
     with there.connect() as connection, pytest.raises(ChannelClosedByBroker, match="no exchange"):
         connection.channel().exchange_declare("lost", passive=True)
+    for queue in renewed:
+        wait_until(lambda: not is_listed(here, queue), "and comes to its end", 20)  # noqa: B023
 
 
 # 9: transactions and confirms
