@@ -15,6 +15,7 @@ falls back to one plain state machine, which alone says what an error is.
     assembler               bytes to commands, for one connection: the hot loop
     frames                  commands to bytes; the fast way for a batch of deliveries
     sasl, connection        logins, and channel 0: handshake, limits, heartbeats, close
+    connection_events       what channel 0 asks of its caller
 
 Guaranteed: the same bytes give the same commands however the network cuts them; nothing a peer
 sends raises out of `Assembler.feed` or `ConnectionMachine.receive`; nothing is allocated for bytes
