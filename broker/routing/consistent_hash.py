@@ -206,7 +206,8 @@ class ConsistentHashMatcher(Generic[D]):
 
 
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    raw = text.encode("utf-8", "surrogateescape")  # a property may be no UTF-8
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "big")
 
 
 def _points(label: str, count: int) -> list[int]:

@@ -116,6 +116,14 @@ def test_a_header_or_a_property_is_hashed_instead_of_the_key():
     assert len({*by_id.match("k")} | {*by_id.match("j", properties=Properties())}) == 1
 
 
+def test_a_property_that_is_no_utf8_is_hashed_too():
+    by_id = Hand(ConsistentHashMatcher({"hash-property": "correlation_id"}))
+    for name in "ab":
+        by_id.bind("1", name)
+    broken = Properties(correlation_id=b"\xff\xfe".decode("utf-8", "surrogateescape"))
+    assert len({*by_id.match("k", properties=broken)}) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
