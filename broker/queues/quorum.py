@@ -124,6 +124,7 @@ class QuorumQueue:
         self._is_ending = False  # a delete for want of use is proposed
         self._term = 0
         self._gathered: list[Gathered] = []
+        self._unburied: list[int] = []  # a proposal to bury these was lost
         self._told_ms = 0  # the time in the latest entry proposed
         self._is_time_due = False
         self._timer = DueTimer(clock, later or (lambda _wait_s, ring: defer(ring)), self._rang)
@@ -171,6 +172,9 @@ class QuorumQueue:
         if self.is_leading:
             self._rule()
             self._check_life()
+            if self._unburied:
+                unburied, self._unburied = self._unburied, []
+                self._bury(unburied)
 
     def stop(self) -> None:
         """This node serves nobody any more: nothing happens here by itself."""
@@ -228,6 +232,7 @@ class QuorumQueue:
         self._term = term
         self.is_leading = leader
         self._gathered.clear()
+        self._unburied.clear()
         self._told_ms = 0
         self._is_ending = False
         self._dead_letters.forget(self.record.uid)
@@ -325,13 +330,20 @@ class QuorumQueue:
         if gathered or is_time_due:
             self._told_ms = now_ms
         if is_time_due and not gathered:
-            self.group.propose_nowait(encode_batch([], now_ms), self._proposed)
+            self.group.propose_nowait(encode_batch([], now_ms), partial(self._proposed, []))
         for batch in batches(gathered):
-            self.group.propose_nowait(encode_batch(batch, now_ms), self._proposed)
+            buried = [number for each in batch if type(each) is Bury for number in each.numbers]
+            self.group.propose_nowait(encode_batch(batch, now_ms), partial(self._proposed, buried))
 
-    def _proposed(self, result: object) -> None:
-        """An entry was applied, or not: then what it asked is offered, or found due, again."""
+    def _proposed(self, buried: list[int], result: object) -> None:
+        """An entry was applied, or not: then what it asked is offered, or found due, again.
+
+        Args:
+            buried: What it was to bury: only this leader knows of that, so it proposes it again.
+            result: An exception where the entry was lost, or refused by a busy group.
+        """
         if isinstance(result, Exception) and self.is_leading:
+            self._unburied += buried
             self._told_ms = 0
             if self._machine.due_ms() is not None:
                 self._timer.set(TIME_ENTRIES_MS)  # at once would be again and again at once

@@ -407,6 +407,28 @@ def test_messages_of_rejected_publishes_keep_their_body() -> None:
     assert [body for body, _ in contents(world, target)] == [b"body"]
 
 
+def test_a_lost_burial_is_proposed_again() -> None:
+    """A leader refuses proposals when it has too many, or is about to hand over and then does not.
+
+    Rows: 1.18 worker
+    """
+    world, queue, target = quorum(x_message_ttl=100)
+    bind(world, target)
+    world.cut |= {(B, A)}
+    publish(world, queue, 1, 2)
+    world.advance(500)
+    assert (held(world, queue), ready(world, target, B)) == (2, 2)
+    world.is_dropping = True
+    world.cut.clear()
+    world.nodes[A].registry.link_up(B)
+    world.advance(5_000)
+    assert held(world, queue) == 2
+    world.is_dropping = False
+    world.advance(3_000)
+    assert [held(world, queue, node) for node in (A, B, C)] == [0, 0, 0]
+    assert ready(world, target, B) == 2, "nothing is published again for that"
+
+
 def test_what_is_held_goes_by_the_exchange_of_now() -> None:
     """Rows: 1.18 worker"""
     world = World(A, B, C, timers=True)
