@@ -230,7 +230,11 @@ class DeadLetters:
     def follow(self, uid: int, settings: QueueSettings) -> None:
         """Policies have changed: what a queue holds goes by its new settings."""
         source = self._sources.get(uid)
-        if source is not None:
+        if source is None:
+            return
+        if not settings.is_at_least_once and source.way.queue.delays_for is None:
+            self.forget(uid)  # the queue lets go of it
+        else:
             source.way = source.way._replace(settings=settings)
             source.queued.extend(source.unrouted)
             source.unrouted.clear()
@@ -244,7 +248,7 @@ class DeadLetters:
 
     def lease_back(self) -> None:
         """The lease may be back: go on with what waited for it."""
-        if self._dead or self._sources:
+        if self._dead or self._sources or self._lanes:
             self._schedule()
 
     def tick(self) -> None:

@@ -429,6 +429,27 @@ def test_a_lost_burial_is_proposed_again() -> None:
     assert ready(world, target, B) == 2, "nothing is published again for that"
 
 
+def test_what_was_let_go_is_not_published_later() -> None:
+    """Rows: 1.18 change strategy"""
+    world = World(A, B, C, timers=True)
+    kind: dict[str, object] = {"x-queue-type": "quorum", "x-message-ttl": 100}
+    queue = world.declare("q", arguments=kind, members=(A, B, C))
+    target = world.declare("dead", B)
+    world.lead(queue, A)
+    once: dict[str, object] = {"dead-letter-exchange": "amq.direct"}
+    kept = {**once, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
+    world.apply(commands.SetPolicy("/", "p", "^q$", {**kept, "dead-letter-routing-key": "k"}))
+    world.settle()
+    publish(world, queue, 1)
+    world.advance(500)
+    assert held(world, queue) == 1
+    world.apply(commands.SetPolicy("/", "p", "^q$", {**once, "dead-letter-routing-key": "k"}))
+    world.advance(100)
+    bind(world, target)
+    world.advance(5_000)
+    assert (held(world, queue), ready(world, target, B)) == (0, 0)
+
+
 def test_what_is_held_goes_by_the_exchange_of_now() -> None:
     """Rows: 1.18 worker"""
     world = World(A, B, C, timers=True)

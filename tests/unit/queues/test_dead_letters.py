@@ -191,3 +191,19 @@ def test_without_a_route_a_held_letter_waits_for_one() -> None:
     desk.letters.tick()
     desk.run()
     assert desk.targets["late"].count == 1
+
+
+def test_what_a_target_held_up_goes_on_with_the_lease() -> None:
+    """The target had room again while this node might not speak (P4)."""
+    desk = Desk("a")
+    desk.targets["a"].is_congested = True
+    desk.dies(1)
+    desk.run()
+    desk.has_lease = desk.targets["a"].is_congested = False
+    desk.targets["a"].resume.pop()()
+    desk.run()
+    assert desk.targets["a"].count == 0
+    desk.has_lease = True
+    desk.letters.lease_back()
+    desk.run()
+    assert desk.targets["a"].count == 1
