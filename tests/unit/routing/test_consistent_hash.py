@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.amqp.content import Properties
@@ -56,6 +56,7 @@ def test_a_new_destination_takes_its_share_and_no_key_moves_between_the_others()
     assert owners(matcher) == before
 
 
+@settings(deadline=None)
 @given(
     changes=st.lists(st.tuples(st.sampled_from("abcde"), st.integers(1, 9)), max_size=20),
     seed=st.integers(0, 99),
