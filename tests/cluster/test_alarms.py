@@ -1,0 +1,91 @@
+"""An alarm on one node stops publishers on all; its end, or its node's death, frees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.typed import ctl
+from tests.nodes import Node, Trio, wait_until
+from tests.wire.test_alarms import ON_DISK, ON_MEMORY, OVER, Client
+
+SPREAD_S = 2.0
+QUEUE = "alarms.q"
+
+
+def block(node: Node) -> None:
+    assert ctl(node, "-q", "set_vm_memory_high_watermark", "0") == 0
+
+
+def free(node: Node) -> None:
+    assert ctl(node, "-q", "set_vm_memory_high_watermark", "0.4") == 0
+
+
+def alarmed(node: Node) -> list[str]:
+    """Nodes with a memory alarm, as one node shows them."""
+    return [each["name"] for each in node.api("GET", "/nodes") if each.get("mem_alarm")]
+
+
+@pytest.mark.slow
+def test_an_alarm_on_one_node_blocks_publishers_of_all(own_trio: Trio) -> None:
+    """Recipe 15. Rows: 1.1 connection.blocked / unblocked"""
+    one, two, three = own_trio.nodes
+    publisher, consumer = Client(one, "publisher"), Client(two, "consumer")
+    publisher.channel.queue_declare(QUEUE, durable=True)
+    publisher.put(QUEUE, b"1")
+    consumer.consume(QUEUE)
+    consumer.has_got(b"1")
+
+    block(three)
+    assert publisher.hears(ON_MEMORY) < SPREAD_S
+    assert (publisher.state(), consumer.state()) == ("blocked", "blocking")
+    assert alarmed(one) == alarmed(two) == [three.user_name]
+    assert ctl(one, "-q", "check_alarms") == 69
+    assert ctl(one, "-q", "check_local_alarms") == 0
+    publisher.put(QUEUE, b"2")  # waits in the network
+
+    assert ctl(two, "-q", "set_disk_free_limit", "mem_relative", "1000000") == 0
+    free(three)  # node 2 is still short
+    late = Client(three, "late")
+    late.put(QUEUE, b"late")
+    late.hears(ON_DISK)
+    assert publisher.state() == "blocked"
+    consumer.has_got(b"1", b"late")
+    assert ctl(two, "-q", "set_disk_free_limit", "50MB") == 0
+    assert publisher.hears(ON_MEMORY, OVER) < SPREAD_S
+    consumer.has_got(b"1", b"late", b"2")
+    line = f"memory resource limit alarm set on node {three.user_name}."
+    assert all(line in node.full_log() for node in own_trio.nodes)
+    for each in (publisher, consumer, late):
+        each.connection.close()
+
+
+@pytest.mark.slow
+def test_who_joins_hears_of_an_alarm_and_the_dead_have_none(own_trio: Trio) -> None:
+    one, two, three = own_trio.nodes
+    publisher = Client(one, "publisher")
+    publisher.channel.queue_declare(QUEUE, durable=True)
+    publisher.put(QUEUE, b"1")
+    block(three)
+    publisher.hears(ON_MEMORY)
+
+    assert two.stop() == 0
+    two.start()
+    joined = Client(two, "joined")
+    wait_until(lambda: joined.state() == "blocking", "node 2 knows", SPREAD_S)
+    joined.put(QUEUE, b"2")
+    joined.hears(ON_MEMORY)
+
+    three.kill()
+    for each in (publisher, joined):
+        each.hears(ON_MEMORY, OVER)
+        assert each.state() == "running"
+    assert alarmed(one) == []
+    three.start()  # a watermark set at run time is over
+    wait_until(lambda: len([n for n in one.api("GET", "/nodes") if n["running"]]) == 3, "all run")
+    assert alarmed(one) == []
+    assert publisher.state() == "running"
+    publisher.put(QUEUE, b"3")
+    joined.consume(QUEUE)
+    joined.has_got(b"1", b"2", b"3")
+    for each in (publisher, joined):
+        each.connection.close()
