@@ -319,18 +319,6 @@ class Publisher:
                 self._context.emit(ReplyTo(*address, message))
 
 
-def _unroutable(channel: Channel, command: Publish) -> None:
-    """Return a mandatory message that reaches nobody, and confirm it: there is no more to do."""
-    if channel.transaction is not None:
-        if command.mandatory:
-            channel.transaction.returns.append(command.message)
-        return
-    if command.mandatory:
-        write_return(channel, command.message)
-    if channel.confirms is not None:
-        channel.confirms.confirm((channel.confirms.issue(1),))
-
-
 def _routing_keys(name: str, value: object) -> list[str]:
     """The keys in a CC or BCC header.
 
