@@ -7,7 +7,7 @@ it orders them by their labels, which follow from names alone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 D = TypeVar("D", bound=Hashable)
@@ -47,3 +47,27 @@ class OrderedDestinations(Generic[D]):
         if self._ordered is None:
             self._ordered = sorted(self._counts, key=self._labels.__getitem__)
         return self._ordered
+
+
+class OrderedMatcher(Generic[D]):
+    """The bindings of an exchange that chooses one destination by its place in the order.
+
+    Binding keys mean nothing. `types.Matcher` is whole with a `match`.
+    """
+
+    __slots__ = ("_destinations",)
+
+    def __init__(self) -> None:
+        self._destinations: OrderedDestinations[D] = OrderedDestinations()
+
+    def bind(
+        self, _routing_key: str, _arguments: Mapping[str, object], destination: D, label: str
+    ) -> None:
+        """Add a binding that is not there yet."""
+        self._destinations.bind(destination, label)
+
+    def unbind(
+        self, _routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
+    ) -> None:
+        """Remove a binding that is there."""
+        self._destinations.unbind(destination)
