@@ -145,17 +145,22 @@ class Serving:
         )
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
-        self.alarms = AlarmWatch(
+        self.alarms = self._watch(board, alarm_limits)
+
+    def _watch(self, board: Board, limits: AlarmLimits | None) -> AlarmWatch:
+        cluster, settings = self._cluster, self._settings
+        watch = AlarmWatch(
             board,
             settings,
-            clock,
+            self._clock,
             Gauge(settings),
             cluster.links,
             cluster.peers.up,
             self.listener.follow_alarms,
         )
-        if alarm_limits is not None:
-            self.alarms.limits = alarm_limits
+        if limits is not None:
+            watch.limits = limits
+        return watch
 
     # Start and stop
 

@@ -66,7 +66,7 @@ ROWS = (
     Row("1.1", "connection.update-secret"),
     Row("1.1", "Handshake timeout"),
     Row("1.1", "Close"),
-    Row("1.1", "connection.blocked / unblocked", "comes with memory and disk alarms"),
+    Row("1.1", "connection.blocked / unblocked"),
     Row("1.1", "channel.flow"),
     Row("1.1", "consumer (ack) timeout"),
     Row("1.2", "Pre-declared per vhost"),

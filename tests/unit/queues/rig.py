@@ -154,6 +154,7 @@ class Node:
             has_lease=lambda: name not in world.leaseless,
             is_leading=lambda: name == next(iter(world.nodes), ""),
             neighbours=self.neighbours,
+            has_alarm=lambda: world.has_alarm,
         )
 
     def later(self, seconds: float, run: Callable[[], None]) -> Timer:
@@ -223,6 +224,7 @@ class World:
         self.is_synced = True
         self.unsynced: set[str] = set()
         self.leaseless: set[str] = set()
+        self.has_alarm = False
         self.agrees = True
         self.in_doubt: list[commands.AnyCommand] = []
         self._index = 0

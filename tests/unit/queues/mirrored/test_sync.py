@@ -308,7 +308,7 @@ def test_an_alarm_ends_it_and_nothing_begins_under_one() -> None:
     assert source is not None
     late.sync()
     late.settle()
-    source._has_alarm = lambda: True
+    late.has_alarm = True
     late.tick(1)
     assert not source.is_running
     assert late.depth(C) == 0
@@ -316,7 +316,7 @@ def test_an_alarm_ends_it_and_nothing_begins_under_one() -> None:
     late.tick(1)
     assert not source.is_running
     late.drops = lambda _frame: False
-    source._has_alarm = lambda: False
+    late.has_alarm = False
     late.tick(1)
     assert late.is_filled
 
