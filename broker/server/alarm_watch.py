@@ -136,6 +136,7 @@ class AlarmWatch:
         self._links = links
         self._nodes = nodes
         self._changed = changed
+        self._total = gauge.memory_total()
         self._timer: asyncio.TimerHandle | None = None
         self._memory_due_ms = self._disk_due_ms = 0
         self._repeats = 0
@@ -146,7 +147,7 @@ class AlarmWatch:
 
     def start(self) -> None:
         """Look at once, and again and again until `stop`."""
-        total = self._gauge.memory_total()
+        total = self._total
         _log.info(memory_limit_text(self.limits.memory_limit(total), total))
         _log.info(disk_limit_text(self.limits.disk_limit(total)))
         self._look()
@@ -162,7 +163,7 @@ class AlarmWatch:
     def set_limits(self, limits: Limits) -> None:
         """Put other limits in force, until the node restarts, and look at once."""
         before, self.limits = self.limits, limits
-        total = self._gauge.memory_total()
+        total = self._total
         if limits[:2] != before[:2]:
             _log.info(memory_limit_text(limits.memory_limit(total), total))
         if limits[2:] != before[2:]:
@@ -192,7 +193,8 @@ class AlarmWatch:
 
     def _read_memory(self, found: set[str]) -> None:
         used = self._gauge.memory_used()
-        limit = self.limits.memory_limit(self._gauge.memory_total())
+        self._total = self._gauge.memory_total()  # a container may be given more or less
+        limit = self.limits.memory_limit(self._total)
         if (used > limit) is not (MEMORY in found):
             found ^= {MEMORY}
             _log.info(memory_text(used, limit))
@@ -204,7 +206,7 @@ class AlarmWatch:
         except OSError as why:
             _log.warning("disk.unreadable", extra={"why": str(why)})
             return DISK_INTERVAL_MAX_MS
-        limit = self.limits.disk_limit(self._gauge.memory_total())
+        limit = self.limits.disk_limit(self._total)
         if (free < limit) is not (DISK in found):
             found ^= {DISK}
             _log.info(disk_text(free, limit))

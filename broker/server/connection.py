@@ -279,8 +279,8 @@ class AmqpConnection(asyncio.Protocol):
             return
         taken, since_ms = self._taken
         now_taken = self.info.sent_bytes - self._transport.get_write_buffer_size()
-        if now_taken != taken:
-            self._taken = (now_taken, now_ms)
+        if now_taken != taken or self._machine.is_blocked:
+            self._taken = (now_taken, now_ms)  # who is stuck sending can't read either
         elif (
             self.info.heartbeat_s and now_ms - since_ms >= HALTS_MAX * self.info.heartbeat_s * 1000
         ):

@@ -9,7 +9,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.content import Properties, build_message
-from broker.amqp.frames import PROTOCOL_HEADER, method_frame
+from broker.amqp.frames import HEARTBEAT, PROTOCOL_HEADER, method_frame
 from broker.errors import ReplyCode
 from broker.server.alarms import DISK, MEMORY
 from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
@@ -142,6 +142,25 @@ async def test_heartbeats_of_a_blocked_client_are_not_missed_and_ours_go_on() ->
         await asyncio.sleep(1)
         client.shell.tick(node.clock.monotonic_ms())
     assert not client.wire.is_open  # now it has to speak
+
+
+@virtually
+async def test_a_client_that_is_stuck_sending_is_not_dropped_for_not_reading() -> None:
+    node = Node()
+    client = await capable(node, heartbeat=10)
+    alarm(node, MEMORY)
+    client.send(PUBLISH)
+    client.wire.unsent = 1 << 20
+    client.shell.pause_writing()
+    for is_blocked in (True, False):
+        for _ in range(120):
+            await asyncio.sleep(1)
+            client.shell.tick(node.clock.monotonic_ms())
+            if not is_blocked and client.wire.is_open:
+                client.send(HEARTBEAT)
+        assert client.wire.is_open is is_blocked
+        alarm(node)
+        client.shell.follow_alarms()
 
 
 @virtually
