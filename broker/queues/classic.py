@@ -77,6 +77,7 @@ class ClassicQueue:
         self._ports: dict[tuple[str, str], LocalConsumer] = {}
         self._held: list[Callable[[], None]] | None = None
         self._is_serving_on = False
+        self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
         self._copies: Replication | None = None
         self._still: Standstill | None = None
@@ -227,8 +228,7 @@ class ClassicQueue:
         if not is_held:
             done(settle_lost(self.record))
         elif self._copies is not None:
-            lost = partial(done, settle_lost(self.record))
-            self._copies.when_safe(partial(done, None), lost)
+            self._copies.when_safe(partial(done, None), partial(done, settle_lost(self.record)))
         elif self.record.durable:
             self._journal.when_synced(partial(done, None))
         else:
@@ -344,7 +344,8 @@ class ClassicQueue:
 
     def tick(self) -> None:
         """Once a second: propose a due delete again whose proposal had failed."""
-        self._check_unused()
+        if self._looks_again:
+            self._check_unused()
 
     def follow(self, settings: QueueSettings) -> None:
         """Live by other settings: a policy was set, changed or cleared."""
@@ -517,8 +518,7 @@ class ClassicQueue:
                     local.port.deliver(key[1], deliveries.pop(key))
         if effects:
             self._answer(effects)
-        due_ms = machine.due_ms()
-        if due_ms is not None:
+        if (due_ms := machine.due_ms()) is not None:
             self._timer.set(due_ms - machine.now_ms + 1)
 
     def _serve_on(self) -> None:
@@ -565,15 +565,17 @@ class ClassicQueue:
 
     def _check_unused(self) -> None:
         """Ask for the queue's end where nobody uses it any more, or set the timer for that."""
-        if not self._life.is_limited or self._is_deleted or self._held is not None:
+        if not self._life.is_limited or self._is_deleted:
             return
-        if self._still is not None and not self._still.is_free():
+        is_still = self._still is not None and not self._still.is_free()
+        self._looks_again = self._held is not None or is_still
+        if self._looks_again:
             return
         if self._life.is_over(self.machine.stat().consumers):
+            self._looks_again = True
             self._home.unused(self.record.uid)
             return
-        left_ms = self._life.left_ms()
-        if left_ms is not None:
+        if (left_ms := self._life.left_ms()) is not None:
             self._timer.set(left_ms)
 
     def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
