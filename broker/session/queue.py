@@ -45,20 +45,22 @@ def declare(channel: Channel, method: spec.QueueDeclare) -> None:
     if name.startswith(reply_to.PSEUDO_QUEUE):
         _declare_replies(channel, method, name)
     elif method.passive:
-        _declare_passive(channel, method, shard_for(channel, named_queue(channel, name)))
+        _declare_passive(channel, method, named_queue(channel, name))
     else:
-        _declare_active(channel, method, shard_for(channel, name))
+        _declare_active(channel, method, name)
 
 
-def _declare_passive(channel: Channel, method: spec.QueueDeclare, name: str) -> None:
+def _declare_passive(channel: Channel, method: spec.QueueDeclare, asked: str) -> None:
+    name = shard_for(channel, asked)
     permissions = channel.permissions
     if not permissions.has("read", "queue", name) and not permissions.has("write", "queue", name):
         permissions.check("configure", "queue", name)
     queue = channel.context.queue(name)
-    _answer_declare(channel, queue, no_wait=method.no_wait)
+    _answer_declare(channel, queue, asked, no_wait=method.no_wait)
 
 
-def _declare_active(channel: Channel, method: spec.QueueDeclare, name: str) -> None:
+def _declare_active(channel: Channel, method: spec.QueueDeclare, asked: str) -> None:
+    name = shard_for(channel, asked)
     context = channel.context
     vhost = context.facts.vhost
     arguments = method.arguments
@@ -83,8 +85,8 @@ def _declare_active(channel: Channel, method: spec.QueueDeclare, name: str) -> N
 
     def declared(result: object) -> None:
         assert isinstance(result, Declared)
-        channel.last_queue = result.queue.name
-        _answer_declare(channel, result.queue, no_wait=method.no_wait)
+        shown = result.queue.name if server_named else asked
+        _answer_declare(channel, result.queue, shown, no_wait=method.no_wait)
 
     command = DeclareQueue(
         vhost=vhost,
@@ -115,16 +117,19 @@ def _type_of(channel: Channel, method: spec.QueueDeclare) -> str:
     return vhost.default_queue_type
 
 
-def _answer_declare(channel: Channel, queue: Queue, *, no_wait: bool) -> None:
-    """declare-ok with counts from the queue's home; for no_wait it only hears of the declare."""
-    channel.last_queue = queue.name
+def _answer_declare(channel: Channel, queue: Queue, shown: str, *, no_wait: bool) -> None:
+    """declare-ok with counts from the queue's home; for no_wait it only hears of the declare.
+
+    It has the name that was asked for, a sharded exchange's too: some clients wait for that.
+    """
+    channel.last_queue = shown
     if no_wait:
         channel.emit(Stat(0, queue, is_declare=True))
         return
 
     def counted(result: object) -> None:
         assert isinstance(result, QueueStat)
-        channel.send(spec.QueueDeclareOk(queue.name, result.ready, result.consumers))
+        channel.send(spec.QueueDeclareOk(shown, result.ready, result.consumers))
 
     token = channel.ask(counted)
     channel.emit(Stat(token, queue, is_declare=True))

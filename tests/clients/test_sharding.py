@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from broker.cli.ctl.commands import run
-from tests.nodes import Trio
+from tests.nodes import Trio, wait_until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "sharding.md"
 COUNT = 600
@@ -133,3 +133,30 @@ def test_consumers_by_the_exchanges_name_share_the_shards(trio: Trio, sharded: l
     assert sorted(map(int, got)) == list(range(60))
     for connection in connections:
         connection.close()
+
+
+@pytest.mark.slow
+def test_a_node_that_comes_back_gets_the_shards_it_lacks(own_trio: Trio) -> None:
+    """It was down when the policy came; clients of the others had their shards at once."""
+    here, there, late = own_trio.nodes
+    late.stop()
+    url = f"http://127.0.0.1:{here.management_port}"
+    words = ("sharded", r"^shard\.", '{"shards-per-node": 2}', "--apply-to", "exchanges")
+    wait_until(lambda: run(["--url", url, "set_policy", *words], {}) == 0, "the policy is set")
+
+    def homes() -> set[str]:
+        bindings = there.api("GET", f"/exchanges/%2F/{NAME}/bindings/source")
+        return {each["destination"].split(" - ")[1] for each in bindings}
+
+    with there.connect() as connection:
+        channel = connection.channel()
+        channel.exchange_declare(NAME, "x-modulus-hash", durable=True)
+        assert homes() == {here.user_name, there.user_name}
+    late.start()
+    assert homes() == {node.user_name for node in own_trio.nodes}
+    with late.connect() as connection:
+        channel = connection.channel()
+        assert channel.queue_declare(NAME, passive=True).method.queue == NAME
+        own = f"sharding: {NAME} - {late.user_name} - 0"
+        channel.basic_consume(NAME, lambda *_: None)
+        assert channel.queue_declare(own, passive=True).method.consumer_count == 1
