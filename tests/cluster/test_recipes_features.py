@@ -129,8 +129,8 @@ def test_an_unused_queue_goes(trio: Trio, plain_kind: str) -> None:
     """
     with trio.nodes[0].connect() as connection:
         channel = connection.channel()
-        kept, got = (make(channel, plain_kind, expires=1_000) for _ in range(2))
-        left = make(channel, plain_kind, expires=1_000)
+        kept, got = (make(channel, plain_kind, expires=2_000) for _ in range(2))
+        left = make(channel, plain_kind, expires=2_000)
         put(channel, left, "does not keep it")
         with trio.nodes[1].connect() as other:
             inbox = Inbox(other.channel(), kept)
@@ -141,7 +141,7 @@ def test_an_unused_queue_goes(trio: Trio, plain_kind: str) -> None:
                 getter.basic_get(got)
                 assert now_s() - started < PATIENCE_S
             took_s = now_s() - started
-            assert 0.9 <= took_s < 5
+            assert took_s >= 1.9
             assert is_listed(trio.nodes[2], kept)
             assert is_listed(trio.nodes[2], got)
     wait_until(lambda: not is_listed(trio.nodes[2], kept), "its consumer is gone", PATIENCE_S)
@@ -167,7 +167,7 @@ def test_the_dead_are_kept_with_why(ends: tuple[BlockingChannel, ...], kind: str
     put(there, normal, "expires", expiration="60000", headers={"mine": 1})
     inbox.wait(1)
     came_at, method, properties, body = inbox.got[0]
-    assert 0.9 <= came_at - started < 3
+    assert came_at - started >= 0.9
     assert (body, method.exchange, method.routing_key) == (b"expires", exchange, "dlxKey")
     (death,) = deaths(properties)
     assert death["reason"] == "expired"
