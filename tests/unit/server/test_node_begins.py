@@ -12,6 +12,9 @@ from broker import node as node_module
 from broker.config import Settings
 from broker.metadata.results import Changes
 from broker.node import Node
+from broker.server.alarms import Limits, limits_of
+
+LIMITS = limits_of(Settings(vm_memory_high_watermark_bytes=0))
 
 
 class SlowServing:
@@ -19,6 +22,7 @@ class SlowServing:
 
     def __init__(self, boot: str, meanwhile: Any) -> None:
         self.context = SimpleNamespace(boot=boot)
+        self.alarms = SimpleNamespace(limits=LIMITS)
         self.heard: list[Changes] = []
         self.is_dropped = False
         self._meanwhile = meanwhile
@@ -31,6 +35,9 @@ class SlowServing:
 
     def drop_boot(self) -> None:
         self.is_dropped = True
+
+    async def stop(self, _text: str) -> None:
+        pass
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, meanwhile: Any) -> tuple[Node, SlowServing]:
@@ -61,3 +68,31 @@ def test_a_boot_that_ended_meanwhile_serves_nobody(monkeypatch: pytest.MonkeyPat
     node, serving = begin(monkeypatch, reboot)
     assert serving.is_dropped
     assert node.serving is None
+
+
+def test_limits_set_at_run_time_outlive_the_boot_and_not_stop_app(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node, serving = begin(monkeypatch, lambda *_: None)
+    given: list[Limits | None] = []
+
+    def again(*arguments: Any) -> SlowServing:
+        given.append(arguments[-1])
+        return serving
+
+    async def live() -> None:
+        cluster = SimpleNamespace(boot="1", retire=_retire)
+        member = SimpleNamespace(
+            cluster=cluster, journal=None, store=None, service=None, tasks=None
+        )
+        await node._serve_again(serving)  # type: ignore[arg-type]
+        await node._begin_serving(member)  # type: ignore[arg-type]
+        await node.stop_app()
+        await node._begin_serving(member)  # type: ignore[arg-type]
+
+    async def _retire() -> None:
+        pass
+
+    monkeypatch.setattr(node_module, "Serving", again)
+    asyncio.run(live())
+    assert given == [LIMITS, None]
