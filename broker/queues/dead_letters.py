@@ -82,6 +82,10 @@ class Way(NamedTuple):
     settings: QueueSettings
     buried: Buried
 
+    def keeps_unrouted(self, reason: Reason) -> bool:
+        """Whether what is held waits for a route; not when its strategy has just changed."""
+        return reason != "delayed" and self.settings.is_at_least_once
+
 
 class _Letter:
     """A held message on its way.
@@ -397,7 +401,7 @@ class DeadLetters:
                 letter.waiting = {queue.uid for queue in targets}
                 for queue in targets:
                     self._line_up(queue, hop.message, letter)
-            elif hop.is_routed or letter.reason == "delayed":
+            elif hop.is_routed or not source.way.keeps_unrouted(letter.reason):
                 self._finish(letter)
             else:
                 source.unrouted.append(letter)

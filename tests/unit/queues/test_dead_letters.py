@@ -72,8 +72,12 @@ class Desk:
     def handle(self, queue: Queue) -> Target:
         return self.targets[queue.name]
 
-    def dies(self, *numbers: int, is_held: bool = False, body: bytes = b"x") -> None:
-        way = Way(self.queue, settings_of(self.queue, {}), self.buried.extend)
+    def dies(
+        self, *numbers: int, is_held: bool = False, body: bytes = b"x", is_late: bool = False
+    ) -> None:
+        """`is_late`: it was held by rules that are about to change."""
+        settings = settings_of(self.queue, {})._replace(is_at_least_once=is_held and not is_late)
+        way = Way(self.queue, settings, self.buried.extend)
         items = [Delivery(number, 0, message(body)) for number in numbers]
         self.letters.take(way, [Dead("expired", items, is_held)])
 
@@ -207,3 +211,17 @@ def test_what_a_target_held_up_goes_on_with_the_lease() -> None:
     desk.letters.lease_back()
     desk.run()
     assert desk.targets["a"].count == 1
+
+
+def test_what_died_before_the_queue_knew_its_new_strategy_does_not_wait_for_a_route() -> None:
+    """Nobody would ever take it away: the queue lets go of it by itself.
+
+    Rows: 1.18 change strategy
+    """
+    desk = Desk()
+    desk.dies(1, is_held=True)
+    desk.run()
+    assert desk.buried == []
+    desk.dies(2, is_held=True, is_late=True)
+    desk.run()
+    assert desk.buried == [2]
