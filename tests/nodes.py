@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import itertools
 import json
 import os
@@ -10,36 +11,53 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pika
 
 READY_TIMEOUT_S = 40.0
 
 
+_PORTS = range(11_000, 31_000)
+_BLOCK = 250
+
+
 def _candidates() -> Iterator[int]:
-    """Ports below the range from which the kernel gives clients theirs, each once.
+    """The ports of a block that is this process's alone, again and again.
 
-    A port of that range could be a client's by the time a node, or a restarted one, listens on it.
-    Workers of pytest-xdist have parts of their own.
+    They lie below the range from which the kernel gives clients theirs: a port of that range could
+    be a client's by the time a node, or a restarted one, listens on it. Test sessions that run at
+    once each hold the lock of another block.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    low, size = 11_000 + worker % 5 * 4_000, 4_000
-    start = os.getpid() * 97 % size
-    for count in itertools.count(start):
-        yield low + count % size
+    folder = Path(tempfile.gettempdir()) / f"warrenmq-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for first in _PORTS[::_BLOCK]:
+        lock = (folder / str(first)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        _locks.append(lock)  # held until the process ends
+        return itertools.cycle(range(first, first + _BLOCK))
+    raise AssertionError("every block of test ports is in use")
 
 
-_ports = _candidates()
+_locks: list[IO[str]] = []
+_ports: Iterator[int] = iter(())
 
 
 def free_ports(count: int) -> list[int]:
     """Ports nobody listens on now, and that were not drawn lately."""
+    global _ports  # noqa: PLW0603 - drawn at first use: not every session starts nodes
+    if not _locks:
+        _ports = _candidates()
     found: list[int] = []
     while len(found) < count:
         port = next(_ports)
