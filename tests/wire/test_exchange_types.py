@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,22 +11,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.nodes import Node, Trio, wait_until
 from tests.wire.exchanges import bound, drained, publish, queues, refused
-
-_names = (f"types-{number}" for number in itertools.count())
-
-
-@pytest.fixture
-def channel(node: Node) -> Iterator[BlockingChannel]:
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
-@pytest.fixture
-def name() -> str:
-    return next(_names)
-
 
 # The plugins' types
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import count
 
 import pika
 import pika.exceptions
@@ -14,20 +12,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.nodes import Node
 
 WAIT_S = 10.0
-_numbers = count()
-
-
-@pytest.fixture
-def channel(node: Node) -> Iterator[BlockingChannel]:
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
-@pytest.fixture
-def name() -> str:
-    return f"turns-{next(_numbers)}"
 
 
 def publish(channel: BlockingChannel, queue: str, *bodies: bytes, **properties: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import count
 
 import pika
 import pytest
@@ -14,20 +12,6 @@ from tests.nodes import Node
 from tests.wire.raw import Raw
 
 WAIT_S = 10.0
-_numbers = count()
-
-
-@pytest.fixture
-def channel(node: Node) -> Iterator[BlockingChannel]:
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
-@pytest.fixture
-def name() -> str:
-    return f"retry-{next(_numbers)}"
 
 
 def declare(channel: BlockingChannel, queue: str, kind: str = "classic", **more: object) -> None:

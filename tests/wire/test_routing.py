@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,22 +9,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.nodes import Node
 from tests.wire.exchanges import drained, publish, queues, refused
-
-_names = (f"routing-{number}" for number in itertools.count())
-
-
-@pytest.fixture
-def channel(node: Node) -> Iterator[BlockingChannel]:
-    with node.connect() as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        yield channel
-
-
-@pytest.fixture
-def name() -> str:
-    return next(_names)
-
 
 # The exchanges themselves
 
