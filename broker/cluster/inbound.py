@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import grpc
 import grpc.aio
@@ -81,6 +81,18 @@ class Inbound:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
+class Objection(NamedTuple):
+    """Why a stranger is sent away.
+
+    Attributes:
+        node: Who it says it is; of any length.
+        reason: Why.
+    """
+
+    node: str
+    reason: Reason
+
+
 class Acceptor:
     """Serves the Link RPC.
 
@@ -103,12 +115,15 @@ class Acceptor:
     async def _link(self, _requests: object, context: Context) -> None:
         try:
             async with asyncio.timeout(self._hall.limits.handshake_ms / 1000):
-                hello = await self._shake_hands(context)
+                met = await self._shake_hands(context)
         except TimeoutError:
             return
-        if hello is None:
+        if isinstance(met, Objection):
+            # Not under the time limit: gRPC can't end a stream while a cancelled write is pending.
+            await self._refuse(context, met)
+        if not isinstance(met, wire.Hello):
             return
-        stream = Inbound(hello)
+        stream = Inbound(met)
         try:
             async with stream.scope:
                 self._hall.inbound_up(stream)
@@ -135,7 +150,8 @@ class Acceptor:
             stream.received_payloads += len(items)
             received(stream, items)
 
-    async def _shake_hands(self, context: Context) -> wire.Hello | None:
+    async def _shake_hands(self, context: Context) -> wire.Hello | Objection | None:
+        """Hear who dials. None: it hung up, or refused this node."""
         packet = await context.read()
         if not isinstance(packet, wire.Packet):
             return None
@@ -149,8 +165,7 @@ class Acceptor:
         elif hello.target != mine.node:
             reason = Reason.WRONG_TARGET
         if reason is not None:
-            await self._refuse(context, hello.node, reason)
-            return None
+            return Objection(hello.node, reason)
         challenge = wire.Challenge(
             version=mine.version,
             cluster_id=mine.cluster_id,
@@ -168,19 +183,18 @@ class Acceptor:
             return None
         expected = handshake.proof(hall.secret, "dialler", hello.stream, theirs, mine)
         if not handshake.is_proof(packet.proof.proof, expected):
-            await self._refuse(context, hello.node, Reason.WRONG_SECRET)
-            return None
+            return Objection(hello.node, Reason.WRONG_SECRET)
         # Membership is told only to those who know the secret.
         reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
         if reason is not None:
-            await self._refuse(context, hello.node, reason)
-            return None
+            return Objection(hello.node, reason)
         await context.write(wire.Packet(welcome=wire.Welcome()))
         return hello
 
-    async def _refuse(self, context: Context, node: str, reason: Reason) -> None:
-        self._hall.link_refused(node[: handshake.NAME_LENGTH_MAX], reason, by_peer=False)
-        await context.write(wire.Packet(refused=wire.Refused(reason=reason)))
+    async def _refuse(self, context: Context, met: Objection) -> None:
+        node = met.node[: handshake.NAME_LENGTH_MAX]
+        self._hall.link_refused(node, met.reason, by_peer=False)
+        await context.write(wire.Packet(refused=wire.Refused(reason=met.reason)))
 
 
 def _reason_of(refused: wire.Refused) -> Reason:

@@ -21,9 +21,9 @@ NODE, SECRET, NONCE = "rabbit@b", b"secret", b"n" * 32
 
 
 @asynccontextmanager
-async def stranger() -> AsyncIterator[tuple[Links, grpc.aio.Channel]]:
+async def stranger(handshake_ms: int = 5_000) -> AsyncIterator[tuple[Links, grpc.aio.Channel]]:
     async with asyncio.TaskGroup() as tasks:
-        links = Links(NODE, "boot", "c", SECRET, {}, LinkLimits(handshake_ms=300))
+        links = Links(NODE, "boot", "c", SECRET, {}, LinkLimits(handshake_ms=handshake_ms))
         await links.start(tasks, "127.0.0.1:0")
         channel = grpc.aio.insecure_channel(links.address)
         try:
@@ -103,7 +103,7 @@ async def test_node_name_is_taken_from_the_proof_not_from_payloads() -> None:
 
 
 async def test_silent_stranger_is_sent_away() -> None:
-    async with stranger() as (_links, channel):
+    async with stranger(handshake_ms=300) as (_links, channel):
         call = dial(channel)
         await call.write(hello())
         await call.read()
