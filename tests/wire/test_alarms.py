@@ -65,7 +65,11 @@ class Client:
         self.got: list[bytes] = []
 
     def put(self, queue: str, body: bytes) -> None:
+        """Publish in one segment: the node stops reading once a content has begun to come."""
+        sock = self.connection._impl._transport._sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         self.channel.basic_publish("", queue, body)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
     def consume(self, queue: str) -> None:
         def take(channel: Any, method: Any, _properties: Any, body: bytes) -> None:
