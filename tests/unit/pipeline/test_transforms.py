@@ -23,6 +23,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
 ]
 
+LONG = pytest.mark.long
+"""A question costs Spark seconds on two cores: what differs little from another is for CI."""
+
 ABOUT_MESSAGES = {
     "lost", "phantom", "corrupt", "aborted", "unroutable", "duplicated", "flag", "order",
     "held-twice",
@@ -48,7 +51,7 @@ def pure(events):
     return [Finding(item.kind, item.subject, item.queue) for item in found.findings], found.valid
 
 
-@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+@pytest.mark.parametrize("file_format", ["ndjson", pytest.param("parquet", marks=LONG)])
 def test_clean_history_passes(spark, tmp_path, file_format):
     report = audit.run(spark, stored(tmp_path, forge.clean()), file_format)
     expected = verdict.judge(forge.clean(), forge.OPTIONS)
@@ -64,6 +67,7 @@ def test_spoilt_messages_give_the_same_findings(spark, tmp_path):
     assert {item.kind for item in report.findings} == ABOUT_MESSAGES
 
 
+@LONG
 @pytest.mark.parametrize("name", ABOUT_RUNS)
 def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
     events = forge.MUTATIONS[name][0](forge.clean())
@@ -90,6 +94,7 @@ def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
     assert (found, valid_of(item.kind for item in found)) == pure(events)
 
 
+@LONG
 @pytest.mark.parametrize("role", ["joined", "synchronised"])
 def test_allowed_loss_is_allowed_alike(spark, tmp_path, role):
     events = forge.drop_delivered(forge.drop_delivered(forge.clean(), 5), 35)
