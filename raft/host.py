@@ -54,6 +54,8 @@ class RaftHost:
         config: Limits.
         on_unknown_group: Told (node, group) of messages for groups that are not open here.
         on_group_failed: Told of a group that stopped because of a bug or damaged data.
+        until_beat: Seconds to wait for the next tick, given how long one is; so that ticks fall
+            together with other work of the process. None: a moment of the host's own.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RaftHost:
         config: HostConfig | None = None,
         on_unknown_group: Callable[[str, int], None] | None = None,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
+        until_beat: Callable[[float], float] | None = None,
     ) -> None:
         self.name = name
         self.unknown_group_count = 0
@@ -79,6 +82,7 @@ class RaftHost:
         self._rng = rng
         self._on_unknown_group = on_unknown_group
         self._on_group_failed = on_group_failed
+        self._until_beat = until_beat
         self._loop = asyncio.get_running_loop()
         self._store = LogStore(journal)
         self._groups: dict[int, Group] = {}
@@ -86,6 +90,9 @@ class RaftHost:
         # Insertion-ordered sets: the order of work must not depend on hashes.
         self._dirty: dict[Group, None] = {}
         self._awake: dict[Group, None] = {}
+        self._hedged: dict[Group, None] = {}
+        self._hedge_timer: asyncio.TimerHandle | None = None
+        self._hedge_due_s = 0.0
         self._is_turn_due = False
         self._is_closed = False
         self._is_ticking = False
@@ -113,7 +120,7 @@ class RaftHost:
         machine: Machine,
         *,
         campaign_at_once: bool = False,
-        push_commits: bool = True,
+        is_read: bool = True,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> Group:
         """Open a group: recover it from disk, or create it.
@@ -126,7 +133,9 @@ class RaftHost:
                 group is on disk.
             machine: A fresh machine; it is restored from the snapshot, if there is one.
             campaign_at_once: Become leader without waiting (protocol.md P31).
-            push_commits: See `NodeConfig`.
+            is_read: False where nobody reads the machine but at the leader: followers then hear
+                of commits with the next entries, and apply some together; and those that a
+                majority does without get entries late and together.
             on_leader_change: Told who leads when that changes.
 
         Raises:
@@ -141,8 +150,11 @@ class RaftHost:
             NodeConfig(
                 group,
                 self.name,
+                heartbeat_ticks=self._config.heartbeat_ticks,
                 election_ticks=self._config.election_ticks,
-                push_commits=push_commits,
+                push_commits=is_read,
+                apply_behind_max=0 if is_read else self._config.apply_behind_max,
+                lag_entries_max=0 if is_read else self._config.lag_entries_max,
             ),
             log.saved,
             log,
@@ -180,6 +192,9 @@ class RaftHost:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._hedge_timer is not None:
+            self._hedge_timer.cancel()
+            self._hedge_timer = None
         for group in list(self._groups):
             self.close_group(group, erase=False)
 
@@ -226,7 +241,12 @@ class RaftHost:
     # -- turns --------------------------------------------------------------------------------
 
     def _guarded(
-        self, group: Group, do: Callable[[], None], *, only_member: str | None = None
+        self,
+        group: Group,
+        do: Callable[[], None],
+        *,
+        only_member: str | None = None,
+        if_ready: bool = False,
     ) -> None:
         if group.error is not None:
             return
@@ -237,7 +257,8 @@ class RaftHost:
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
             self._fail(group, error)
             return
-        self._mark(group)
+        if not if_ready or group.node.has_ready():
+            self._mark(group)
 
     def _mark(self, group: Group) -> None:
         """There may be work for a group: look at it at the end of this turn."""
@@ -261,13 +282,17 @@ class RaftHost:
             ready = self._collect(group)
             if ready is not None:
                 work.append((group, ready))
+            if group.node.wants_hedge:
+                self._hedge_soon(group)
+            elif group in self._hedged:
+                self._hedge_no_more(group)
         if not work:
             return
         messages: list[Message] = []
         awaited: list[tuple[Group, Ready]] = []
         for group, ready in work:
             messages += ready.messages_now
-            if ready.must_sync or group.unsynced:
+            if ready.must_sync or (group.unsynced and ready.messages_after_sync):
                 group.unsynced = ready.number
                 awaited.append((group, ready))
             else:
@@ -310,7 +335,7 @@ class RaftHost:
         for group, ready in awaited:
             if not group.is_closed:
                 messages += ready.messages_after_sync
-                self._guarded(group, partial(group.synced, ready.number))
+                self._guarded(group, partial(group.synced, ready.number), if_ready=True)
         self._send(messages)
 
     def _send(self, messages: list[Message]) -> None:
@@ -342,7 +367,9 @@ class RaftHost:
 
     def _start_timer(self, part_of_tick: float = 1.0) -> None:
         self._last_tick_ms = self._clock.monotonic_ms()
-        self._timer = self._loop.call_later(self._config.tick_ms * part_of_tick / 1000, self._tick)
+        tick_s = self._config.tick_ms / 1000
+        wait_s = self._until_beat(tick_s) if self._until_beat else tick_s * part_of_tick
+        self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -357,3 +384,30 @@ class RaftHost:
         self._is_ticking = False
         if self._awake and not self._is_closed:
             self._start_timer()
+
+    def _hedge_soon(self, group: Group) -> None:
+        """One timer for all groups, and none while no commit waits for a single follower."""
+        self._hedged[group] = None
+        if self._hedge_timer is None:
+            self._hedge_due_s = self._loop.time() + self._config.hedge_ms / 1000
+            self._hedge_timer = self._loop.call_at(self._hedge_due_s, self._hedge)
+
+    def _hedge_no_more(self, group: Group) -> None:
+        """Most commits come long before the timer: it would wake the leader for nothing."""
+        del self._hedged[group]
+        if not self._hedged and self._hedge_timer is not None:
+            self._hedge_timer.cancel()
+            self._hedge_timer = None
+
+    def _hedge(self) -> None:
+        """Ask leaders about delays, unless this loop was late itself: answers wait to be read."""
+        self._hedge_timer = None
+        hedged, self._hedged = self._hedged, {}
+        is_late = self._loop.time() - self._hedge_due_s > self._config.hedge_ms / 1000
+        for group in hedged:
+            if group.error is not None or group.is_closed:
+                continue
+            if not is_late:
+                self._guarded(group, group.node.hedge, if_ready=True)
+            if group.node.wants_hedge:
+                self._hedge_soon(group)

@@ -16,11 +16,13 @@ from raft.core.messages import (
 )
 from raft.core.ready import ReadState
 from raft.core.state import Incoming, Replica
+from raft.core.unstable import size_bytes
 
 
 def tick(replica: Replica) -> None:
     """Campaign when no leader was heard of for an election timeout."""
     replica.election_elapsed += 1
+    _catch_up(replica)
     if replica.election_elapsed >= replica.election_timeout:
         replica.election_elapsed = 0
         replica.leader = None if not replica.may_campaign else replica.leader
@@ -63,6 +65,8 @@ def on_append(replica: Replica, message: Append) -> None:
             if replica.history.truncated(entries[0].index):
                 replica.is_configuration_news = True
     if entries:
+        if replica.config.apply_behind_max:
+            replica.behind_bytes += sum([size_bytes(entry) for entry in entries])
         log.append(entries)
         if replica.history.appended(entries):
             replica.is_configuration_news = True
@@ -71,6 +75,11 @@ def on_append(replica: Replica, message: Append) -> None:
     last_new = message.prev_index + len(message.entries)
     _commit(replica, min(message.commit, last_new))
     _acknowledge(replica, message.sender, last_new)
+
+
+def _catch_up(replica: Replica) -> None:
+    """Apply what was put off."""
+    replica.is_apply_due = replica.log.applying < replica.log.commit
 
 
 def _commit(replica: Replica, index: int) -> None:
@@ -96,6 +105,7 @@ def on_heartbeat(replica: Replica, message: Heartbeat) -> None:
         and log.commit == log.last_index == message.commit
         and message.sender not in replica.suspected
     )
+    _catch_up(replica)  # there may be no more ticks
     if agrees and not replica.is_quiet:
         log.unstable.compacted(log.applied)
         replica.trace("quiet")
@@ -162,4 +172,5 @@ def on_timeout_now(replica: Replica, message: TimeoutNow) -> None:
 
 def on_read_index_reply(replica: Replica, message: ReadIndexReply) -> None:
     """The leader confirmed a read asked for here."""
+    _catch_up(replica)
     replica.read_states.append(ReadState(message.context, message.index))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raft.core import membership, replication, transitions
+from raft.core import membership, replication, thrift, transitions
 from raft.core.membership import Change
 from raft.core.messages import (
     CONFIG,
@@ -36,17 +36,37 @@ def tick(replica: Replica) -> None:
         if not replication.has_quorum_contact(replica):
             transitions.become_follower(replica, replica.term, None)
             return
-    for node, progress in replica.progress.items():
-        if progress.mode is Mode.SNAPSHOT:
-            progress.snapshot_wait_ticks += 1
-            if progress.snapshot_wait_ticks * 2 >= config.election_ticks:
-                replication.send_snapshot_part(replica, node, progress)
+    _resend_snapshot_parts(replica)
     replica.idle_ticks += 1
+    if replica.thrift.has_withheld:
+        replication.catch_up(replica)  # which makes heartbeats to these superfluous
     if replica.heartbeat_elapsed >= config.heartbeat_ticks:
         asks = _may_fall_silent(replica)
         replication.broadcast_heartbeat(replica, quiet=asks)
         if asks:
             _fall_silent_if_agreed(replica)
+
+
+def hedge(replica: Replica) -> None:
+    """Go round a favourite that has kept a commit waiting since the last call."""
+    if thrift.is_commit_late(replica):
+        replication.catch_up(replica)
+
+
+def suspected(replica: Replica, node: str) -> None:
+    """A follower is thought dead: it is no favourite before it has caught up."""
+    progress = replica.progress.get(node)
+    if progress is not None:
+        progress.fit_from = replica.log.last_index
+        replica.must_replicate = replica.must_replicate or replica.thrift.has_withheld
+
+
+def _resend_snapshot_parts(replica: Replica) -> None:
+    for node, progress in replica.progress.items():
+        if progress.mode is Mode.SNAPSHOT:
+            progress.snapshot_wait_ticks += 1
+            if progress.snapshot_wait_ticks * 2 >= replica.config.election_ticks:
+                replication.send_snapshot_part(replica, node, progress)
 
 
 def _may_fall_silent(replica: Replica) -> bool:
@@ -160,6 +180,7 @@ def on_append_reply(replica: Replica, message: AppendReply) -> None:
     if progress is None:
         return
     progress.is_recently_active = True
+    was_agreeing = progress.mode is Mode.REPLICATE
     if not message.ok:
         hint, _ = replica.log.conflict_by_term(message.hint_index, message.hint_term)
         if progress.refused(message.rejected, hint):
@@ -169,8 +190,12 @@ def on_append_reply(replica: Replica, message: AppendReply) -> None:
         return  # can't be: such a follower would hold entries of this term we never made
     if progress.mode is Mode.SNAPSHOT:
         _snapshot_answered(replica, progress, message.match)
-    elif progress.acknowledged(message.match):
+    elif progress.acknowledged(message.match) and (
+        replica.config.push_commits or progress.next <= replica.log.last_index
+    ):
         replica.must_replicate = True
+    if not was_agreeing and progress.mode is Mode.REPLICATE:
+        progress.fit_from = replica.log.last_index
     after_commit(replica)
     if message.sender == replica.transfer_target and progress.match == replica.log.last_index:
         _hand_over(replica, message.sender)

@@ -203,6 +203,20 @@ class RaftNode:
         if not self.state.is_quiet:
             TICKS[self.state.role](self.state)
 
+    @property
+    def wants_hedge(self) -> bool:
+        """Whether a commit may be waiting for one follower while another was not asked."""
+        replica = self.state
+        return replica.thrift.has_withheld and replica.log.commit < replica.log.last_index
+
+    def hedge(self) -> None:
+        """A short while has passed: what was uncommitted before it goes to everybody.
+
+        To be called at even steps as long as `wants_hedge`; late or missing calls cost time only.
+        """
+        if self.state.role is Role.LEADER:
+            leader.hedge(self.state)
+
     def propose(self, data: bytes) -> int | Refused:
         """Append an entry; replication goes out with the next Ready.
 
@@ -269,6 +283,8 @@ class RaftNode:
         if node not in replica.configuration.members and node != replica.leader:
             return
         self.wake()
+        if replica.role is Role.LEADER:
+            leader.suspected(replica, node)
         if replica.leader == node and replica.role is Role.FOLLOWER:
             replica.leader = None
             replica.election_elapsed = 0
@@ -301,7 +317,7 @@ class RaftNode:
         return bool(
             replica.must_replicate
             or log.unstable.handed < log.last_index
-            or log.applying < log.commit
+            or (log.applying < log.commit and self._is_apply_due())
             or replica.outbox_now
             or replica.outbox_after_sync
             or replica.read_states
@@ -309,6 +325,18 @@ class RaftNode:
             or replica.is_configuration_news
             or self._hard_state_handed != (replica.term, replica.vote)
             or self._is_soft_state_news()
+        )
+
+    def _is_apply_due(self) -> bool:
+        """Whether what is committed is applied now; a follower may put off a little."""
+        replica, config = self.state, self.state.config
+        if not config.apply_behind_max or replica.role is not Role.FOLLOWER:
+            return True
+        log = replica.log
+        return (
+            replica.is_apply_due
+            or replica.behind_bytes >= config.apply_behind_bytes
+            or log.commit - log.applying >= config.apply_behind_max
         )
 
     def _is_soft_state_news(self) -> bool:
@@ -359,6 +387,10 @@ class RaftNode:
 
     def _take_committed(self) -> list[Entry]:
         replica = self.state
+        if replica.log.applying >= replica.log.commit or not self._is_apply_due():
+            return []
+        replica.is_apply_due = False
+        replica.behind_bytes = 0
         committed = replica.log.take_committed(replica.config.apply_size_bytes_max)
         if committed and replica.uncommitted_bytes:
             freed = sum([size_bytes(entry) for entry in committed])

@@ -27,7 +27,10 @@ class Progress:
     """See the module's docstring."""
 
     __slots__ = (
+        "bytes_before",
         "commit_sent",
+        "fit_from",
+        "has_answered",
         "inflight",
         "is_quiet",
         "is_recently_active",
@@ -39,6 +42,7 @@ class Progress:
         "snapshot",
         "snapshot_part",
         "snapshot_wait_ticks",
+        "was_sent",
     )
 
     def __init__(self, next_index: int, inflight: Inflight) -> None:
@@ -49,7 +53,11 @@ class Progress:
         self.inflight = inflight
         self.is_recently_active = True
         self.is_quiet = False  # it has agreed to the leader's falling silent
+        self.was_sent = False  # entries, since the last heartbeat
+        self.has_answered = False  # that it has more than before, since then
         self.commit_sent = 0
+        self.fit_from = 0  # the match it needs to be a favourite (see thrift)
+        self.bytes_before = 0  # of the leader's own entries, those it was sent for certain
         self.read_round = 0
         self.snapshot: SnapshotMeta | None = None
         self.snapshot_part = 0
@@ -90,15 +98,23 @@ class Progress:
         """An append with `count` entries went out."""
         if self.mode is Mode.REPLICATE:
             if count:
+                self.was_sent = True
                 self.next = last_index + 1
                 self.inflight.add(last_index, bytes_count)
         else:
             self.probe_sent = True
 
+    def take_lively(self) -> bool:
+        """Whether entries went there and answers came since the last call."""
+        is_lively = self.was_sent and self.has_answered and self.mode is Mode.REPLICATE
+        self.was_sent = self.has_answered = False
+        return is_lively
+
     def acknowledged(self, match: int) -> bool:
         """The follower has everything up to `match`; true if that is news or ends a probe."""
         is_news = match > self.match
         if is_news:
+            self.has_answered = True
             self.match = match
             self.next = max(self.next, match + 1)
         elif self.mode is not Mode.PROBE or match < self.match:

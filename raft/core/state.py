@@ -57,6 +57,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
         quiet_after_ticks: Idle ticks before a leader asks to fall silent; 0: never.
         push_commits: Tell followers of a commit at once, not with the next append or heartbeat.
             Costs a message to each follower per commit; only for groups whose followers are read.
+        apply_behind_max: Committed entries that a follower may leave unapplied until its next tick,
+            to apply them together, away from the path of a commit; 0: none. Only for groups whose
+            followers are not read.
+        apply_behind_bytes: But no more than about this much of them.
+        lag_entries_max: Entries that a follower may be sent late, with the next tick, where a
+            majority does without it (see thrift); 0: everybody is sent everything at once.
+        lag_bytes_max: But no more than about this much of them: where bytes are what costs, there
+            is nothing to be saved.
     """
 
     group: int
@@ -73,6 +81,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
     cache_bytes_max: int = 4 << 20
     quiet_after_ticks: int = 20
     push_commits: bool = True
+    apply_behind_max: int = 0
+    apply_behind_bytes: int = 64 << 10
+    lag_entries_max: int = 0
+    lag_bytes_max: int = 16 << 10
 
 
 class SavedState(msgspec.Struct, frozen=True):
@@ -104,6 +116,27 @@ class Incoming:
         self.parts: list[bytes] = []
 
 
+class Thrift:
+    """What a leader notes so that not every follower need be asked at once (see thrift).
+
+    Attributes:
+        favourites: Who was chosen last.
+        has_withheld: Whether entries were withheld from anybody.
+        hedge_mark: The last entry when the host last said that some time has passed.
+        hedge_matches: What the favourites had then.
+        own_bytes: Of all entries appended as this leader.
+    """
+
+    __slots__ = ("favourites", "has_withheld", "hedge_mark", "hedge_matches", "own_bytes")
+
+    def __init__(self) -> None:
+        self.favourites: tuple[str, ...] = ()
+        self.has_withheld = False
+        self.hedge_mark = 0
+        self.hedge_matches: dict[str, int] = {}
+        self.own_bytes = 0
+
+
 class Replica:
     """One replica of one group: its durable state, its role's state, its outgoing mail."""
 
@@ -116,9 +149,11 @@ class Replica:
 
         self.term = saved.hard_state.term
         self.vote = saved.hard_state.vote
-        unstable = Unstable(reader.last_index(), config.cache_entries_max, config.cache_bytes_max)
         self.log = RaftLog(
-            reader, unstable, applied=saved.snapshot_index, commit=saved.hard_state.commit
+            reader,
+            Unstable(reader.last_index(), config.cache_entries_max, config.cache_bytes_max),
+            applied=saved.snapshot_index,
+            commit=saved.hard_state.commit,
         )
         begins = max(saved.snapshot_index, saved.configuration_index)
         self.history = History(begins, saved.configuration)
@@ -146,6 +181,10 @@ class Replica:
         self.transfer_elapsed = 0
         self.reads = Reads()
         self.must_replicate = False
+        self.thrift = Thrift()
+
+        self.is_apply_due = False  # what a follower has put off
+        self.behind_bytes = 0  # appended since it last applied
 
         self.incoming: Incoming | None = None
         self.snapshot_unsynced: int | None = None  # the Ready that carries it; no campaign before

@@ -6,7 +6,7 @@ from raft.core import replication
 from raft.core.messages import NOOP, Entry
 from raft.core.reads import Reads
 from raft.core.ready import Role
-from raft.core.state import Replica
+from raft.core.state import Replica, Thrift
 
 
 def _leave_role(replica: Replica) -> None:
@@ -22,6 +22,7 @@ def _leave_role(replica: Replica) -> None:
     replica.reads = Reads()
     replica.uncommitted_bytes = 0
     replica.must_replicate = False
+    replica.thrift = Thrift()
     replica.draw_election_timeout()
 
 

@@ -31,3 +31,16 @@ class Clock:
             if is_done is not None and is_done():
                 return
         self.now_ms = max(self.now_ms, end_ms)
+
+
+class Wall:
+    """`broker.ports.Clock` of a virtual clock, with a date: some day in November 2023."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self._clock.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.now_ms

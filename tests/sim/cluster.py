@@ -32,6 +32,7 @@ class SimNode:
         self.boot = 1
         self.paused_until_ms = 0
         self.sync_free_ms = 0
+        self.full_until_ms = 0  # nothing is written before
         self.replica: SimReplica | None = None
         self.disk: Disk | None = None
         self.group = 0  # of what lies on the disk
@@ -48,6 +49,7 @@ class Cluster:
         self.planted = planted
         self.outcomes_only = outcomes_only
         self.rng = random.Random(options.seed)
+        self._hedges = random.Random(options.seed * 7919 + 5)
         self.clock = Clock()
         self.network = Network(self.clock, self.rng, options)
         self.names = [f"n{number}" for number in range(1, options.nodes + 1)]
@@ -166,6 +168,7 @@ class Cluster:
         node.boot += 1
         node.paused_until_ms = 0
         node.sync_free_ms = 0
+        node.full_until_ms = 0
         node.suspects.clear()
         node.heard_ms.clear()
         if node.group != self.group and self.planted.keeps_stale_replica:
@@ -255,6 +258,7 @@ class Cluster:
     ) -> None:
         """Run `call` when the disk has synced: one sync after the other, none out of order."""
         node = self.nodes[replica.name]
+        delay_ms += max(0, node.full_until_ms - self.clock.now_ms)
         node.sync_free_ms = max(self.clock.now_ms + delay_ms, node.sync_free_ms)
         wait = node.sync_free_ms - self.clock.now_ms
         self.clock.after(wait, self._when_synced, node, replica, call, arguments)
@@ -270,6 +274,16 @@ class Cluster:
             return
         if not self._is_paused(node, self._when_synced, node, replica, call, arguments):
             call(*arguments)
+
+    def hedge_after(self, replica: SimReplica) -> None:
+        """Have a leader asked about delays at a random moment."""
+        delay_ms = 1 + int(self._hedges.random() * self.options.hedge_ms_max)
+        self.clock.after(delay_ms, self._hedge, replica)
+
+    def _hedge(self, replica: SimReplica) -> None:
+        node = self.nodes[replica.name]
+        if not replica.is_dead and not self._is_paused(node, self._hedge, replica):
+            replica.hedge()
 
     # clients
 

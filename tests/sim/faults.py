@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.sim.cluster import Cluster
+
+FULL_MS_MAX = 6_000
 
 
 class Nemesis:
@@ -23,10 +27,18 @@ class Nemesis:
         self._chosen = [fault for fault in cluster.options.faults if fault in self._steps]
         if self._chosen:
             cluster.clock.after(500, self._step)
+        self._disks = random.Random(cluster.options.seed * 7919 + 3)
+        if cluster.options.full_disk_gap_ms:
+            cluster.clock.after(500, self._fill)
+        self._favourites = random.Random(cluster.options.seed * 7919 + 6)
+        if cluster.options.favourite_gap_ms and cluster.options.lag_entries_max:
+            cluster.clock.after(500, self._hit_favourite)
 
     def heal(self) -> None:
         self.is_stopped = True
         self.cluster.network.cut.clear()
+        for node in self.cluster.nodes.values():
+            node.full_until_ms = 0
 
     def _step(self) -> None:
         if self.is_stopped:
@@ -35,6 +47,44 @@ class Nemesis:
         gap = cluster.options.fault_gap_ms
         cluster.clock.after(1 + int(cluster.rng.random() * 2 * gap), self._step)
         self._steps[cluster.rng.choice(self._chosen)]()
+
+    def _fill(self) -> None:
+        """A disk has no room for a while: what is written is held, and nobody is told."""
+        if self.is_stopped:
+            return
+        cluster, draw = self.cluster, self._disks
+        gap_ms = cluster.options.full_disk_gap_ms
+        cluster.clock.after(1 + int(draw.random() * 2 * gap_ms), self._fill)
+        name = draw.choice(cluster.names)
+        length_ms = 500 + int(draw.random() * FULL_MS_MAX)
+        cluster.note(f"{name} has a full disk for {length_ms} ms")
+        cluster.count("full disks")
+        cluster.nodes[name].full_until_ms = cluster.clock.now_ms + length_ms
+
+    def _hit_favourite(self) -> None:
+        """Whoever a leader relies on alone stops, is cut off for a while, or is restarted.
+
+        Sometimes the leader dies when it has just gone round it.
+        """
+        if self.is_stopped:
+            return
+        cluster, draw = self.cluster, self._favourites
+        gap_ms = cluster.options.favourite_gap_ms
+        cluster.clock.after(1 + int(draw.random() * 2 * gap_ms), self._hit_favourite)
+        leader = cluster.leader()
+        if leader is None or not leader.node.state.thrift.favourites:
+            return
+        name = draw.choice(leader.node.state.thrift.favourites)
+        cluster.count("favourites hit")
+        chance = draw.random()
+        if chance < 0.4:
+            cluster.pause(name)
+        elif chance < 0.7:
+            cluster.crash(name)
+        else:
+            self._cut_links([(leader.name, name), (name, leader.name)])
+        if draw.random() < 0.3:
+            cluster.clock.after(1 + int(draw.random() * 100), cluster.crash, leader.name)
 
     def _victim(self) -> str:
         """Any node, but the leader more often than chance would have it."""

@@ -45,6 +45,10 @@ class Options:
     proposals_gap_ms: int
     change_at_once: bool
     minority_stays_down: bool
+    full_disk_gap_ms: int = 0  # mean time between two disks that are full; 0: none ever is
+    lag_entries_max: int = 0  # what is withheld from a follower; 0: nothing ever is
+    hedge_ms_max: int = 1  # a leader asks about delays after at most this
+    favourite_gap_ms: int = 0  # mean time between two faults of a favourite; 0: only by chance
 
 
 def draw(seed: int, ticks: int | None = None) -> Options:
@@ -54,6 +58,7 @@ def draw(seed: int, ticks: int | None = None) -> Options:
     voters = nodes if rng.random() < 0.6 else rng.randint(1, nodes)
     chosen = tuple(fault for fault in FAULTS if rng.random() < 0.5)
     lossy = rng.random() < 0.6
+    thrift = random.Random(seed * 7919 + 4)  # of its own: the rest of a seed stays as it was
     return Options(
         seed=seed,
         nodes=nodes,
@@ -77,6 +82,11 @@ def draw(seed: int, ticks: int | None = None) -> Options:
         proposals_gap_ms=rng.choice((30, 100, 400)),
         change_at_once=rng.random() < 0.5,
         minority_stays_down=rng.random() < 0.3,
+        # Of its own: the rest of a seed stays as it was.
+        full_disk_gap_ms=random.Random(seed * 7919 + 2).choice((0, 0, 2_000, 8_000)),
+        lag_entries_max=thrift.choice((0, 3, 8, 64, 64)),
+        hedge_ms_max=thrift.choice((5, 50, 400, 10_000_000)),
+        favourite_gap_ms=thrift.choice((0, 300, 2_000)),
     )
 
 

@@ -1,6 +1,7 @@
 """Known Raft bugs, to show that the simulator finds them. None of this is in production code.
 
-The numbers are the project's own list; each bug was shipped by some Raft implementation once.
+The numbers are the project's own list; each bug was shipped by some Raft implementation once. D7
+promises what a full disk holds back; T1 and T2 are of leaders that send some followers later.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from raft.core import replication
-from raft.core.messages import Message
+from raft.core import replication, thrift
+from raft.core.messages import HeartbeatReply, Message
 from raft.core.node import RaftNode
 from raft.core.ready import Refusal, Refused, Role
 
@@ -62,12 +63,46 @@ class IgnoresGroup(RaftNode):
         return message.to == self.state.name
 
 
+class TakesHedgeForAnswer(RaftNode):
+    """T1: counts entries that it has only just sent to those whom it had withheld them from."""
+
+    def hedge(self) -> None:
+        was_wanted = self.wants_hedge
+        super().hedge()
+        replica = self.state
+        if was_wanted and not self.wants_hedge:
+            has = {node: progress.next - 1 for node, progress in replica.progress.items()}
+            has[replica.name] = replica.log.unstable.stable
+            index = replica.quorum_of(has)
+            if replica.log.term(index) == replica.term:
+                replica.log.commit_to(index)
+
+
+class WithholdsForGood(RaftNode):
+    """T2: what was withheld from a follower leaves only when it has become much."""
+
+    def tick(self) -> None:
+        self.state.thrift.has_withheld = False
+        super().tick()
+
+    def step(self, message: Message) -> None:
+        if isinstance(message, HeartbeatReply):
+            progress = self.state.progress.get(message.sender)
+            favourites = (thrift.favourites(self.state) if progress else None) or ()
+            is_later = bool(favourites) and message.sender not in favourites
+            if progress and is_later and thrift.may_wait(self.state, message.sender, progress):
+                progress.is_recently_active = True
+                return
+        super().step(message)
+
+
 @dataclasses.dataclass(frozen=True)
 class Planted:
     """What is done wrong in a run."""
 
     node_class: type[RaftNode] = RaftNode
     promises_wait: bool = True
+    full_disk_waits: bool = True
     splits_hard_state: bool = False
     trusts_failed_sync: bool = False
     keeps_stale_replica: bool = False
@@ -76,6 +111,7 @@ class Planted:
 
 HONEST: Final = Planted()
 BUGS: Final = {
+    "D7": Planted(full_disk_waits=False),
     "R1": Planted(promises_wait=False),
     "R2": Planted(splits_hard_state=True),
     "R3": Planted(node_class=ForgetsVote),
@@ -84,4 +120,6 @@ BUGS: Final = {
     "R6": Planted(node_class=ChangesTooEarly),
     "R10": Planted(node_class=IgnoresGroup, keeps_stale_replica=True),
     "R17": Planted(re_offers=False),
+    "T1": Planted(node_class=TakesHedgeForAnswer),
+    "T2": Planted(node_class=WithholdsForGood),
 }

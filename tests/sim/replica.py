@@ -29,6 +29,7 @@ class SimReplica:
         self.seen = Seen()
         self.reads: dict[int, int] = {}  # context -> index the read must cover
         self._snapshot_pending = False
+        self._is_hedge_due = False
         live, stored, options = disk.live, disk.live.stored, cluster.options
         self.checker.restarted(name, live.hard_state)
         if stored is not None:
@@ -38,6 +39,7 @@ class SimReplica:
             stored.meta.configuration if stored is not None else live.initial,
             stored.meta.index if stored is not None else 0,
         )
+        is_read = options.seed % 2 == 0  # group 0 is read at followers, queues are not
         config = NodeConfig(
             group=group,
             name=name,
@@ -45,6 +47,10 @@ class SimReplica:
             inflight_appends_max=options.inflight_appends_max,
             quiet_after_ticks=options.quiet_after_ticks,
             cache_entries_max=8,
+            push_commits=is_read,
+            apply_behind_max=0 if is_read else 4,
+            lag_entries_max=0 if is_read else options.lag_entries_max,
+            lag_bytes_max=400,
         )
         rng = random.Random(cluster.rng.random())
         self.node = cluster.planted.node_class(config, saved, live, rng)
@@ -66,6 +72,20 @@ class SimReplica:
             self._promise(ready)
             self.checker.stepped(self.name, node, self.seen, self.disk)
             self._maybe_snapshot()
+        if node.wants_hedge and not self._is_hedge_due:
+            self._is_hedge_due = True
+            self.cluster.hedge_after(self)
+
+    def hedge(self) -> None:
+        """Ask the core about delays, some time after it wished so."""
+        self._is_hedge_due = False
+        before = self.node.state.thrift.favourites
+        withheld = self.node.wants_hedge
+        self.node.hedge()
+        if withheld and not self.node.wants_hedge:
+            self.cluster.count("hedges")
+            self.cluster.note(f"{self.name} went round {before}")
+        self.process()
 
     def _write(self, ready: Ready) -> None:
         batch: Batch = []
@@ -106,7 +126,8 @@ class SimReplica:
         """After the sync, send what waits for it."""
         cluster = self.cluster
         mark = self.disk.written
-        if not cluster.planted.promises_wait:
+        is_full = cluster.nodes[self.name].full_until_ms > cluster.clock.now_ms
+        if not cluster.planted.promises_wait or (is_full and not cluster.planted.full_disk_waits):
             for message in ready.messages_after_sync:
                 self._post(message)
             ready.messages_after_sync.clear()

@@ -17,7 +17,20 @@ CI_SEEDS = 60
 # The first seed that found each planted bug. Any change to the core or the simulator moves these,
 # so a test looks at the next few seeds too; when it no longer finds the bug there, search again
 # with `python -m tests.sim --bugs` and write the seed down here.
-FOUND_AT = {"R1": 1, "R2": 68, "R3": 68, "R4": 2, "R5": 1, "R6": 1, "R10": 6, "R17": 1}
+FOUND_AT = {
+    "D7": 1,
+    "R1": 1,
+    "R2": 77,
+    "R3": 83,
+    "R4": 2,
+    "R5": 1,
+    "R6": 1,
+    "R10": 5,
+    "R17": 10,
+    "T1": 65,
+    "T2": 5,
+}
+HARMS_LIVENESS = ("R17", "T2")
 LOOK_AHEAD = 120
 
 
@@ -37,7 +50,7 @@ def test_planted_bug_is_found(bug: str) -> None:
     assert first <= sim.BUG_SEEDS_MAX
     codes = (sim.run_seed(seed, bug=bug)[0] for seed in range(first, first + LOOK_AHEAD))
     found = next(itertools.filterfalse(lambda code: code == 0, codes), 0)
-    assert found == (sim.LIVENESS if bug == "R17" else sim.SAFETY)
+    assert found == (sim.LIVENESS if bug in HARMS_LIVENESS else sim.SAFETY)
 
 
 def test_a_seed_gives_the_same_run_twice() -> None:

@@ -186,11 +186,66 @@ def test_heartbeat_never_commits_beyond_what_is_known_to_match() -> None:
     net = leading()
     net.isolate("c")
     net.propose("a", b"x")
+    net["a"].node.tick()
+    net.run()
     net.sent.clear()
     net["a"].node.tick()
     net.run()
     beats = {m.to: m.commit for m in net.sent if isinstance(m, Heartbeat)}
     assert beats == {"b": 2, "c": 1}
+
+
+def test_heartbeats_go_to_those_who_heard_and_said_nothing_since_the_last() -> None:
+    """Entries are as good as a heartbeat, once answered; reads and quietness need heartbeats."""
+    net = leading()
+    net.tick(only="a")
+    net.isolate("c")
+    net.propose("a", b"x")
+    net.sent.clear()
+    net["a"].node.tick()
+    net.run()
+    assert [m.to for m in net.sent if isinstance(m, Heartbeat) and m.answer] == ["c"]
+    net.heal()
+    net.propose("a", b"y")
+    net["a"].node.read_index(1)
+    net.sent.clear()
+    net["a"].node.tick()
+    net.run()
+    assert {m.to for m in net.sent if isinstance(m, Heartbeat) and m.answer} == {"b", "c"}
+    net.sent.clear()
+    net["a"].node.tick()
+    net.run()
+    assert {m.to for m in net.sent if isinstance(m, Heartbeat) and m.answer} == {"b", "c"}
+
+
+def test_followers_that_nobody_reads_apply_some_entries_together() -> None:
+    """What is put off is bounded in number, bytes and time, and never hides from a new leader."""
+    net = leading(push_commits=0, apply_behind_max=3, apply_behind_bytes=10_000)
+    net.tick()
+    behind = []
+    for data in (b"1", b"2", b"3", b"4", b"5", b"6"):
+        net.propose("a", data)
+        behind.append(net["b"].node.commit_index - net["b"].node.applied_index)
+    assert set(behind) == {0, 1, 2}
+    assert net["a"].values() == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    net.tick(2)
+    assert net["b"].values() == net["a"].values()
+    net.propose("a", bytes(10_000))
+    net.propose("a", b"last")
+    assert net["b"].values()[-1] == bytes(10_000)
+    net.isolate("a")
+    net.tick(40, only=("b", "c"))
+    leaders = [net[name] for name in "bc" if net[name].node.is_leader]
+    assert [leader.values()[-1] for leader in leaders] == [b"last"]
+
+
+def test_a_follower_falls_silent_only_with_everything_applied() -> None:
+    net = leading(push_commits=0, apply_behind_max=100, quiet_after_ticks=3)
+    net.propose("a", b"x")
+    for _ in range(10):
+        net.tick()
+    assert net["b"].node.is_quiet
+    assert net["b"].values() == [b"x"]
 
 
 def test_commit_is_pushed_at_once_and_asks_for_no_answer() -> None:
