@@ -99,8 +99,18 @@ class QueueStat(NamedTuple):
         ready_bytes: Body bytes waiting.
         unacked_bytes: Body bytes handed out.
         state: "running", "down", "minority" or "syncing".
-        active: (holder, tag) of the single active consumer; None where all are active, or there is
-            none.
+        active: (holder, tag) of the single active consumer, or of an exclusive one; None where all
+            are active, or there is none.
+        alpha: Classic queues: messages that are in memory with their content, ready and unacked.
+        beta: Of which memory has all but the content, and the disk a copy that ends with the node.
+        gamma: Of which memory has all but the content, and the disk a copy that lasts.
+        delta: Of which memory has no more than that they are there.
+        ram_bytes: What all of them take of the memory, about.
+        unacked_alpha: Of `alpha`, those handed out.
+        alpha_bytes: Body bytes of `alpha`.
+        next_number: Number of the next message.
+        ram_target_bytes: Most of `ram_bytes` the queue may use now; None is without limit.
+        mode: "default" or "lazy".
     """
 
     ready: int
@@ -110,6 +120,16 @@ class QueueStat(NamedTuple):
     unacked_bytes: int
     state: str
     active: tuple[str, str] | None = None
+    alpha: int = 0
+    beta: int = 0
+    gamma: int = 0
+    delta: int = 0
+    ram_bytes: int = 0
+    unacked_alpha: int = 0
+    alpha_bytes: int = 0
+    next_number: int = 1
+    ram_target_bytes: int | None = None
+    mode: str = "default"
 
 
 Done = Callable[[object], None]
@@ -232,6 +252,14 @@ class Journal(Protocol):
         """Remove a record. One that was put but not yet handed to the disk is never written."""
         ...
 
+    def put_many(self, family: str, records: list[tuple[bytes, bytes]]) -> None:
+        """`put` for many records of one family."""
+        ...
+
+    def delete_many(self, family: str, keys: list[bytes]) -> None:
+        """`delete` for many records of one family."""
+        ...
+
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         """Remove all keys in [start, end)."""
         ...
@@ -242,6 +270,14 @@ class Journal(Protocol):
 
     def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
         """Records in [start, end) in key order, as of the last finished batch (for recovery)."""
+        ...
+
+    def values(self, family: str, start: bytes, end: bytes) -> Iterable[bytes]:
+        """What `scan` finds, without the keys and in half the time; it may end early.
+
+        Where something can't be read it ends without a word: who knows how many there must be
+        counts them, and scans if they are too few.
+        """
         ...
 
     def get(self, family: str, key: bytes) -> bytes | None:

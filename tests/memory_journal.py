@@ -59,6 +59,14 @@ class MemoryJournal:
         self._pending.append(("delete", family, key, b""))
         self._touch()
 
+    def put_many(self, family: str, records: list[tuple[bytes, bytes]]) -> None:
+        for key, value in records:
+            self.put(family, key, value)
+
+    def delete_many(self, family: str, keys: list[bytes]) -> None:
+        for key in keys:
+            self.delete(family, key)
+
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         self._pending.append(("range", family, start, end))
         self._touch()
@@ -70,6 +78,9 @@ class MemoryJournal:
     def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
         records = self.disk.families.get(family, {})
         yield from sorted((k, v) for k, v in records.items() if start <= k < end)
+
+    def values(self, family: str, start: bytes, end: bytes) -> Iterable[bytes]:
+        return (value for _, value in self.scan(family, start, end))
 
     def get(self, family: str, key: bytes) -> bytes | None:
         flying = self._in_flight[0] if self._in_flight is not None else []

@@ -12,10 +12,12 @@ Invariants:
 3. A callback runs only after `flush_wal(True)` returned for its batch and all before it.
 4. After a failure no callback ever runs and nothing more is written: a sync that failed once is
    never tried again as if nothing had happened; the process must end (code 74).
+5. What the disk has no room for is held, all of it as one batch, and nobody is told; it goes on by
+   itself when there is room. What is removed meanwhile is never written.
+6. What can't be read for a reason outside the store is not lost: that is a failure as in 4.
 
-Within a batch only the last word on a key counts, so tombstones are written before puts and a
-removed range cuts the batch into segments. In a write-once family a put that is deleted before it
-was handed over leaves no trace at all.
+Page families hold what was moved out of memory and dies with the process. They are written past
+the log, before the rest of their batch, and nobody waits for a sync on their account.
 
 Source:
     reliability.md D1-D6; rocksdict holds the GIL during a synced write but not in `flush_wal`,
@@ -28,76 +30,27 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rocksdict import WriteBatch
-
-from broker.storage.store import BATCH_KEY, FAMILIES, Store, batch_number
-
-WRITE_ONCE_FAMILIES: Final = frozenset({"queue_index", "bodies"})
-"""Families whose keys are never written twice: a pending put there is not on disk as well."""
-
-BATCH_BYTES_MAX: Final = 1024 * 1024
-BATCH_RECORDS_MAX: Final = 1000
-"""A batch this big is closed at the turn's end. One write of 1,000 records holds the GIL 3 ms."""
+from broker.storage.commit_batch import WRITE_ONCE_FAMILIES, Batch, Segment
+from broker.storage.commit_stats import JournalStats
+from broker.storage.commit_writer import CommitWriter, Look
+from broker.storage.store import Store, StoreUnusable
 
 LAZY_S: Final = 0.010
 """How long writes nobody waits for may gather; most messages are settled within it."""
 
-MARK_SYNC_BATCHES: Final = 256
-"""How often the mark file itself is synced."""
+AGAIN_S: Final = 0.25
+"""How often a short disk is looked at, written to or not."""
+
+_MB: Final = 1000 * 1000
 
 _log = logging.getLogger(__name__)
 
 
-class _Segment:
-    """Writes of one family between two removed ranges; the last word on each key."""
-
-    __slots__ = ("cut", "deletes", "puts")
-
-    def __init__(self) -> None:
-        self.puts: dict[bytes, bytes] = {}
-        self.deletes: set[bytes] = set()
-        # The range removed after these writes, if any.
-        self.cut: tuple[bytes, bytes] | None = None
-
-
-class _Batch:
-    """Everything written in one or several turns of the loop, and who waits for it."""
-
-    __slots__ = ("families", "size_bytes", "waiting")
-
-    def __init__(self) -> None:
-        self.families: dict[str, list[_Segment]] = {name: [_Segment()] for name in FAMILIES}
-        self.waiting: list[Callable[[], None]] = []
-        self.size_bytes = 0
-
-    def has_writes(self) -> bool:
-        """True when there is something to write."""
-        return any(s.puts or s.deletes or s.cut for f in self.families.values() for s in f)
-
-    def is_full(self) -> bool:
-        """True when the batch should be closed at the end of this turn."""
-        if self.size_bytes >= BATCH_BYTES_MAX:
-            return True
-        records = sum(len(s.puts) + len(s.deletes) for f in self.families.values() for s in f)
-        return records >= BATCH_RECORDS_MAX
-
-    def look_up(self, family: str, key: bytes) -> tuple[bool, bytes | None]:
-        """Whether the batch says something of the key, and what."""
-        for segment in reversed(self.families[family]):
-            if segment.cut is not None and segment.cut[0] <= key < segment.cut[1]:
-                return True, None
-            value = segment.puts.get(key)
-            if value is not None:
-                return True, value
-            if key in segment.deletes:
-                return True, None
-        return False, None
-
-
-_Work = list[_Batch] | None
+_Work = list[Batch] | None
 
 
 class GroupCommit:
@@ -107,6 +60,10 @@ class GroupCommit:
         store: The open store; closed by `close`.
         on_failure: Called once on the loop when a write or sync failed; must end the process.
         loop: The loop whose turns make the batches; the running one by default.
+
+    Attributes:
+        stats: What it has cost so far.
+        on_short: Called on the loop when `is_short` has changed.
     """
 
     def __init__(
@@ -115,29 +72,47 @@ class GroupCommit:
         on_failure: Callable[[BaseException], None],
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        self.stats = JournalStats()
+        self.on_short: Callable[[], None] = _nothing
         self._store = store
+        self._writer = CommitWriter(store, self.stats)
         self._on_failure = on_failure
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._gathering = _Batch()
-        self._sealed: list[_Batch] = []
-        self._in_flight: list[_Batch] = []
+        self._gathering = Batch()
+        self._sealed: list[Batch] = []
+        self._in_flight: list[Batch] = []
         self._turn_end_is_due = False
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_is_over = False
         self._is_syncing = False  # what is in flight ends with a sync
         self._is_all_synced = False  # and so did everything before
-        self._current: dict[str, _Segment] = {}
-        self._begin_batch()
         self._is_failed = False
         self._is_closed = False
+        self._is_short = False
+        self._held_since_s: float | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._is_again_due = False
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+        # The thread's own: how it last found the disk, and what it had no room for.
+        self._was_short = False
+        self._put_back: Batch | None = None
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
-        self._thread.start()
+        self._start()
 
     @property
     def is_failed(self) -> bool:
         """True after a failed write or sync: nothing is promised any more."""
         return self._is_failed
+
+    @property
+    def is_short(self) -> bool:
+        """True while the disk has little more room than what is under way needs."""
+        return self._is_short
+
+    @property
+    def held_s(self) -> float:
+        """How long batches have been held for want of room; 0 while none are."""
+        return 0.0 if self._held_since_s is None else time.monotonic() - self._held_since_s
 
     @property
     def pending_bytes(self) -> int:
@@ -148,41 +123,59 @@ class GroupCommit:
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         """Write a record with this turn's batch."""
-        self._current[family].puts[key] = value
+        self._gathering.families[family][-1].puts[key] = value
         self._gathering.size_bytes += len(value)
         if not self._turn_end_is_due:
             self._turn_end_is_due = True
             self._loop.call_soon(self._end_turn)
 
-    def put_many(self, family: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    def put_many(self, family: str, records: list[tuple[bytes, bytes]]) -> None:
         """`put` for many records of one family."""
-        puts = self._current[family].puts
-        size = 0
-        for key, value in records:
-            puts[key] = value
-            size += len(value)
-        self._gathering.size_bytes += size
+        self._gathering.families[family][-1].puts.update(records)
+        self._gathering.size_bytes += sum([len(value) for _, value in records])
         self._touch()
 
     def delete(self, family: str, key: bytes) -> None:
         """Remove a record; one still gathering in a write-once family is never written."""
-        segment = self._current[family]
+        segment = self._gathering.families[family][-1]
         value = segment.puts.pop(key, None)
         if value is not None:
             self._gathering.size_bytes -= len(value)
             if family in WRITE_ONCE_FAMILIES:
                 return
-        segment.deletes.add(key)
+        segment.deletes[key] = None
         self._touch()
+
+    def delete_many(self, family: str, keys: list[bytes]) -> None:
+        """`delete` for many records of one family."""
+        segment = self._gathering.families[family][-1]
+        if segment.puts:
+            keys = self._unput(segment, family, keys)
+        segment.deletes.update(dict.fromkeys(keys))
+        self._touch()
+
+    def _unput(self, segment: Segment, family: str, keys: list[bytes]) -> list[bytes]:
+        """Forget what is still gathering of some records; returns those to be removed on disk."""
+        take, size = segment.puts.pop, 0
+        left: list[bytes] = []
+        for key in keys:
+            value = take(key, None)
+            if value is None:
+                left.append(key)
+            else:
+                size += len(value)
+        self._gathering.size_bytes -= size
+        return left if family in WRITE_ONCE_FAMILIES else keys
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         """Remove all keys in [start, end)."""
         if start >= end:
             return
-        self._current[family].cut = (start, end)
-        fresh = _Segment()
-        self._gathering.families[family].append(fresh)
-        self._current[family] = fresh
+        current = self._gathering.families[family][-1]
+        if self._held_since_s is not None:
+            self._gathering.size_bytes -= current.drop(start, end)
+        current.cut = (start, end)
+        self._gathering.families[family].append(Segment())
         self._touch()
 
     def when_synced(self, done: Callable[[], None]) -> None:
@@ -191,11 +184,11 @@ class GroupCommit:
         Who has written nothing since the last hand-over waits for no sync of its own.
         """
         batch = self._gathering
-        if not batch.waiting and not batch.has_writes() and not self._sealed:
+        if not batch.waiting and not batch.has_durable_writes() and not self._sealed:
             if self._in_flight and self._is_syncing:
                 self._in_flight[-1].waiting.append(done)
                 return
-            if not self._in_flight and self._is_all_synced and not self._is_failed:
+            if self._is_all_synced and not self._is_failed:
                 self._loop.call_soon(done)
                 return
         batch.waiting.append(done)
@@ -203,7 +196,15 @@ class GroupCommit:
 
     def scan(self, family: str, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
         """Records in [start, end) in key order, as of the last finished batch."""
-        return self._store.scan(family, start, end)
+        try:
+            yield from self._store.scan(family, start, end)
+        except StoreUnusable as error:
+            self._failed(error)
+            raise
+
+    def values(self, family: str, start: bytes, end: bytes) -> Iterable[bytes]:
+        """What `scan` finds, without the keys; it may end early."""
+        return self._store.values(family, start, end)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """One record, pending writes included."""
@@ -211,14 +212,18 @@ class GroupCommit:
             is_known, value = batch.look_up(family, key)
             if is_known:
                 return value
-        found: bytes | None = self._store.families[family].get(key)
-        return found
+        try:
+            return self._store.get(family, key)
+        except StoreUnusable as error:
+            self._failed(error)
+            raise
 
     def close(self) -> None:
         """Write and sync what is pending, then close the store. Waiters are still told.
 
         Blocks until the disk has answered, so it may run in another thread, once nobody writes
-        any more. After a failure it only releases the store.
+        any more. After a failure it only releases the store. What there is no room for is not
+        written, and nobody was told that it is.
         """
         if self._is_closed:
             return
@@ -230,7 +235,14 @@ class GroupCommit:
             self._work.put(self._sealed)
         self._work.put(None)
         self._thread.join()
-        self._store.close()
+        try:
+            self._store.close()
+        except Exception as error:  # noqa: BLE001 - RocksDB's own
+            # Closing writes tables out. What is in them is in the log, too.
+            _log.warning("store.closed_early: %s; the next start reads the log", error)
+
+    def _start(self) -> None:
+        self._thread.start()
 
     # -- on the loop --------------------------------------------------------------------------
 
@@ -239,15 +251,12 @@ class GroupCommit:
             self._turn_end_is_due = True
             self._loop.call_soon(self._end_turn)
 
-    def _begin_batch(self) -> None:
-        self._gathering = _Batch()
-        self._current = {name: segments[0] for name, segments in self._gathering.families.items()}
-
     def _seal(self) -> None:
         batch = self._gathering
         if batch.waiting or batch.has_writes():
+            batch.began_s = time.perf_counter()
             self._sealed.append(batch)
-            self._begin_batch()
+            self._gathering = Batch()
 
     def _end_turn(self) -> None:
         self._turn_end_is_due = False
@@ -257,6 +266,10 @@ class GroupCommit:
             # Closed only at a turn's end, so that no turn's writes are parted.
             if self._gathering.is_full():
                 self._seal()
+            return
+        if self._held_since_s is not None:
+            if self._is_again_due:
+                self._hand_over()
             return
         is_due = self._lazy_is_over or self._gathering.waiting or self._gathering.is_full()
         if self._sealed or is_due:
@@ -277,17 +290,25 @@ class GroupCommit:
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None
-        self._lazy_is_over = False
+        self._lazy_is_over = self._is_again_due = False
         self._in_flight, self._sealed = self._sealed, []
         self._is_syncing = any(batch.waiting for batch in self._in_flight)
+        if not self._is_syncing and any(b.has_durable_writes() for b in self._in_flight):
+            self._is_all_synced = False
         self._work.put(self._in_flight)
 
-    def _finished(self, batches: list[_Batch]) -> None:
+    def _finished(self, batches: list[Batch]) -> None:
         if self._is_failed:
             return
         self._in_flight = []
-        self._is_all_synced = self._is_syncing
+        if self._held_since_s is not None:
+            self._go_on()
+        if self._is_syncing:
+            self._is_all_synced = True
+        now_s = time.perf_counter()
         for batch in batches:
+            if batch.waiting:
+                self.stats.told(now_s - batch.began_s)
             for done in batch.waiting:
                 try:
                     done()
@@ -300,56 +321,114 @@ class GroupCommit:
         if self._is_failed:
             return
         self._is_failed = True
-        _log.critical("journal.failed", extra={"error": str(error), "path": str(self._store.path)})
         self._on_failure(error)
+
+    # -- a disk without room ------------------------------------------------------------------
+
+    def _looked(self, look: Look) -> None:
+        """The disk has become short, or is no longer."""
+        if self._is_closed or look.is_short is self._is_short:
+            return
+        self._is_short = look.is_short
+        if look.is_short:
+            _log.warning(
+                "store.short: %d MB are free at %s: publishers are blocked on all nodes until the "
+                "store has room again; let consumers drain queues, or free space on that disk",
+                look.free_bytes // _MB,
+                self._store.path,
+            )
+            self._look_again()
+        else:
+            _log.warning("store.short is over: %d MB are free", look.free_bytes // _MB)
+        self.on_short()
+
+    def _hold(self, batches: list[Batch], look: Look) -> None:
+        """There is no room: keep everything together, so that what is removed need not be written.
+
+        Nothing of it was written, and the gathering batch is not closed: a turn is not parted.
+        """
+        if self._is_closed or self._is_failed:
+            return
+        held = batches[0]
+        for batch in (*batches[1:], *self._sealed, self._gathering):
+            held.absorb(batch)
+        self._in_flight, self._sealed = [], []
+        self._gathering = held
+        if self._held_since_s is None:
+            self._held_since_s = time.monotonic()
+            self.stats.holds += 1
+            _log.error(
+                "store.held: %s has %d bytes free, and %d are needed: nothing is written or "
+                "confirmed until then; free space on that disk, and the node goes on by itself",
+                *(self._store.path, look.free_bytes, look.needed_bytes),
+            )
+        self._look_again()
+
+    def _go_on(self) -> None:
+        held_s, self._held_since_s = self.held_s, None
+        self.stats.hold_s += held_s
+        _log.warning("store.held is over after %.1f s: what waited is on disk", held_s)
+
+    def _look_again(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_later(AGAIN_S, self._look_now)
+
+    def _look_now(self) -> None:
+        self._again = None
+        if self._is_closed or self._is_failed:
+            return
+        if self._held_since_s is not None:
+            self._is_again_due = True
+            self._touch()
+        elif self._is_short:
+            if not self._in_flight:
+                self._work.put([])
+        else:
+            return
+        self._look_again()
 
     # -- in the thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        number = self._store.last_batch
         while (batches := self._work.get()) is not None:
-            try:
-                number = self._write(batches, number)
-            except Exception as error:  # noqa: BLE001 - the thread's outermost frame
-                self._tell(self._failed, error)
+            if not self._carry_out(batches):
                 return
-            self._tell(self._finished, batches)
 
-    def _tell(self, what: Callable[..., None], argument: object) -> None:
+    def _carry_out(self, batches: list[Batch]) -> bool:
+        """Look for room and write; False after a failure, when nothing may follow."""
         try:
-            self._loop.call_soon_threadsafe(what, argument)
+            look = self._writer.look(batches)
+            if look.is_short is not self._was_short:
+                self._was_short = look.is_short
+                self._tell(self._looked, look)
+            if not batches:
+                return True
+            # Closed before the loop had heard of it: what came behind must not go before it.
+            is_parted = self._put_back is not None and batches[0] is not self._put_back
+            if look.fits and not is_parted:
+                self._writer.write(batches, is_last=self._is_closed)
+        except Exception as error:  # noqa: BLE001 - the thread's outermost frame
+            self._tell(self._failed, error)
+            return False
+        if look.fits and not is_parted:
+            self._put_back = None
+            self._tell(self._finished, batches)
+            return True
+        if not is_parted:
+            self._put_back = batches[0]
+        if self._is_closed:
+            _log.error("store.not_written: no room; nothing of it was confirmed")
+        else:
+            self._tell(self._hold, batches, look)
+        return True
+
+    def _tell(self, what: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
         except RuntimeError:
             # The loop was closed while the last batch was written; nobody is left to tell.
             _log.warning("journal.loop_closed", extra={"path": str(self._store.path)})
 
-    def _write(self, batches: list[_Batch], number: int) -> int:
-        database = self._store.database
-        is_awaited = False
-        for batch in batches:
-            number += 1
-            database.write(self._translate(batch, number))
-            is_awaited = is_awaited or bool(batch.waiting)
-        if is_awaited or self._is_closed:
-            database.flush_wal(True)
-            self._store.mark.write(number)
-            if number % MARK_SYNC_BATCHES == 0 or self._is_closed:
-                self._store.mark.sync()
-        return number
-
-    def _translate(self, batch: _Batch, number: int) -> WriteBatch:
-        writes = WriteBatch(raw_mode=True)
-        for family, segments in batch.families.items():
-            handle = self._store.handles[family]
-            for segment in segments:
-                for key in segment.deletes:
-                    writes.delete(key, handle)
-                for key, value in segment.puts.items():
-                    writes.put(key, value, handle)
-                if segment.cut is not None:
-                    writes.delete_range(*segment.cut, handle)
-        writes.put(BATCH_KEY, batch_number(number), self._store.handles["meta"])
-        return writes
-
 
 def _nothing() -> None:
-    """Wait for a sync without anything to do after it."""
+    """Nothing is to be done."""

@@ -1,23 +1,22 @@
 """The messages of classic queues on disk: one index record each, big contents shared.
 
 Keeps no messages in memory, knows nothing of ready or unacked; a queue writes what must survive a
-restart and removes what was settled. Called by the queues of this node on the event loop.
+restart and removes what was settled. Called by the queues of this node on the event loop. Beside
+the durable records lie pages: messages that need not survive, put there to have them out of
+memory. A start finds no pages (protocol.md P29 and P30 speak of durable records alone).
 
 Invariants:
 
-1. A content lies in `bodies` as long as an index record names it, and goes in the batch that
-   removes the last one (protocol.md P29). Counts come from index records alone: `put` and
-   `settle` change them with the record, a start counts the records that are there.
+1. A content lies on disk as long as a record names it (`bodies.py`).
 2. A message number is used once per queue, for ever. Before a number beyond the queue's durable
    mark is stored, the mark moves `NUMBERS_RESERVED` ahead in the same batch; a restart goes on
    behind the mark. So numbers (body ids likewise) jump at a restart, and a settle of an earlier
    life never hits a later message. Numbers of messages that were never stored need no mark:
    whoever could settle them is gone with the process.
-3. Every record is checked when read. What fails is left out, kept on disk, and told by queue and
+3. Every record is checked when read. What fails is left out, and told by queue and
    number (`take_lost`); it is never handed out.
-
-A content that several queues store in the same publish is recognised by the identity of its bytes
-object among the last few stored, so a queue needs no token from the router.
+4. A number is a durable record or a page, never both. What lies here is known in memory, at four
+   bytes a durable message (`stock.py`).
 
 A mirror's copy of a queue lies here like any other queue's messages, with the identity of the ring
 member it belongs to noted beside it (`note_copy`): whoever finds the records after a restart can
@@ -27,20 +26,34 @@ tell whether they are a copy that counts (protocol.md P23).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
+from broker.fifo.lines.paged import Paged
 from broker.message import Message
 from broker.ports import Journal
 from broker.storage import message_keys as keys
+from broker.storage.bodies import Bodies
+from broker.storage.cells import Cells
+from broker.storage.stock import Stock, StockRecord
+from broker.storage.store import StoreDamaged
+from broker.storage.survey import count_records
 
 NUMBERS_RESERVED: Final = 65_536
 """One mark is written for that many messages."""
 
-RECENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Contents remembered for sharing; a publish of one message to many queues happens at once."""
+LOST_MAX: Final = 10_000
+"""So many lost messages are remembered for `take_lost`; all are logged."""
+
+_GAP_MAX: Final = 8  # a range scan reads over so many numbers that nobody asked for
+_RUN_MIN: Final = 4  # fewer neighbours are read one by one
+
+_Frame = tuple[int, StockRecord]
 
 _log = logging.getLogger(__name__)
 
@@ -59,37 +72,85 @@ class Lost(NamedTuple):
     reason: str
 
 
-class MessageStore:
-    """All classic queues' durable messages.
+class Stored(NamedTuple):
+    """What is stored of a queue, none of it read.
 
-    Args:
-        journal: Where records go; its recovered contents are counted at once.
+    Attributes:
+        paged: Numbers and body sizes; the caller's own.
+        is_timed: True when some of the messages may expire.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    paged: Paged
+    is_timed: bool
+
+
+class MessageStore:
+    """All classic queues' messages on this disk.
+
+    Attributes:
+        changes: Grows whenever durable messages came or went.
+
+    Args:
+        journal: Where records go. What it recovered is counted at once, reading only, so a store
+            may be made in another thread as long as nobody else uses the journal.
+        progress: Told how many records were counted, now and then and at the end.
+        summary: What `dump` gave when the last life ended, if nothing was written since: nothing
+            is counted then.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        progress: Callable[[int], None] = lambda _count: None,
+        summary: list[bytes] | None = None,
+    ) -> None:
+        self.changes = 0
         self._journal = journal
-        self._bodies: dict[int, _Body] = {}
-        # Per queue: the body ids of its messages that have one.
-        self._external: dict[int, dict[int, int]] = {}
+        self._bodies = Bodies(journal, "bodies", keys.BODY_MARK_KEY, NUMBERS_RESERVED)
+        self._page_bodies = Bodies(journal, "page_bodies", None, 0)
+        self._stocks: dict[int, Stock] = {}
+        # Per queue that has pages: the body ids of those whose content is elsewhere.
+        self._pages: dict[int, Cells] = {}
+        # Per queue: the highest number that was ever a page in this life.
+        self._paged_to: dict[int, int] = {}
+        # Queues that take their numbers again, and which change emptied them last: until that is
+        # on disk a scan may show what lay there before.
+        self._renumbered: dict[int, int] = {}
         # Per queue: the durable number mark.
         self._marks: dict[int, int] = {}
         # Per mirrored queue: whose copy lies here.
         self._copies: dict[int, bytes] = {}
-        # By id() of the content.
-        self._recent: dict[int, _Body] = {}
-        self._recent_bytes = 0
-        self._lost: list[Lost] = []
-        self._last_body_id = 0
-        self._body_mark = 0
-        self._count_references()
+        self._lost: deque[Lost] = deque(maxlen=LOST_MAX)
+        self._read_notes()
+        if summary is None or not self._load(summary):
+            self._count(progress)
 
     def queues(self) -> list[int]:
-        """Uids of the queues that have or had records here, ascending; some may be deleted."""
-        return sorted({*self._marks, *self._copies})
+        """Uids of the queues that have or had records or pages here, ascending.
+
+        Some may be deleted.
+        """
+        return sorted({*self._marks, *self._copies, *self._pages})
 
     def next_number(self, uid: int) -> int:
-        """The first number never used by this queue in an earlier life; 1 for a new queue."""
-        return self._marks.get(uid, 0) + 1
+        """The first number never used by this queue in an earlier life; 1 for a new queue.
+
+        Nor by a page: a queue that begins anew in the same process (`start_app`) has left its.
+        """
+        return max(self._marks.get(uid, 0), self._paged_to.get(uid, 0)) + 1
+
+    def stored(self, uid: int) -> Stored:
+        """What is stored of a queue, pending writes included. Reads nothing."""
+        stock = self._stocks.get(uid)
+        return Stored(Paged(), False) if stock is None else Stored(stock.paged(), stock.is_timed)
+
+    def dump(self) -> Iterator[bytes]:
+        """What is stored, for the next life; when nothing more is written."""
+        yield msgspec.msgpack.encode(self._bodies.dump())
+        for uid, stock in self._stocks.items():
+            yield msgspec.msgpack.encode((uid, stock.dump()))
+
+    # -- durable messages ---------------------------------------------------------------------
 
     def put(self, uid: int, number: int, message: Message) -> None:
         """Store one message.
@@ -99,51 +160,247 @@ class MessageStore:
             number: Its number in the queue, never used before.
             message: The message; content bytes shared by identity with other queues.
         """
-        if number > self._marks.get(uid, 0):
-            self._raise_mark(uid, number)
-        if len(message.content) <= keys.EMBEDDED_BYTES_MAX:
-            record = keys.embedded_record(message)
-        else:
-            address = self._name_body(message.content)
-            self._external.setdefault(uid, {})[number] = address.body_id
-            record = keys.external_record(message, address)
-        self._journal.put("queue_index", keys.index_key(uid, number), record)
+        self.put_many(uid, [(number, message)])
 
-    def put_many(self, uid: int, messages: Iterable[tuple[int, Message]]) -> None:
+    def put_many(self, uid: int, messages: list[tuple[int, Message]]) -> None:
         """Store messages of one queue, in order of their numbers."""
-        for number, message in messages:
-            self.put(uid, number, message)
+        if not messages:
+            return
+        self.changes += 1
+        stock = self._stocks.get(uid)
+        if stock is None:
+            stock = self._stocks[uid] = Stock()
+        highest = max([number for number, _ in messages])
+        if highest > self._marks.get(uid, 0):
+            self._raise_mark(uid, highest)
+        embedded_bytes_max = keys.EMBEDDED_BYTES_MAX
+        if max([len(message.content) for _, message in messages]) <= embedded_bytes_max:
+            records = keys.embedded_run(uid, messages)
+        else:
+            records = [self._record(uid, number, message, stock) for number, message in messages]
+        self._journal.put_many("queue_index", records)
+        stock.recent.update([(number, message.body_size) for number, message in messages])
+        if not stock.is_timed:
+            stock.is_timed = any([message.expires_ms for _, message in messages])  # noqa: C419
+        stock.settle_down()
 
-    def settle(self, uid: int, numbers: Iterable[int]) -> None:
-        """Remove messages. Numbers that are not stored are harmless.
+    def _record(self, uid: int, number: int, message: Message, stock: Stock) -> tuple[bytes, bytes]:
+        key = keys.index_key(uid, number)
+        if len(message.content) <= keys.EMBEDDED_BYTES_MAX:
+            return key, keys.embedded_record(key, message)
+        body = self._bodies.name(message.content)
+        stock.external.set(number, body.body_id)
+        return key, keys.external_record(key, message, body)
+
+    def settle(self, uid: int, numbers: Iterable[int]) -> int:
+        """Remove messages. Numbers that are not stored cost the disk nothing.
 
         Args:
             uid: The queue's incarnation.
             numbers: Any order.
+
+        Returns:
+            How many of them were stored.
         """
-        external = self._external.get(uid)
-        delete, key = self._journal.delete, keys.index_key
-        for number in numbers:
-            delete("queue_index", key(uid, number))
-            if external and (body_id := external.pop(number, None)) is not None:
-                self._release_body(body_id)
+        stock = self._stocks.get(uid)
+        if stock is None:
+            return 0
+        self.changes += 1
+        found = stock.remove(numbers)
+        if found:
+            self._journal.delete_many("queue_index", keys.index_keys(uid, found))
+        external = stock.external
+        if external:
+            for number in found:
+                if body_id := external.pop(number):
+                    self._bodies.release(body_id)
+        return len(found)
+
+    def clear(self, uid: int, first: int, last: int) -> int:
+        """Remove all durable messages from number `first` to `last`, both included; how many."""
+        stock = self._stocks.get(uid)
+        removed = 0 if stock is None else stock.remove_range(first, last)
+        if stock is None or not removed:
+            return 0
+        self.changes += 1
+        self._bodies.release_many(stock.external.pop_range(first, last))
+        self._journal.delete_range(
+            "queue_index", keys.index_key(uid, first), keys.index_key(uid, last + 1)
+        )
+        return removed
 
     def empty_queue(self, uid: int) -> None:
         """Remove a queue's messages; its used numbers and the note whose copy this is stay.
 
         For a mirror that begins again: what it stores next may have the numbers removed here.
         """
-        for body_id in self._external.pop(uid, {}).values():
-            self._release_body(body_id)
-        self._journal.delete_range("queue_index", *keys.queue_range(uid))
+        self.changes += 1
+        is_used = uid in self._marks or uid in self._pages
+        self.drop_pages(uid, 0, keys.NUMBER_MAX)
+        stock = self._stocks.pop(uid, None)
+        if stock is not None:
+            self._bodies.release_many(stock.external.pop_range(0, keys.NUMBER_MAX))
+        if uid in self._marks:
+            self._journal.delete_range("queue_index", *keys.queue_range(uid))
+        if is_used:
+            self._renumber(uid)
+
+    def _renumber(self, uid: int) -> None:
+        """Scan nothing of a queue that was just emptied, until that is on disk."""
+        self._renumbered[uid] = self.changes
+        if uid not in self._marks:  # nobody waits for the removal of pages alone
+            self._journal.delete("meta", keys.number_key(uid))
+        self._journal.when_synced(partial(self._landed, uid, self.changes))
+
+    def _landed(self, uid: int, change: int) -> None:
+        if self._renumbered.get(uid) == change:
+            del self._renumbered[uid]
 
     def delete_queue(self, uid: int) -> None:
         """Remove everything a queue has here."""
         self.empty_queue(uid)
-        self._journal.delete("meta", keys.number_key(uid))
-        self._marks.pop(uid, None)
+        self._paged_to.pop(uid, None)
+        if self._marks.pop(uid, None) is not None:
+            self._journal.delete("meta", keys.number_key(uid))
         if self._copies.pop(uid, None) is not None:
             self._journal.delete("meta", keys.copy_key(uid))
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def page_out(self, uid: int, messages: Iterable[tuple[int, Message]]) -> None:
+        """Put messages that are not stored out of memory; a restart forgets them.
+
+        Args:
+            uid: The queue's incarnation.
+            messages: Numbers, and messages with their content. One that was read and comes back
+                has its number again.
+        """
+        external = self._pages.get(uid)
+        if external is None:
+            external = self._pages[uid] = Cells()
+        highest = self._paged_to.get(uid, 0)
+        for number, message in messages:
+            highest = max(highest, number)
+            key = keys.index_key(uid, number)
+            if len(message.content) <= keys.EMBEDDED_BYTES_MAX:
+                record = keys.embedded_record(key, message)
+            else:
+                body = self._page_bodies.name(message.content)
+                external.set(number, body.body_id)
+                record = keys.external_record(key, message, body)
+            self._journal.put("pages", key, record)
+        self._paged_to[uid] = highest
+
+    def drop_pages(self, uid: int, first: int, last: int) -> None:
+        """Remove all pages from number `first` to `last`, both included."""
+        external = self._pages.get(uid)
+        if external is None:
+            return
+        self._page_bodies.release_many(external.pop_range(first, last))
+        start, end = keys.queue_range(uid)
+        if first > 0 or last < keys.NUMBER_MAX:
+            start, end = keys.index_key(uid, first), keys.index_key(uid, last + 1)
+        else:
+            del self._pages[uid]
+        self._journal.delete_range("pages", start, end)
+
+    def remove_pages(self, uid: int, numbers: Iterable[int]) -> None:
+        """Remove pages one by one; numbers without a page are harmless."""
+        external = self._pages.get(uid)
+        if external is None:
+            return
+        for number in numbers:
+            self._journal.delete("pages", keys.index_key(uid, number))
+            if external and (body_id := external.pop(number)):
+                self._page_bodies.release(body_id)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read_many(
+        self, uid: int, numbers: list[int], *, keep: bool = False
+    ) -> list[tuple[int, Message]]:
+        """Messages by their numbers, durable or paged out, pending writes included.
+
+        Args:
+            uid: The queue's incarnation.
+            numbers: Which; neighbours together are read fastest.
+            keep: True leaves pages where they are. Otherwise a page that was read is removed: it
+                is in memory again, and `page_out` writes it anew.
+
+        Returns:
+            What was found, in the order asked for. What is missing or damaged is left out and
+            told by `take_lost`.
+        """
+        found = self._read_run(uid, numbers)
+        if found is not None:
+            return found
+        stock = self._stocks.get(uid)
+        durable = [] if stock is None else [n for n in numbers if n in stock]
+        values: dict[int, bytes] = {}
+        if stock is None:
+            durable = []
+        self._fetch("queue_index", uid, durable, values)
+        paged: list[int] = []
+        if len(durable) < len(numbers) and uid in self._pages:
+            known = set(durable)
+            paged = [number for number in numbers if number not in known]
+            self._fetch("pages", uid, paged, values)
+            self._look_again(uid, paged, values)
+        found = []
+        among_pages = set(paged)
+        for number in numbers:
+            bodies = self._page_bodies if number in among_pages else self._bodies
+            message = self._message(uid, number, values.get(number), bodies)
+            if message is not None:
+                found.append((number, message))
+        if paged and not keep:
+            self.remove_pages(uid, [number for number in paged if number in values])
+        return found
+
+    def _read_run(self, uid: int, numbers: list[int]) -> list[tuple[int, Message]] | None:
+        """`read_many` where all is as it is most often: neighbours, durable, on disk and sound.
+
+        None if it is not. A deep queue is drained through here.
+        """
+        count = len(numbers)
+        if count < _RUN_MIN or numbers[-1] - numbers[0] + 1 != count or uid in self._renumbered:
+            return None
+        stock = self._stocks.get(uid)
+        if stock is None or numbers[0] not in stock or numbers[-1] not in stock:
+            return None
+        first = numbers[0]
+        start, end = keys.index_key(uid, first), keys.index_key(uid, first + count)
+        try:
+            # By their places: a record of another number fails its checksum.
+            found = keys.parse_run(
+                uid,
+                first,
+                self._journal.values("queue_index", start, end),
+                partial(self._filled, bodies=self._bodies),
+            )
+        except (keys.RecordDamaged, StoreDamaged):
+            return None
+        return found if len(found) == count else None
+
+    def read(self, uid: int, number: int) -> Message | None:
+        """One stored message, pending writes included; None when absent or damaged."""
+        stock = self._stocks.get(uid)
+        if stock is None or number not in stock:
+            return None
+        found = self.read_many(uid, [number])
+        return found[0][1] if found else None
+
+    def recover(self, uid: int) -> list[tuple[int, Message]]:
+        """All of a queue's durable messages, in order, all of them in memory."""
+        return self.read_many(uid, list(self.stored(uid).paged))
+
+    def take_lost(self) -> list[Lost]:
+        """Messages found damaged since the last call."""
+        lost = list(self._lost)
+        self._lost.clear()
+        return lost
+
+    # -- copies -------------------------------------------------------------------------------
 
     def note_copy(self, uid: int, member: bytes) -> None:
         """Note whose copy of a mirrored queue this is; durable with what is written beside it.
@@ -160,140 +417,115 @@ class MessageStore:
         """Whose copy of a mirrored queue this is, as `note_copy` was told; None if it is none."""
         return self._copies.get(uid)
 
-    def read(self, uid: int, number: int) -> Message | None:
-        """One stored message, pending writes included; None when absent or damaged."""
-        value = self._journal.get("queue_index", keys.index_key(uid, number))
-        return None if value is None else self._message(uid, number, value)
-
-    def scan(self, uid: int, first: int = 0) -> Iterator[tuple[int, Message]]:
-        """A queue's messages from number `first` on, in order, as of the last finished batch."""
-        _, end = keys.queue_range(uid)
-        for key, value in self._journal.scan("queue_index", keys.index_key(uid, first), end):
-            _, number = keys.parse_index_key(key)
-            message = self._message(uid, number, value)
-            if message is not None:
-                yield number, message
-
-    def recover(self, uid: int) -> list[tuple[int, Message]]:
-        """All of a queue's messages, in order. For the start, before anything is written."""
-        return list(self.scan(uid))
-
-    def take_lost(self) -> list[Lost]:
-        """Messages found damaged since the last call."""
-        lost, self._lost = self._lost, []
-        return lost
-
-    # -- bodies -------------------------------------------------------------------------------
-
-    def _name_body(self, content: bytes) -> keys.BodyAddress:
-        body = self._recent.get(id(content))
-        if body is None:
-            body = _Body(keys.BodyAddress(self._take_body_id(), len(content)))
-            for part, value in enumerate(keys.cut_body(content)):
-                self._journal.put("bodies", keys.body_key(body.address.body_id, part), value)
-            self._bodies[body.address.body_id] = body
-            self._remember(body, content)
-        body.references += 1
-        return body.address
-
-    def _take_body_id(self) -> int:
-        self._last_body_id += 1
-        if self._last_body_id > self._body_mark:
-            self._body_mark = self._last_body_id + NUMBERS_RESERVED
-            self._journal.put("meta", keys.BODY_MARK_KEY, keys.number_mark(self._body_mark))
-        return self._last_body_id
-
-    def _remember(self, body: _Body, content: bytes) -> None:
-        # Holding the bytes keeps their id() from being used again.
-        body.content = content
-        self._recent[id(content)] = body
-        self._recent_bytes += len(content)
-        while self._recent_bytes > RECENT_BYTES_MAX:
-            self._forget(next(iter(self._recent.values())))
-
-    def _forget(self, body: _Body) -> None:
-        if body.content is not None:
-            del self._recent[id(body.content)]
-            self._recent_bytes -= len(body.content)
-            body.content = None
-
-    def _release_body(self, body_id: int) -> None:
-        body = self._bodies[body_id]
-        body.references -= 1
-        if body.references:
-            return
-        del self._bodies[body_id]
-        self._forget(body)
-        for part in range(body.address.parts):
-            self._journal.delete("bodies", keys.body_key(body_id, part))
-
-    def _read_body(self, address: keys.BodyAddress) -> bytes:
-        parts = []
-        for part in range(address.parts):
-            value = self._journal.get("bodies", keys.body_key(address.body_id, part))
-            if value is None:
-                raise keys.RecordDamaged(f"part {part} of body {address.body_id} is missing")
-            parts.append(keys.parse_body_part(value))
-        return b"".join(parts)
-
     # -- records ------------------------------------------------------------------------------
 
     def _raise_mark(self, uid: int, number: int) -> None:
-        mark = number + NUMBERS_RESERVED
-        self._marks[uid] = mark
+        mark = self._marks[uid] = number + NUMBERS_RESERVED
         self._journal.put("meta", keys.number_key(uid), keys.number_mark(mark))
 
-    def _message(self, uid: int, number: int, value: bytes) -> Message | None:
+    def _fetch(self, family: str, uid: int, numbers: list[int], values: dict[int, bytes]) -> None:
+        """Read records into `values`: runs of neighbours by scans, the rest one by one."""
+        key_of = keys.index_key
+        if uid not in self._renumbered:
+            wanted = set(numbers)
+            for first, last in _runs(numbers):
+                rows = self._journal.scan(family, key_of(uid, first), key_of(uid, last + 1))
+                with suppress(StoreDamaged):  # what can be read behind the damage is found below
+                    for key, value in rows:
+                        number = keys.number_in(key)
+                        if number in wanted:
+                            values[number] = value
+        for number in numbers:
+            if number not in values:
+                try:
+                    found = self._journal.get(family, key_of(uid, number))
+                except StoreDamaged as error:
+                    _log.error("store.unreadable", extra={"reason": error.reason})
+                    continue
+                if found is not None:
+                    values[number] = found
+
+    def _look_again(self, uid: int, numbers: list[int], values: dict[int, bytes]) -> None:
+        """Take what is pending for pages that name a body.
+
+        A page may have been read, and put back, since the scanned one was written: the content is
+        the same, but lies elsewhere.
+        """
+        for number in numbers:
+            value = values.get(number)
+            if value is not None and keys.is_external(value):
+                known = self._journal.get("pages", keys.index_key(uid, number))
+                if known is not None:
+                    values[number] = known
+
+    def _message(
+        self, uid: int, number: int, value: bytes | None, bodies: Bodies
+    ) -> Message | None:
+        if value is None:
+            self._lose(uid, number, "its record is missing or can't be read")
+            return None
         try:
-            message, body = keys.parse_record(value)
+            message, body = keys.parse_record(keys.index_key(uid, number), value)
             if body is not None:
-                message = msgspec.structs.replace(message, content=self._read_body(body))
-        except keys.RecordDamaged as error:
+                message = self._filled(message, body, bodies)
+        except (keys.RecordDamaged, StoreDamaged) as error:
             self._lose(uid, number, str(error))
             return None
         return message
+
+    def _filled(self, message: Message, body: keys.BodyAddress, bodies: Bodies) -> Message:
+        return msgspec.structs.replace(message, content=bodies.read(body))
 
     def _lose(self, uid: int, number: int, reason: str) -> None:
         self._lost.append(Lost(uid, number, reason))
         _log.error("message.lost", extra={"queue": uid, "number": number, "reason": reason})
 
-    def _count_references(self) -> None:
+    # -- the start ----------------------------------------------------------------------------
+
+    def _read_notes(self) -> None:
         mark = self._journal.get("meta", keys.BODY_MARK_KEY)
         if mark is not None:
-            self._last_body_id = self._body_mark = keys.parse_number_mark(mark)
+            self._bodies.begin_after(keys.parse_number_mark(mark))
         for key, value in self._journal.scan("meta", *keys.number_range()):
             self._marks[keys.parse_number_key(key)] = keys.parse_number_mark(value)
         for key, value in self._journal.scan("meta", *keys.copy_range()):
-            self._read_copy_note(keys.parse_copy_key(key), value)
-        for key, value in self._journal.scan("queue_index", b"", keys.KEYS_END):
-            uid, number = keys.parse_index_key(key)
-            if number > self._marks.get(uid, 0):
-                # Only a salvaged store has records beyond the mark.
-                self._raise_mark(uid, number)
+            uid = keys.parse_copy_key(key)
             try:
-                address = keys.peek_body(value)
-            except keys.RecordDamaged:
-                continue  # told when the queue reads it
-            if address is not None:
-                body = self._bodies.setdefault(address.body_id, _Body(address))
-                body.references += 1
-                self._external.setdefault(uid, {})[number] = address.body_id
+                self._copies[uid] = keys.parse_copy_note(value)
+            except keys.RecordDamaged as error:
+                # Such a copy counts for nothing: the queue waits for one that can be identified.
+                _log.error("copy.unknown", extra={"queue": uid, "reason": str(error)})
 
-    def _read_copy_note(self, uid: int, value: bytes) -> None:
+    def _count(self, progress: Callable[[int], None]) -> None:
+        for uid, (stock, last) in count_records(
+            self._journal, self._bodies, progress, self._lose
+        ).items():
+            self._stocks[uid] = stock
+            # Beyond the mark only where the store was repaired; the next put writes a new one.
+            self._marks[uid] = max(self._marks.get(uid, 0), last)
+
+    def _load(self, frames: list[bytes]) -> bool:
+        """Take over what the last life has counted; False if it makes no sense."""
         try:
-            self._copies[uid] = keys.parse_copy_note(value)
-        except keys.RecordDamaged as error:
-            # Such a copy counts for nothing: the queue waits for one that can be identified.
-            _log.error("copy.unknown", extra={"queue": uid, "reason": str(error)})
+            bodies = msgspec.msgpack.decode(frames[0], type=list[tuple[int, bytes]])
+            stocks = [msgspec.msgpack.decode(frame, type=_Frame) for frame in frames[1:]]
+            loaded = {uid: Stock.load(record) for uid, record in stocks}
+            self._bodies.load(bodies)
+        except (ValueError, IndexError) as error:
+            _log.warning("store.summary_ignored", extra={"reason": str(error)})
+            return False
+        self._stocks = loaded
+        return True
 
 
-class _Body:
-    """A stored content and who names it."""
-
-    __slots__ = ("address", "content", "references")
-
-    def __init__(self, address: keys.BodyAddress) -> None:
-        self.address = address
-        self.references = 0
-        # The bytes themselves, while they are among the recent ones.
-        self.content: bytes | None = None
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours that is worth a scan."""
+    runs = []
+    ordered = sorted(numbers)
+    at = 0
+    for after in range(1, len(ordered) + 1):
+        if after == len(ordered) or ordered[after] - ordered[after - 1] > _GAP_MAX:
+            if after - at >= _RUN_MIN:
+                runs.append((ordered[at], ordered[after - 1]))
+            at = after
+    return runs

@@ -80,8 +80,7 @@ class OfflineStore:
                 return None
             if first == key and what != "cut":
                 return value if what == "put" else None
-        found: bytes | None = self._store.families[family].get(key)
-        return found
+        return self._store.get(family, key)
 
     def flush(self) -> None:
         """Write what is pending as one batch; durable when this returns."""

@@ -5,6 +5,8 @@ its place when it is complete and synced (protocol.md P30):
 
 - messages of classic queues come over if their record and their content pass their checksums; the
   others are reported as lost, by queue and number;
+- a missing or damaged table costs what was in it, a missing manifest is made anew from the tables,
+  and large contents are found in their files where the tables can't say where they are;
 - nothing of a Raft group comes over: a replica that lost synced entries may have voted for what
   it no longer holds. The groups are listed; their replicas must join again as learners.
 
@@ -17,24 +19,26 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from rocksdict import AccessType, DBRecoveryMode, Rdict, WriteBatch
+from rocksdict import WriteBatch
 
 from broker.storage import message_keys as keys
+from broker.storage.damaged import DamagedStore, links_of, open_damaged
 from broker.storage.message_store import Lost
 from broker.storage.store import (
     BATCH_KEY,
     Store,
     StoreDamaged,
+    StoreUnusable,
     batch_number,
-    family_options,
+    failure,
     open_store,
-    options,
 )
+from broker.storage.survey import walk
 
 REPORT_FILE: Final = "salvage.json"
 """Written last: a new store without it is not complete."""
@@ -77,14 +81,24 @@ def open_or_salvage(path: Path) -> tuple[Store, SalvageReport | None]:
 
     Raises:
         StoreLocked: If it is open elsewhere.
-        StoreDamaged: If nothing can be read of it at all.
+        StoreUnusable: If it is of another version, or something outside it is in the way.
+        StoreDamaged: If nothing can be read of it at all; it stays where it is.
     """
     _finish(path)
     try:
         return open_store(path), None
     except StoreDamaged as error:
         _log.critical("store.damaged", extra={"path": str(path), "reason": error.reason})
-        report = _rebuild(path, error.reason)
+        reason = error.reason
+    try:
+        report = _rebuild(path, reason)
+    except (StoreDamaged, StoreUnusable):
+        raise
+    except Exception as error:
+        found = failure(path, error)
+        if isinstance(found, StoreUnusable):  # no room for a new store: the old one stays
+            raise found from error
+        raise
     _log.error(
         "store.salvaged",
         extra={
@@ -103,6 +117,7 @@ def _building(path: Path) -> Path:
 
 def _finish(path: Path) -> None:
     """Complete, or forget, a salvage that a crash interrupted."""
+    shutil.rmtree(links_of(path), ignore_errors=True)
     building = _building(path)
     if not building.exists():
         return
@@ -115,7 +130,7 @@ def _finish(path: Path) -> None:
 
 def _rebuild(path: Path, reason: str) -> SalvageReport:
     building = _building(path)
-    damaged = _open_damaged(path)
+    damaged = open_damaged(path, reason)
     fresh = open_store(building)
     report = SalvageReport(reason, str(_free_name(path)))
     try:
@@ -126,6 +141,7 @@ def _rebuild(path: Path, reason: str) -> SalvageReport:
     finally:
         damaged.close()
         fresh.close()
+        shutil.rmtree(links_of(path), ignore_errors=True)
     _write_synced(building / REPORT_FILE, msgspec.json.encode(report))
     _swap(path, building, Path(report.aside))
     return report
@@ -143,57 +159,6 @@ def _free_name(path: Path) -> Path:
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     return aside
-
-
-class _Damaged:
-    """A damaged store, open for reading, with what is readable of it."""
-
-    def __init__(self, database: Rdict) -> None:
-        self._database = database
-
-    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """All readable records of a family; a block that can't be read ends it."""
-        try:
-            rows = self._database.get_column_family(family).iter()
-        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
-            _log.warning("salvage.family_missing", extra={"family": family, "error": str(error)})
-            return
-        rows.seek_to_first()
-        while rows.valid():
-            yield rows.key(), rows.value()
-            rows.next()
-        try:
-            rows.status()
-        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
-            _log.warning("salvage.family_cut", extra={"family": family, "error": str(error)})
-
-    def get(self, family: str, key: bytes) -> bytes | None:
-        """One record, None when it is absent or unreadable."""
-        try:
-            found: bytes | None = self._database.get_column_family(family).get(key)
-        except Exception as error:  # noqa: BLE001 - rocksdict raises plain Exception
-            _log.warning("salvage.record_unreadable", extra={"key": key.hex(), "error": str(error)})
-            return None
-        return found
-
-    def close(self) -> None:
-        """Close it, unchanged."""
-        self._database.close()
-
-
-def _open_damaged(path: Path) -> _Damaged:
-    recovery = DBRecoveryMode.skip_any_corrupted_record()
-    chosen = options(recovery)
-    chosen.create_if_missing(False)
-    chosen.set_paranoid_checks(False)
-    try:
-        families = {name: family_options(name, recovery) for name in Rdict.list_cf(str(path))}
-        database = Rdict(
-            str(path), chosen, column_families=families, access_type=AccessType.read_only(False)
-        )
-    except Exception as error:
-        raise StoreDamaged(path, f"nothing can be read: {error}") from error
-    return _Damaged(database)
 
 
 class _Copier:
@@ -218,41 +183,49 @@ class _Copier:
         self._batch = WriteBatch(raw_mode=True)
 
 
-def _copy_messages(damaged: _Damaged, fresh: Store, report: SalvageReport) -> None:
+def _copy_messages(damaged: DamagedStore, fresh: Store, report: SalvageReport) -> None:
     copier = _Copier(fresh)
     copied: set[int] = set()
-    for key, value in damaged.rows("queue_index"):
+    highest: dict[int, int] = {}
+
+    def scan(start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        return damaged.scan("queue_index", start, end)
+
+    def lose(uid: int, number: int, reason: str) -> None:
+        report.lost.append(Lost(uid, number, reason))
+
+    for key, value in walk(scan, lose):
+        uid, number = keys.parse_index_key(key)
+        highest[uid] = number
         try:
-            uid, number = keys.parse_index_key(key)
-        except keys.RecordDamaged:
-            continue
-        try:
-            _, body = keys.parse_record(value)
+            _, body = keys.parse_record(key, value)
             if body is not None and body.body_id not in copied:
                 for part_key, part in _body(damaged, body):
                     copier.put("bodies", part_key, part)
                 copied.add(body.body_id)
         except keys.RecordDamaged as error:
-            report.lost.append(Lost(uid, number, str(error)))
+            lose(uid, number, str(error))
             continue
         copier.put("queue_index", key, value)
         report.kept_count += 1
+    for uid, number in highest.items():  # where the mark itself is lost
+        copier.put("meta", keys.number_key(uid), keys.number_mark(number + NUMBERS_SKIPPED))
     copier.flush()
 
 
-def _body(damaged: _Damaged, body: keys.BodyAddress) -> list[tuple[bytes, bytes]]:
+def _body(damaged: DamagedStore, body: keys.BodyAddress) -> list[tuple[bytes, bytes]]:
     parts = []
     for part in range(body.parts):
         key = keys.body_key(body.body_id, part)
         value = damaged.get("bodies", key)
         if value is None:
             raise keys.RecordDamaged(f"part {part} of body {body.body_id} is missing")
-        keys.parse_body_part(value)
         parts.append((key, value))
+    keys.join_body(body, [value for _, value in parts])
     return parts
 
 
-def _copy_marks(damaged: _Damaged, fresh: Store) -> None:
+def _copy_marks(damaged: DamagedStore, fresh: Store) -> None:
     start, end = keys.number_range()
     copies_start, copies_end = keys.copy_range()
     batch = WriteBatch(raw_mode=True)
@@ -274,7 +247,7 @@ def _copy_marks(damaged: _Damaged, fresh: Store) -> None:
     fresh.database.write(batch)
 
 
-def _groups(damaged: _Damaged) -> list[int]:
+def _groups(damaged: DamagedStore) -> list[int]:
     found = {key[:_GROUP_BYTES] for key, _ in damaged.rows("raft_state")}
     return sorted(int.from_bytes(group, "big") for group in found)
 

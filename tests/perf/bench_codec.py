@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from broker.amqp import content, spec
 from broker.amqp.assembler import Assembler, Publish
 from broker.amqp.frames import encode_deliveries, method_frame
-from broker.message import Delivery
+from broker.message import Delivery, Message
 
 COUNT = 100
 ROUNDS = 300
@@ -62,11 +64,20 @@ def main() -> None:
         for i, command in enumerate(commands)
         if isinstance(command, Publish)
     ]
-    for name, channel in {"deliver, same channel": 1, "deliver, other channel": 2}.items():
+    decode = msgspec.msgpack.Decoder(Message).decode
+    read = [
+        Delivery(each.number, 0, decode(msgspec.msgpack.encode(each.message)))
+        for each in deliveries
+    ]
+    for name, channel, batch in (
+        ("deliver, same channel", 1, deliveries),
+        ("deliver, other channel", 2, deliveries),
+        ("deliver, read from disk", 1, read),
+    ):
 
-        def run(channel: int = channel) -> bytes:
+        def run(channel: int = channel, batch: list[Delivery] = batch) -> bytes:
             out: list[bytes] = []
-            encode_deliveries(channel, b"ctag", 1, deliveries, 131_072, out)
+            encode_deliveries(channel, b"ctag", 1, batch, 131_072, out)
             return b"".join(out)
 
         print(f"{name:32} {best(run):.2f} us (join included)")

@@ -59,7 +59,7 @@ def direct(
         effects = machine.take_effects()
         if not no_ack:
             for (holder, tag), items in effects.deliveries.items():
-                machine.settle(holder, tag, [item[0] for item in items])
+                machine.settle(holder, tag, [item.number for item in items])
 
     return turn
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.message import Message
+from broker.storage.commit_batch import Batch
+from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
-from broker.storage.store import FAMILIES, StoreDamaged, StoreLocked, open_store
+from broker.storage.message_store import MessageStore
+from broker.storage.store import FAMILIES, FORGOTTEN, StoreDamaged, StoreLocked, open_store
 
 
 async def synced(journal: GroupCommit) -> None:
@@ -51,7 +56,8 @@ def test_records_of_every_family_are_there_after_reopening(tmp_path: Path) -> No
     run_with_journal(tmp_path / "store", body)
 
     for family in FAMILIES:
-        assert contents(tmp_path / "store", family)[b"key"] == family.encode()
+        expected = None if family in FORGOTTEN else family.encode()
+        assert contents(tmp_path / "store", family).get(b"key") == expected
 
 
 def test_get_sees_gathering_sealed_and_flying_writes(tmp_path: Path) -> None:
@@ -226,9 +232,7 @@ def test_a_batch_that_fills_while_another_flies_keeps_the_order(tmp_path: Path) 
     assert len(contents(tmp_path / "store", "raft_log")) == 5001
 
 
-def test_a_failed_sync_poisons_the_journal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_sync_poisons_the_journal(tmp_path: Path) -> None:
     async def main() -> None:
         failed = asyncio.get_running_loop().create_future()
         store = open_store(tmp_path / "store")
@@ -238,7 +242,10 @@ def test_a_failed_sync_poisons_the_journal(
         journal.put("meta", b"key", b"x")
         journal.when_synced(lambda: pytest.fail("told of a sync that failed"))
 
-        assert isinstance(await failed, OSError)
+        error = await failed
+        assert isinstance(error, CommitFailed)
+        assert re.match(r"syncing batch 1 failed in the store /\S+: .*Bad file", str(error))
+        assert "then start the node again" in str(error)
         assert journal.is_failed
         journal.put("meta", b"key", b"y")
         journal.when_synced(lambda: pytest.fail("told after a failure"))
@@ -247,7 +254,6 @@ def test_a_failed_sync_poisons_the_journal(
         journal.close()
 
     asyncio.run(main())
-    assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
 def test_an_open_store_is_locked(tmp_path: Path) -> None:
@@ -261,6 +267,9 @@ def test_an_open_store_is_locked(tmp_path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
+from broker.message import Message
+from broker.storage.commit_batch import Batch
+from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
 
@@ -362,16 +371,23 @@ def test_a_callback_that_fails_does_not_silence_the_others(tmp_path: Path) -> No
     run_with_journal(tmp_path / "store", body)
 
 
+def listen(journal: GroupCommit, heard: Callable[[list[Batch]], None]) -> None:
+    """Be told of every list of batches that is written."""
+    write = journal._writer.write
+
+    def noted(batches: list[Batch], *, is_last: bool) -> None:
+        heard(batches)
+        write(batches, is_last=is_last)
+
+    journal._writer.write = noted  # type: ignore[method-assign]
+
+
 def test_who_wrote_nothing_waits_for_no_sync_of_its_own(tmp_path: Path) -> None:
     written: list[int] = []
 
-    class Counting(GroupCommit):
-        def _write(self, batches: list[object], number: int) -> int:  # type: ignore[override]
-            written.append(len(batches))
-            return super()._write(batches, number)  # type: ignore[arg-type]
-
     async def main() -> None:
-        journal = Counting(open_store(tmp_path / "store"), pytest.fail)
+        journal = GroupCommit(open_store(tmp_path / "store"), pytest.fail)
+        listen(journal, lambda batches: written.append(len(batches)))
         try:
             order: list[str] = []
             journal.put("raft_log", b"a", b"1")
@@ -394,17 +410,60 @@ def test_who_wrote_nothing_waits_for_no_sync_of_its_own(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_pages_go_past_the_log(tmp_path: Path) -> None:
+    async def body(journal: GroupCommit) -> None:
+        journal.put("pages", b"page", b"x" * 1_000_000)
+        journal.put("raft_log", b"key", b"1")
+        await synced(journal)
+        assert journal.get("pages", b"page") == b"x" * 1_000_000
+        assert log_file(tmp_path / "store").stat().st_size < 100_000
+        journal.delete("pages", b"page")
+        await synced(journal)
+        while dict(journal.scan("pages", b"", b"z")):
+            await asyncio.sleep(0.002)
+
+    run_with_journal(tmp_path / "store", body)
+    assert contents(tmp_path / "store", "raft_log")[b"key"] == b"1"
+
+
+def test_nobody_waits_for_a_page(tmp_path: Path) -> None:
+    async def body(journal: GroupCommit) -> None:
+        journal.put("raft_log", b"key", b"1")
+        await synced(journal)
+        syncs = journal.stats.syncs
+        for number in range(20):
+            journal.put("pages", b"%d" % number, b"x")
+            await synced(journal)
+            await asyncio.sleep(0.001)
+        while len(dict(journal.scan("pages", b"", b"z"))) < 20:
+            await asyncio.sleep(0.002)
+        await synced(journal)
+        assert journal.stats.syncs == syncs
+
+    run_with_journal(tmp_path / "store", body)
+
+
+def test_a_batch_of_pages_and_records_is_one_that_is_waited_for(tmp_path: Path) -> None:
+    """Pages go first: what they replace is gone with the rest of the batch."""
+    calls: list[str] = []
+
+    async def body(journal: GroupCommit) -> None:
+        journal._store.database = Recorder(journal._store.database, calls)
+        journal.put("queue_index", b"key", b"1")
+        journal.put("pages", b"page", b"2")
+        await synced(journal)
+
+    run_with_journal(tmp_path / "store", body)
+    assert calls[:3] == ["write", "write", "flush_wal"]
+
+
 def test_a_lazy_write_is_synced_for_who_asks_later(tmp_path: Path) -> None:
     """Nobody waited for the first batch, so it was written without a sync; now somebody asks."""
     synced_files: list[bool] = []
 
-    class Counting(GroupCommit):
-        def _write(self, batches: list[object], number: int) -> int:  # type: ignore[override]
-            synced_files.append(any(batch.waiting for batch in batches))  # type: ignore[attr-defined]
-            return super()._write(batches, number)  # type: ignore[arg-type]
-
     async def main() -> None:
-        journal = Counting(open_store(tmp_path / "store"), pytest.fail)
+        journal = GroupCommit(open_store(tmp_path / "store"), pytest.fail)
+        listen(journal, lambda batches: synced_files.append(any(b.waiting for b in batches)))
         try:
             journal.put("raft_log", b"a", b"1")
             while not synced_files or journal._in_flight:
@@ -415,3 +474,35 @@ def test_a_lazy_write_is_synced_for_who_asks_later(tmp_path: Path) -> None:
             journal.close()
 
     asyncio.run(main())
+
+
+def test_pages_put_under_old_numbers_while_a_sync_runs_are_read_as_they_are_now(
+    tmp_path: Path,
+) -> None:
+    """The sync under way when a queue was emptied says nothing of its pages."""
+
+    async def body(journal: GroupCommit) -> None:
+        store = MessageStore(journal)
+        numbers = list(range(1, 9))
+
+        def page(word: bytes) -> list[tuple[int, Message]]:
+            return [(n, Message("", "q", word, 1, 14, len(word), False)) for n in numbers]
+
+        store.page_out(7, page(b"old"))
+        await synced(journal)
+        store.put(8, 1, Message("", "q", b"x", 1, 14, 1, True))
+        told: list[bool] = []
+        journal.when_synced(lambda: told.append(True))
+        while not journal._in_flight:
+            await asyncio.sleep(0)
+        store.empty_queue(7)
+        store.page_out(7, page(b"new"))
+        while not told:
+            await asyncio.sleep(0)
+        assert store.read_many(7, numbers, keep=True) == page(b"new")
+        await synced(journal)
+        await synced(journal)
+        assert not store._renumbered
+        assert store.read_many(7, numbers) == page(b"new")
+
+    run_with_journal(tmp_path / "store", body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.message import Message
 from broker.storage import message_keys as keys
 from broker.storage.message_store import NUMBERS_RESERVED, MessageStore
@@ -235,3 +237,77 @@ def test_an_emptied_queue_keeps_its_mark_and_note_and_takes_its_numbers_again() 
     assert again.recover(7) == [(2, message(b"again"))]
     assert (again.next_number(7), again.copy_of(7)) == (before, b"member")
     assert bodies(journal) == 0
+
+
+def test_a_large_page_that_was_read_and_put_back_is_read_again_at_once() -> None:
+    """Until its removal is on disk a scan shows the old page, whose body is gone."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    pages = [(number, message(bytes([number]) * 5000)) for number in range(1, 9)]
+    store.page_out(7, pages)
+    journal.sync()
+    numbers = [number for number, _ in pages]
+    for _ in range(3):
+        assert store.read_many(7, numbers) == pages
+        store.page_out(7, pages)
+    assert store.read_many(7, numbers, keep=True) == pages
+    journal.sync()
+    assert store.read_many(7, numbers) == pages
+    assert store.take_lost() == []
+    journal.sync()
+    assert journal.disk.families["pages"] == journal.disk.families["page_bodies"] == {}
+
+
+def test_a_queue_that_begins_anew_takes_no_number_of_its_pages() -> None:
+    """After `start_app` a scan would show what an older message has left under the number."""
+    store = MessageStore(MemoryJournal())
+    store.put(7, 1, message())
+    before = store.next_number(7)
+    store.page_out(7, [(before + 5, message(b"of the old life"))])
+    assert store.next_number(7) == before + 6
+    store.page_out(8, [(1, message(b"of a transient queue"))])
+    assert store.queues() == [7, 8], "both are found when their queue is gone"
+    store.delete_queue(7)
+    store.delete_queue(8)
+    assert store.next_number(7) == 1
+    assert store.queues() == []
+
+
+@pytest.mark.parametrize("size", [5000, 3 * keys.PART_BYTES_MAX])
+@pytest.mark.parametrize("count", [5, 600])
+def test_many_bodies_go_at_once_but_for_those_that_are_shared(size: int, count: int) -> None:
+    if size > 5000:
+        count = min(count, 100)
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    messages = [(number, message(bytes(bytearray(size)))) for number in range(1, count + 1)]
+    store.put_many(7, messages)
+    shared = [messages[count // 2], messages[-1]]
+    store.put_many(8, shared)
+    journal.sync()
+    store.clear(7, 2, count)
+    journal.sync()
+    assert store.read_many(7, [1]) == messages[:1]
+    assert store.read_many(8, [number for number, _ in shared]) == shared
+    store.empty_queue(7)
+    store.settle(8, [number for number, _ in shared])
+    journal.sync()
+    assert bodies(journal) == 0
+    assert journal.disk.families["queue_index"] == {}
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_queue_erased_and_filled_again_is_read_as_it_is_now(size: int) -> None:
+    """While its removal is on the way to the disk a scan shows what was there before."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    numbers = list(range(1, 9))
+    store.put_many(7, [(number, message(b"old" + bytes(size))) for number in numbers])
+    journal.sync()
+    again = [(number, message(b"new" + bytes(size))) for number in numbers]
+    store.delete_queue(7)
+    store.put_many(7, again)
+    assert store.read_many(7, numbers) == again
+    journal.sync()
+    assert store.read_many(7, numbers) == again
+    assert not store._renumbered, "it is scanned again"

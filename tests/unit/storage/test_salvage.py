@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from broker.storage import message_keys as keys
 from broker.storage import salvage
 from broker.storage.group_commit import GroupCommit
 from broker.storage.message_store import MessageStore
-from broker.storage.store import StoreDamaged, open_store
+from broker.storage.store import (
+    FORMAT,
+    FORMAT_KEY,
+    StoreDamaged,
+    StoreUnusable,
+    open_store,
+)
 
 
 def message(number: int, size: int = 1000) -> Message:
@@ -107,11 +114,12 @@ def test_the_damaged_store_is_kept_as_it_was(tmp_path: Path) -> None:
     assert {name: data for name, data in after.items() if name in before} == before
 
 
-def test_a_missing_body_is_reported_by_queue_and_number(tmp_path: Path) -> None:
+def test_a_damaged_body_is_reported_by_queue_and_number(tmp_path: Path) -> None:
     path = tmp_path / "store"
     write(path, 30)
     store = open_store(path)
-    store.families["bodies"].delete(next(k for k, _ in store.scan("bodies", b"", keys.KEYS_END)))
+    first = next(k for k, _ in store.scan("bodies", b"", keys.KEYS_END))
+    store.families["bodies"][first] = b"something else"
     store.mark.write(10**6)  # as if later batches were lost
     store.close()
 
@@ -155,8 +163,143 @@ def test_a_salvage_cut_short_between_its_renames_is_finished(tmp_path: Path) -> 
 
 
 def test_a_store_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    """Without a manifest and without a table nothing tells which family a record is of."""
     path = tmp_path / "store"
     write(path, 10)
-    (path / "CURRENT").write_text("nonsense\n")
-    with pytest.raises(StoreDamaged, match="nothing can be read"):
+    next(path.glob("MANIFEST-*")).unlink()
+    before = {file.name: file.stat().st_size for file in path.iterdir() if file.name != "LOG"}
+    with pytest.raises(StoreDamaged, match=r"MANIFEST.*nothing can be read.*start again"):
         salvage.open_or_salvage(path)
+    after = {file.name: file.stat().st_size for file in path.iterdir() if file.name in before}
+    assert after == before
+    assert [file.name for file in tmp_path.iterdir() if file.name != "live"] == ["store"]
+
+
+def write_tables(path: Path) -> None:
+    """Fill a store whose messages 1-200 lie in two tables and 201-300 in the log alone."""
+
+    async def main() -> None:
+        live = path.with_name("live")
+        opened = open_store(live)
+        journal = GroupCommit(opened, pytest.fail)
+        store = MessageStore(journal)
+        for number in range(1, 301):
+            store.put(5, number, message(number))
+            if number % 10 == 0:
+                store.put(6, number, message(number, 6000))
+            if number % 100 == 0:
+                done = asyncio.get_running_loop().create_future()
+                journal.when_synced(lambda done=done: done.set_result(None))
+                await done
+                if number < 300:
+                    opened.families["queue_index"].flush()
+                    opened.families["bodies"].flush()
+        shutil.copytree(live, path)
+        journal.close()
+
+    asyncio.run(main())
+
+
+def chosen(path: Path, pattern: str, which: int) -> Path:
+    """One of some files, ordered as they were made; tiny ones do not count."""
+    large = [file for file in path.glob(pattern) if file.stat().st_size > 5000]
+    return sorted(large or path.glob(pattern))[which]
+
+
+def missing(pattern: str, which: int = 0) -> Callable[[Path], str]:
+    def damage(path: Path) -> str:
+        file = chosen(path, pattern, which)
+        file.unlink()
+        return file.name
+
+    return damage
+
+
+def flipped(pattern: str, which: int = 0) -> Callable[[Path], str]:
+    def damage(path: Path) -> str:
+        file = chosen(path, pattern, which)
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        return file.name
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "least"),
+    [
+        (missing("CURRENT"), 330),
+        (flipped("CURRENT"), 330),
+        (missing("MANIFEST-*"), 330),
+        (flipped("MANIFEST-*"), 300),
+        (missing("*.sst", -1), 220),
+        (missing("*.log", -1), 220),
+    ],
+    ids=["no CURRENT", "bad CURRENT", "no MANIFEST", "bad MANIFEST", "no table", "no log"],
+)
+def test_a_missing_file_costs_only_what_was_in_it(
+    tmp_path: Path, damage: Callable[[Path], str], least: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    write_tables(path)
+    name = damage(path)
+
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+
+    assert report is not None
+    if not name.endswith(".log"):  # RocksDB does not know which logs there were
+        assert name in report.reason
+    assert least <= report.kept_count <= 330
+    small, big, next_number = recovered(path)
+    assert len(small) + len(big) == report.kept_count
+    assert all(found == message(number) for number, found in small)
+    assert all(found == message(number, 6000) for number, found in big)
+    assert next_number > salvage.NUMBERS_SKIPPED
+    assert (Path(report.aside) / "synced.mark").exists()
+    assert not (tmp_path / "store.reading").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [missing("*.blob"), flipped("*.blob"), flipped("*.sst", -1)],
+    ids=["no blob file", "bad blob file", "bad table"],
+)
+def test_damage_that_lets_a_store_open_costs_its_own_messages(
+    tmp_path: Path, damage: Callable[[Path], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    write_tables(path)
+    name = damage(path)
+
+    async def main() -> None:
+        opened, report = salvage.open_or_salvage(path)
+        assert report is None
+        journal = GroupCommit(opened, pytest.fail)
+        store = MessageStore(journal)
+        found = {uid: store.recover(uid) for uid in (5, 6)}
+        lost = {(lost.uid, lost.number) for lost in store.take_lost()}
+        assert 1 <= len(lost) <= 50
+        kept = {(uid, number) for uid in found for number, _ in found[uid]}
+        everything = {(5, n) for n in range(1, 301)} | {(6, n) for n in range(10, 301, 10)}
+        assert kept == everything - lost
+        assert all(found == message(number) for number, found in found[5])
+        assert all(found == message(number, 6000) for number, found in found[6])
+        journal.close()
+
+    asyncio.run(main())
+    reasons = [str(record.__dict__.get("reason")) for record in caplog.records]
+    assert any(name in reason or "blob record" in reason for reason in reasons), reasons
+
+
+def test_a_damaged_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    write(path, 10)
+    store = open_store(path)
+    store.families["meta"][FORMAT_KEY] = (FORMAT + 1).to_bytes(4, "big")
+    store.mark.write(10**6)
+    store.close()
+    with pytest.raises(StoreUnusable, match="newer version"):
+        salvage.open_or_salvage(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["live", "store"]

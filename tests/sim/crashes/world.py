@@ -1,0 +1,348 @@
+"""One node with durable queues, its clients, and what they know of every message.
+
+Every message is known by a number of its own, rising with time, so that order can be judged. What
+must be there after a crash follows from what clients were told before it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from broker.amqp.content import Properties, build_message
+from broker.errors import Refusal
+from broker.message import Delivery, Message
+from broker.metadata import commands
+from broker.metadata.records import Queue
+from broker.queues.registry import QueueRegistry
+from broker.storage.message_store import MessageStore
+from tests.sim.clock import Clock, Wall
+from tests.sim.crashes.disk import AMPLE, Disk, Journal, Life
+from tests.unit.queues import rig
+
+NODE: Final = rig.A
+SIZES: Final = (10, 300, 3_000, 6_000, 40_000)
+QUIET_MS: Final = 3_000
+QUEUES: Final[dict[str, dict[str, object]]] = {
+    "plain": {},
+    "lazy": {"x-queue-mode": "lazy"},
+    "limited": {"x-max-length": 40},
+}
+
+
+class Violation(Exception):
+    """Something forbidden happened."""
+
+
+class Node(rig.Node):
+    """A life of the node: the real registry, store and journal on the simulated disk."""
+
+    def __init__(self, world: World, disk: Disk) -> None:
+        self.world: Any = world.group0
+        self.name, self.boot = NODE, world.group0.next_boot()
+        self.life = Life(world.clock)
+        self.journal: Any = Journal(disk, self.life, world.rng, world.counts, world.failed)
+        self.clogged: set[str] = set()
+        self.neighbours = rig.Links(world.group0)
+        self.store = MessageStore(self.journal)
+        self.registry = QueueRegistry(
+            node=NODE,
+            boot=self.boot,
+            catalogue=world.group0.catalogue,
+            clock=Wall(world.clock),
+            journal=self.journal,
+            store=self.store,
+            groups=self,
+            mail=self,
+            defer=self.life.call_soon,
+            later=self.life.call_later,
+            propose=world.group0.propose,
+            has_lease=lambda: True,
+            is_leading=lambda: True,
+            neighbours=self.neighbours,
+            has_alarm=lambda: self.journal.is_short,
+        )
+
+
+class Group0(rig.World):
+    """The catalogue, which is never lost here."""
+
+    def __init__(self) -> None:
+        super().__init__(NODE)
+        self.nodes.clear()
+
+    def next_boot(self) -> str:
+        self._boots += 1
+        return f"{self._boots:016x}"
+
+    def send(self, sender: str, to: str, act: Any) -> None:
+        node: Any = self.nodes[to]
+        node.life.call_soon(act, node)
+
+
+class Known:
+    """What clients know of one message in one queue.
+
+    Attributes:
+        is_persistent: Delivery mode 2.
+        is_confirmed: They were told that it is safe.
+        is_ended: It was acked, rejected, purged or dropped by a limit, or may have been.
+        is_over: They were told that it has been settled.
+    """
+
+    __slots__ = ("is_confirmed", "is_ended", "is_over", "is_persistent")
+
+    def __init__(self, *, is_persistent: bool) -> None:
+        self.is_persistent = is_persistent
+        self.is_confirmed = self.is_ended = self.is_over = False
+
+
+class Consumer:
+    """Takes deliveries; holds them until it settles."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        self.held: list[Delivery] = []
+
+    def deliver(self, _tag: str, deliveries: Sequence[Delivery]) -> None:
+        self.held += deliveries
+
+    def consumer_lost(self, _tag: str) -> None:
+        self.held.clear()
+
+    consumer_moved = consumer_lost
+
+
+class Publisher:
+    """Hears confirms of one queue."""
+
+    def __init__(self, known: dict[int, Known], counts: Counter[str]) -> None:
+        self._known = known
+        self._counts = counts
+
+    def confirmed(self, idents: Sequence[int]) -> None:
+        self._counts["confirms"] += len(idents)
+        for ident in idents:
+            self._known[ident].is_confirmed = True
+
+    def rejected(self, idents: Sequence[int]) -> None:
+        for ident in idents:
+            self._known[ident].is_ended = True
+
+
+def make(ident: int, size: int, *, persistent: bool) -> Message:
+    properties = Properties(delivery_mode=2) if persistent else Properties()
+    return build_message("", "q", properties, b"%010d" % ident + b"x" * size)
+
+
+def ident_of(message: Message) -> int:
+    if message.is_stub:
+        raise Violation("a stub was handed out")
+    start = len(message.content) - 1 - message.body_size
+    return int(bytes(message.content[start : start + 10]))
+
+
+class World:
+    """Everything of a run.
+
+    Attributes:
+        counts: What happened how often.
+        failure: What the journal said when it failed; the process must end then.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = Clock()
+        self.counts: Counter[str] = Counter()
+        self.group0 = Group0()
+        self.disk = Disk()
+        self.failure: BaseException | None = None
+        self.known: dict[str, dict[int, Known]] = {name: {} for name in QUEUES}
+        self.consumers: dict[str, list[Consumer]] = {}
+        self._ident = self._holder = 0
+        self.start()
+        self.queues: dict[str, Queue] = {
+            name: self.group0.declare(name, NODE, arguments=arguments)
+            for name, arguments in QUEUES.items()
+        }
+
+    def failed(self, error: BaseException) -> None:
+        self.failure = error
+
+    def start(self) -> None:
+        """The process begins."""
+        self.node = Node(self, self.disk)
+        nodes: Any = self.group0.nodes
+        nodes[NODE] = self.node
+        self.group0.apply(commands.BootNode(NODE, self.node.boot, NODE))
+        self.node.registry.reconcile_all()
+        self.consumers = {name: [] for name in QUEUES}
+
+    def run(self, ms: int) -> None:
+        self.clock.run_until(self.clock.now_ms + ms)
+
+    def crash(self, *, is_power_cut: bool) -> None:
+        """The process dies here and now."""
+        self.counts["power cuts" if is_power_cut else "kills"] += 1
+        self._judge_store()
+        self.node.journal.die()
+        unsynced = len(self.disk.unsynced)
+        kept = self.rng.randint(0, unsynced) if is_power_cut else unsynced
+        self.counts["torn tails"] += kept < unsynced
+        self._end(kept)
+
+    def _end(self, kept: int) -> None:
+        self.node.life.is_over = True
+        self.group0.nodes.clear()
+        self.group0.apply(commands.EndBoot(NODE, self.node.boot))
+        self.disk.crash(kept)
+        self.disk.free_bytes = AMPLE
+        self.failure = None
+
+    # Clients
+
+    def handle(self, name: str) -> Any:
+        return self.node.registry.open(self.queues[name])
+
+    def publish(self) -> None:
+        """Some messages to one queue, or one content to several."""
+        rng, names = self.rng, list(QUEUES)
+        targets = rng.sample(names, rng.choice((1, 1, 1, 2, 3)))
+        messages, idents = [], []
+        is_awaited = rng.random() < 0.7
+        for _ in range(rng.choice((1, 3, 3, 10, 10, 30, 30, 400))):
+            self._ident += 1
+            is_persistent = rng.random() < 0.8
+            size = rng.choice(SIZES[: 3 if len(messages) > 30 else None])
+            messages.append(make(self._ident, size, persistent=is_persistent))
+            idents.append(self._ident)
+            for name in targets:
+                self.known[name][self._ident] = Known(is_persistent=is_persistent)
+        for name in targets:
+            publisher = Publisher(self.known[name], self.counts)
+            seqnos = list(idents) if is_awaited else None
+            self.handle(name).publish(list(messages), seqnos, publisher)
+        self._drop_over_limits()
+
+    def _drop_over_limits(self) -> None:
+        """What a limit may have dropped is ended: the oldest, whoever holds what."""
+        for name, arguments in QUEUES.items():
+            if "x-max-length" in arguments:
+                for known in self.known[name].values():
+                    known.is_ended = True
+
+    def consume(self) -> None:
+        name = self.rng.choice(list(QUEUES))
+        if len(self.consumers[name]) < 2:
+            self.consumers[name].append(self._attach(name, self.rng.choice((1, 20, 300))))
+
+    def _attach(self, name: str, prefetch: int) -> Consumer:
+        self._holder += 1
+        consumer = Consumer(self.node.holder(f"1.{self._holder}"))
+        spec = rig.ConsumerSpec(consumer.holder, "t", False, False, prefetch, 0, {})
+        self.handle(name).consume(spec, consumer, _told)
+        return consumer
+
+    def settle(self) -> None:
+        """A consumer acks, rejects or requeues some of what it holds."""
+        name = self.rng.choice(list(QUEUES))
+        for consumer in self.consumers[name]:
+            share = self.rng.choice((0.3, 1.0))
+            chosen = [item for item in consumer.held if self.rng.random() < share]
+            consumer.held = [item for item in consumer.held if item not in chosen]
+            if not chosen:
+                continue
+            numbers = [item.number for item in chosen]
+            handle, holder = self.handle(name), consumer.holder
+            if self.rng.random() < 0.4:
+                handle.requeue(holder, "t", numbers, _told)
+                continue
+            ended = [self.known[name][ident_of(item.message)] for item in chosen]
+            for known in ended:
+                known.is_ended = True
+            act = handle.settle if self.rng.random() < 0.8 else handle.discard
+            act(holder, "t", numbers, partial(self._over, ended))
+
+    def _over(self, ended: list[Known], refusal: object) -> None:
+        if refusal is None:
+            self.counts["settles done"] += len(ended)
+            for known in ended:
+                known.is_over = True
+
+    def purge(self) -> None:
+        name = self.rng.choice(list(QUEUES))
+        for known in self.known[name].values():
+            known.is_ended = True
+        self.handle(name).purge(_told)
+
+    def release(self) -> None:
+        """A channel closes."""
+        name = self.rng.choice(list(QUEUES))
+        if self.consumers[name]:
+            self.handle(name).release(self.consumers[name].pop().holder)
+
+    def page(self) -> None:
+        """The node is short of memory for a moment."""
+        for queue in self.node.registry.in_memory():
+            queue.page_to(self.rng.choice((0, 0, 20_000, None)))
+
+    # Judgement
+
+    def judge(self, *, is_restarted: bool) -> None:
+        """Look at everything that is there, and put it back.
+
+        Raises:
+            Violation: Something is missing, is there again, or is out of order.
+        """
+        for name in QUEUES:
+            for consumer in self.consumers[name]:
+                self.handle(name).release(consumer.holder)
+            self.consumers[name].clear()
+        for name, known in self.known.items():
+            consumer = self._attach(name, 0)
+            self.run(QUIET_MS)
+            found = [ident_of(item.message) for item in consumer.held]
+            self.handle(name).release(consumer.holder)
+            self._judge(name, known, found, is_restarted=is_restarted)
+            self.counts["judged"] += len(found)
+        self._judge_store()
+
+    def _judge_store(self) -> None:
+        """Nothing here damages a store: whatever it can't read is its own fault."""
+        lost = self.node.store.take_lost()
+        if lost:
+            raise Violation(f"the store lost {lost[:3]}")
+
+    def _judge(
+        self, name: str, known: dict[int, Known], found: list[int], *, is_restarted: bool
+    ) -> None:
+        there = set(found)
+        if found != sorted(there):
+            raise Violation(f"{name}: out of order, or twice: {found[:20]}")
+        for ident, message in known.items():
+            is_safe = message.is_confirmed and message.is_persistent if is_restarted else True
+            if is_safe and not message.is_ended and ident not in there:
+                raise Violation(f"{name}: {ident} is lost")
+            if message.is_over and ident in there:
+                raise Violation(f"{name}: {ident} was settled and is back")
+            if is_restarted and not message.is_persistent and ident in there:
+                raise Violation(f"{name}: {ident} was transient")
+        if not there <= known.keys():
+            raise Violation(f"{name}: invented: {sorted(there - known.keys())[:5]}")
+        if is_restarted:
+            self._know(known, there)
+
+    def _know(self, known: dict[int, Known], there: set[int]) -> None:
+        """From now on what is there must stay, and what is not must stay away."""
+        for ident, message in known.items():
+            is_there = ident in there
+            message.is_confirmed = is_there
+            message.is_ended = message.is_over = not is_there
+
+
+def _told(result: object) -> None:
+    if isinstance(result, Refusal):
+        raise Violation(f"refused: {result}")
