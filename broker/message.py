@@ -8,8 +8,6 @@ decoded only when something asks (`broker.amqp.content`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 
@@ -22,7 +20,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
         exchange: Exchange it was published to; "" is the default exchange.
         routing_key: Routing key it was published with.
         content: The content header frame followed by the body frames, complete with frame headers
-            and end octets, on channel `channel`.
+            and end octets, on channel `channel`; empty in a stub, whose content is on disk only.
         channel: The channel number inside `content`'s frame headers.
         header_size: Size in bytes of the header frame's payload: `content[7:7 + header_size]`.
         body_size: Size in bytes of the body, all frames together.
@@ -48,9 +46,17 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     bcc: tuple[str, ...] = ()
     dedup: str = ""
 
+    @property
+    def is_stub(self) -> bool:
+        """True where the content is on disk only; a real content begins with a header frame."""
+        return not self.content
 
-class Delivery(NamedTuple):
+
+class Delivery(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One message on its way from a queue to a consumer.
+
+    The garbage collector doesn't follow it: with ten million waiting each of its full collections
+    stopped the node for a second (docs/decisions/0032).
 
     Attributes:
         number: The message's sequence number in its queue (msn); settles name it.

@@ -17,8 +17,9 @@ The non-guarantee: a delivery may be made again after a failover (P17), with `de
 Modules: `queue` has the commands as methods, on top of `contents`, which knows what is in it and
 what `rules` make of it. `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is
 what lasts. `lines`, `consumers` and `sessions` are its three parts, `fate` what becomes of messages
-that may not stay, `snapshot` its bytes. `offers` and `inbox` run on the nodes of publishers and
-consumers, `config` says how one queue is to behave. A mirror is a `replica` of the ledger: it
-begins with a `handshake`, knows by `evidence` what it may say of duplicates, and gets older
-messages by a `fill`; `digest` tells whether two members are alike.
+that may not stay, `snapshot` its bytes. `paging` lets messages leave the memory and says which are
+to be read. `offers` and `inbox` run on the nodes of publishers and consumers, `config` says how one
+queue is to behave. A mirror is a `replica` of the ledger: it begins with a `handshake`, knows by
+`evidence` what it may say of duplicates, and gets older messages by a `fill`; `digest` tells
+whether two members are alike.
 """

@@ -255,6 +255,27 @@ def owner_of(name: str) -> tuple[str, str]:
     return node, boot
 
 
+def split_at_gets(offer: Offer) -> list[Offer]:
+    """Cut an offer so that every Get begins a part: what it finds may have to be read first.
+
+    Args:
+        offer: As it came.
+
+    Returns:
+        The same commands with the same numbers, in order.
+    """
+    parts: list[Offer] = []
+    first = number = offer.first
+    commands: list[SessionCommand] = []
+    for command in offer.commands:
+        if type(command) is Get and commands:
+            parts.append(Offer(offer.session, offer.lowest, first, commands))
+            first, commands = number, []
+        commands.append(command)
+        number += width(command)
+    return [*parts, Offer(offer.session, offer.lowest, first, commands)]
+
+
 def width(command: SessionCommand) -> int:
     """Return how many sequence numbers a command takes."""
     if type(command) is Enqueue:

@@ -35,8 +35,9 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         dedup_ttl_ms: How long; None is for as long as there is room.
         allow_exclusive: False where the exclusive flag of a consumer is ignored (quorum queues).
         credit_max: Credit of a consumer with prefetch 0; None is without limit (quorum: 2,000).
-        burst_max: Most messages one `pump` hands out; 0 is without limit. Classic queues set it,
-            so that one pump of a long backlog does not hold up the node.
+        burst_max: Most messages one `pump` hands out; 0 is without limit, of bytes too
+            (`queue.BURST_BYTES`). So one pump of a long backlog neither holds up the node nor
+            fills its memory. A quorum queue's next pump is an entry of its leader's.
     """
 
     name: str
@@ -59,9 +60,26 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The queue as error texts name it."""
         return quoted("queue", self.name, self.vhost)
 
+    @property
+    def may_page(self) -> bool:
+        """Whether messages can leave the memory: where their order is that of numbers."""
+        return self.order != "due" and self.requeue != "tail"
+
+    @property
+    def is_restored_unread(self) -> bool:
+        """Whether numbers and sizes are enough for `Paging.restore_paged` after a restart.
+
+        Levels and the keys of publishes stand in the messages.
+        """
+        return self.may_page and self.order == "fifo" and not self.dedup_size
+
 
 QUORUM_CREDIT = 2_000
 """What prefetch 0 means on a quorum queue. Source: rabbit_quorum_queue.erl, consume/3."""
+
+
+CLASSIC_BURST = 2_000
+"""Messages one pump of a queue hands out: about 2 ms of work here."""
 
 
 def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueConfig:
@@ -79,11 +97,8 @@ def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueCon
         rules=Rules(delivery_limit=delivery_limit),
         allow_exclusive=False,
         credit_max=QUORUM_CREDIT,
+        burst_max=CLASSIC_BURST,
     )
-
-
-CLASSIC_BURST = 2_000
-"""Messages one pump of a classic queue hands out: about 2 ms of work here."""
 
 
 def classic_config(name: str, vhost: str, *, durable: bool) -> QueueConfig:

@@ -6,11 +6,11 @@ The lines of messages, the time and the rules they live by, and the ledger that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from heapq import nsmallest
 from itertools import repeat
-from operator import itemgetter
-from typing import Final, cast
+from operator import attrgetter, itemgetter
+from typing import Final
 
 from broker.fifo import ledger
 from broker.fifo.config import QueueConfig
@@ -18,13 +18,11 @@ from broker.fifo.effects import Dead, Effects
 from broker.fifo.fate import limits
 from broker.fifo.fate.dedup import Dedup
 from broker.fifo.fate.dying import Dying
+from broker.fifo.lines.line import Facts, body_bytes
 from broker.fifo.lines.order import ready_line
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.lines.ram import Stubs
 from broker.fifo.rules import Reason, Rules
 from broker.message import Delivery, Message
-
-# Delivery(...) runs a Python-level __new__ (300 ns); the tuple's own takes 90 ns.
-_delivery = cast("Callable[[tuple[int, int, Message]], Delivery]", partial(tuple.__new__, Delivery))
 
 Origin = tuple[str, int, int]
 """For a whole ledger: publisher session, its number of the first message, and its lowest
@@ -41,7 +39,8 @@ CLOCK_SKEW_MS: Final = 60_000
 NO_LIMIT: Final = 1 << 60
 """More messages than a queue ever holds."""
 
-_number = itemgetter(0)
+SHORTEN_MAX: Final = 10_000
+"""Messages one pump lets die of a queue with a `burst_max` that is too long: about 25 ms."""
 
 
 class Contents:
@@ -67,7 +66,9 @@ class Contents:
         "_dying",
         "_has_ttl",
         "_held",
+        "_held_stubs",
         "_is_choosy",
+        "_is_spilled",
         "_is_timed",
         "_ready",
         "config",
@@ -93,6 +94,8 @@ class Contents:
         self._ready = ready_line(config)
         # holder -> tag -> number -> delivery. A consumer shares its innermost dict.
         self._held: dict[str, dict[str, dict[int, Delivery]]] = {}
+        self._held_stubs = Stubs()
+        self._is_spilled = False  # some contents may be among the disk's pages only
         self._dying = Dying()
         self._dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
         self.unacked = 0
@@ -125,7 +128,8 @@ class Contents:
         """When `set_time` and `pump` are due though nothing else happens; None is never.
 
         Returns:
-            When the head expires, milliseconds since the epoch.
+            When the head expires, milliseconds since the epoch. Not known of a head of which
+            only the number is: it is to be read (`Paging.page_needed`).
         """
         head = self._ready.head() if self._is_timed else None
         return None if head is None else head.message.expires_ms or None
@@ -150,13 +154,35 @@ class Contents:
 
         They are gone, not dead (behaviour.md 1.3, queue.purge).
         """
-        items, _ = self._ready.take(NO_LIMIT)
+        count = len(self._ready)
+        items, span = self._ready.clear()
         if items:
             self._record(ledger.Removed, items)
-        return len(items)
+        if span is not None:
+            for first, last in self._gaps(*span):
+                if self.config.ledger == "none":
+                    self.effects.unpaged.append(ledger.Cleared(first, last))
+                else:
+                    self._note(ledger.Cleared(first, last))
+        return count
+
+    def _gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Cut a range where what is held or dying lies in it."""
+        kept = [number for number in self._dying.numbers() if first <= number <= last]
+        for held in self._all_held():
+            kept += [number for number in held if first <= number <= last]
+        for number in sorted(kept):
+            if first < number:
+                yield first, number - 1
+            first = number + 1
+        if first <= last:
+            yield first, last
 
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """Return up to `count` ready messages in their order, `first` of them skipped."""
+        """Return up to `count` ready messages in their order, `first` of them skipped.
+
+        Those on disk are stubs, or `lines.ram.unread`.
+        """
         return self._ready.peek(first, count)
 
     def drop(self, numbers: list[int]) -> int:
@@ -187,12 +213,12 @@ class Contents:
     # What a synchronisation asks for.
 
     def contents(self) -> list[Delivery]:
-        """All messages here by number, the dying too: what a synchronisation sends (P26)."""
+        """All messages here by number, the dying too; stubs and `lines.ram.unread` among them."""
         items = self._ready.in_order()
         items += self._dying.items()
         for held in self._all_held():
             items += held.values()
-        items.sort(key=_number)
+        items.sort(key=attrgetter("number"))
         return items
 
     def lowest_number(self) -> int | None:
@@ -203,12 +229,22 @@ class Contents:
         numbers += [min(held) for held in self._all_held() if held]
         return min(numbers, default=None)
 
-    def numbers_from(self, low: int) -> set[int]:
-        """The numbers here from `low` on."""
-        numbers = self._ready.numbers_from(low)
-        for held in (self._dying.numbers(), *self._all_held()):
-            numbers.update([number for number in held if number >= low])
-        return numbers
+    def among(self, numbers: set[int]) -> set[int]:
+        """Those of some numbers that are here."""
+        here = self._ready.among(numbers)
+        here |= numbers.intersection(self._dying.numbers())
+        for held in self._all_held():
+            here |= numbers.intersection(held)
+        return here
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """The lowest `count` messages here from number `low` on, ascending (P26)."""
+        found = self._ready.from_number(low, count)
+        others = [item for item in self._dying.items() if item.number >= low]
+        for held in self._all_held():
+            others += [item for number, item in held.items() if number >= low]
+        found += [(each.number, each.message.body_size, each.message) for each in others]
+        return nsmallest(count, found, key=itemgetter(0)) if others else found
 
     # Parts of the commands.
 
@@ -223,14 +259,14 @@ class Contents:
         first = self.next_number
         self.next_number = after = first + count
         counts = repeat(1 if redelivered else 0)
-        items = list(map(_delivery, zip(range(first, after), counts, messages)))  # noqa: B905
+        items = list(map(Delivery, range(first, after), counts, messages))
         self._ready.append(items, sum([message.body_size for message in messages]))
         mode = self.config.ledger
         if mode == "all":
             since_ms = 0 if self._dedup is None else self.now_ms
             self._note(ledger.Enqueued(list(range(first, after)), messages, *origin, since_ms))
         elif mode == "persistent":
-            self._record_enqueued(items)
+            self._record_enqueued(first, messages)
 
     def _stamped(self, messages: list[Message]) -> list[Message]:
         self._is_timed = True
@@ -241,53 +277,66 @@ class Contents:
     def _refuse(self, messages: list[Message]) -> None:
         """Turn publishes away; under reject-publish-dlx they die without having been here."""
         if self.rules.is_dead_lettered and self.rules.overflow == "reject-publish-dlx":
-            items = [_delivery((0, 0, message)) for message in messages]
+            items = [Delivery(0, 0, message) for message in messages]
             self.effects.dead.append(Dead("maxlen", items, False))
 
     def _take_live(self, count: int) -> tuple[list[Delivery], int]:
         """Take up to `count` messages from the head; those that expired before now die instead."""
         items, size_bytes = self._ready.take(count)
         now_ms = self.now_ms
-        late = [item for item in items if 0 < item[2].expires_ms < now_ms]
+        late = [item for item in items if 0 < item.message.expires_ms < now_ms]
         if late:
-            items = [item for item in items if not 0 < item[2].expires_ms < now_ms]
+            items = [item for item in items if not 0 < item.message.expires_ms < now_ms]
             size_bytes = body_bytes(items)
             self._die("expired", late)
         return items, size_bytes
 
-    def _expire(self, now_ms: int) -> None:
-        """Let die what has expired at the head."""
+    def _expire(self, now_ms: int) -> bool:
+        """Let die what has expired at the head, as far as that is known; True if anything."""
         items = self._ready.take_expired(now_ms)
         if items:
             self._die("delayed" if self.config.order == "due" else "expired", items)
         if not self._ready and not self.unacked:
             self._is_timed = False
+        return bool(items)
 
-    def _shorten(self) -> None:
-        """Let the head die while more is ready than the limits allow."""
+    def _shorten(self) -> bool:
+        """Let the head die while more is ready than the limits allow.
+
+        What only its number is known of goes by that, unless it is to be dead-lettered.
+
+        Returns:
+            True where that were more than may go at a time.
+        """
         rules, ready = self.rules, self._ready
         length_max, bytes_max = rules.max_length, rules.max_length_bytes
+        unread = not rules.is_dead_lettered
+        most = SHORTEN_MAX if self.config.burst_max else NO_LIMIT
         items: list[Delivery] = []
         if length_max is not None and len(ready) > length_max:
-            items, _ = ready.take(len(ready) - length_max)
+            items = ready.take_dying(min(most, len(ready) - length_max), unread=unread)
         if bytes_max is not None:
-            while ready.size_bytes > bytes_max:
-                items += ready.take(1)[0]
+            while ready.size_bytes > bytes_max and len(items) < most:
+                some = ready.take_dying(1, unread=unread)
+                if not some:
+                    break
+                items += some
         if items:
             self._die("maxlen", items)
             if self._is_timed:
                 self._expire(self.now_ms)
+        return len(items) >= most
 
     def _all_held(self) -> Iterator[dict[int, Delivery]]:
         for tags in self._held.values():
             yield from tags.values()
 
     def _hold(self, held: dict[int, Delivery], items: list[Delivery], size_bytes: int) -> None:
-        held.update(zip([item[0] for item in items], items, strict=True))
+        held.update(zip([item.number for item in items], items, strict=True))
         self.unacked += len(items)
         self.unacked_bytes += size_bytes
         if self.config.ledger == "all":
-            self.effects.ledger.append(ledger.Taken([item[0] for item in items]))
+            self.effects.ledger.append(ledger.Taken([item.number for item in items]))
 
     def _die(self, reason: Reason, items: list[Delivery]) -> None:
         """End messages that are in no line any more; who asked for dead ones hears of them."""
@@ -299,11 +348,14 @@ class Contents:
                 return
         self._record(ledger.Removed, items)
 
-    def _record_enqueued(self, items: list[Delivery]) -> None:
-        items = [item for item in items if item[2].persistent]
-        if items:
-            numbers = [item[0] for item in items]
-            self._note(ledger.Enqueued(numbers, [item[2] for item in items]))
+    def _record_enqueued(self, first: int, messages: list[Message]) -> None:
+        count = sum([message.persistent for message in messages])
+        if count == len(messages):
+            self._note(ledger.Enqueued(list(range(first, first + count)), messages))
+        elif count:
+            numbers = [at for at, message in enumerate(messages, first) if message.persistent]
+            some = [message for message in messages if message.persistent]
+            self._note(ledger.Enqueued(numbers, some))
 
     def _note(self, record: ledger.LedgerRecord) -> None:
         self.effects.ledger.append(record)
@@ -311,11 +363,21 @@ class Contents:
 
     def _record(self, kind: _LedgerKind, items: list[Delivery]) -> None:
         mode = self.config.ledger
-        if mode == "persistent":
-            numbers = [item[0] for item in items if item[2].persistent]
-        elif mode == "all":
-            numbers = [item[0] for item in items]
+        if mode == "all":
+            numbers = [item.number for item in items]
         else:
-            return
+            if self._is_spilled:
+                self._unpage(kind, items)
+            if mode == "none":
+                return
+            numbers = [item.number for item in items if item.message.persistent]
         if numbers:
             self._note(kind(numbers))
+
+    def _unpage(self, kind: _LedgerKind, items: list[Delivery]) -> None:
+        """Tell of those among some messages that ended whose contents only pages have."""
+        stubs = [item for item in items if not item.message.content]
+        if self.config.ledger == "persistent":
+            stubs = [item for item in stubs if not item.message.persistent]
+        if stubs:
+            self.effects.unpaged.append(kind([item.number for item in stubs]))

@@ -82,6 +82,8 @@ class Effects:
         dead: Messages that died, in order; empty unless the rules ask for them.
         lost_consumers: (holder, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
+        unpaged: `Removed`, `Settled` and `Cleared` of messages that no ledger names and whose
+            contents are among this disk's pages: those may go. The dead are filled first.
     """
 
     __slots__ = (
@@ -92,6 +94,7 @@ class Effects:
         "out_of_sequence",
         "replies",
         "session_lost",
+        "unpaged",
         "verdicts",
     )
 
@@ -104,6 +107,7 @@ class Effects:
         self.out_of_sequence: list[OutOfSequence] = []
         self.lost_consumers: list[tuple[str, str]] = []
         self.ledger: list[LedgerRecord] = []
+        self.unpaged: list[LedgerRecord] = []
 
     def add_verdict(self, session: str, first: int, last: int, *, ok: bool) -> None:
         """Answer numbers `first` to `last` of a session; joined with the previous if adjacent."""

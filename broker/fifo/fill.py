@@ -1,25 +1,31 @@
 """How an unsynchronised mirror gets the older messages: batches that describe number intervals.
 
-The master takes its contents at one point of the ledger, marks that point in the ring, and sends
-the mirror batches that together describe every number below its next one: which are still there,
-and those messages that the mirror said it lacks. The mirror applies each batch as it comes; the
-ledger behind the mark goes on meanwhile. What the ledger settled since the mark stays gone, though
-a batch may bring it later.
+The master marks a place of its ledger in the ring, and sends the mirror batches that together
+describe every number below its next one at the mark: which are still there, and those messages
+that the mirror said it lacks. Neither side holds or reads the whole queue for that: each batch is
+cut from what is there when its turn comes, while the ledger behind the mark goes on.
+
+Why a batch may be cut late. Between the mark and the batch, messages below the mark only end:
+numbers are given once, and what is requeued keeps its own. So a batch never brings what was not
+there at the mark, and what it leaves out, or has the mirror drop, has its end in the ledger behind
+the mark: the ring brings it before the mark that ends the synchronisation, which is when the mirror
+first counts as a whole copy. The other way round the ring may be ahead of a batch that was cut
+before: so what the ledger settled since the mark stays gone, though a batch may bring it later
+(`Gone`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from broker.fifo.handshake import Ranges, ranges_of
-from broker.message import Delivery, Message
-
-HELD_MAX: Final = 50_000
-"""Messages one batch tells of, sent or not: a mirror looks through them in one turn."""
+from broker.fifo.lines.line import Facts
+from broker.fifo.lines.paged import Paged
+from broker.message import Message
 
 
 class Fill(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -40,44 +46,104 @@ class Fill(msgspec.Struct, array_like=True, frozen=True, gc=False):
     messages: list[Message]
 
 
-def cut_fills(
-    contents: list[Delivery],
-    next_number: int,
+class Cut(NamedTuple):
+    """A batch before its messages are read.
+
+    Attributes:
+        high: Last number it is about.
+        held: As in `Fill`.
+        wanted: What the mirror lacks of it.
+    """
+
+    high: int
+    held: Ranges
+    wanted: list[Facts]
+
+
+def cut_fill(
+    items: list[Facts],
+    last: int,
     has: Ranges,
     *,
+    is_rest: bool,
     items_max: int,
     bytes_max: int,
-) -> Iterator[Fill]:
-    """Cut a queue's contents into batches, lazily.
+) -> Cut:
+    """Cut the next batch from a part of a queue.
 
     Args:
-        contents: `QueueMachine.contents()` at the mark.
-        next_number: The machine's next number at the mark: the batches end below it.
-        has: What the mirror has already, at the mark.
-        items_max: Most messages sent in a batch.
-        bytes_max: Most bytes of contents in a batch; a larger message goes alone.
-
-    Yields:
-        At least one batch, in ascending order, together all numbers below `next_number`.
+        items: What is in the queue behind the last batch: the lowest ones, ascending.
+        last: The last number that batches are about.
+        has: What the mirror has, or a part of that, ascending.
+        is_rest: The queue has nothing behind `items`.
+        items_max: Most messages sent.
+        bytes_max: Most bytes of their bodies; a larger message goes alone.
     """
-    starts = [first for first, _ in has]
-    low = 1
     held: list[int] = []
-    numbers: list[int] = []
-    messages: list[Message] = []
+    wanted: list[Facts] = []
     size_bytes = 0
-    for number, _, message in contents:
-        if len(held) >= HELD_MAX:
-            yield Fill(low, number - 1, ranges_of(held), numbers, messages)
-            low, held, numbers, messages, size_bytes = number, [], [], [], 0
-        place = bisect_right(starts, number) - 1
-        if place < 0 or has[place][1] < number:
-            more = len(message.content)
-            if numbers and (len(numbers) >= items_max or size_bytes + more > bytes_max):
-                yield Fill(low, number - 1, ranges_of(held), numbers, messages)
-                low, held, numbers, messages, size_bytes = number, [], [], [], 0
-            numbers.append(number)
-            messages.append(message)
+    at = 0 if not items else bisect_left(has, items[0][0], key=_last)
+    for item in items:
+        number = item[0]
+        if number > last:
+            return Cut(last, ranges_of(held), wanted)
+        while at < len(has) and has[at][1] < number:
+            at += 1
+        if at == len(has) or number < has[at][0]:
+            more = item[1]
+            if wanted and (len(wanted) >= items_max or size_bytes + more > bytes_max):
+                return Cut(number - 1, ranges_of(held), wanted)
+            wanted.append(item)
             size_bytes += more
         held.append(number)
-    yield Fill(low, next_number - 1, ranges_of(held), numbers, messages)
+    return Cut(last if is_rest else held[-1], ranges_of(held), wanted)
+
+
+def gaps(low: int, high: int, held: Ranges) -> Iterator[tuple[int, int]]:
+    """The intervals from `low` to `high` that ascending ranges leave out, both ends included."""
+    for first, last in held:
+        if low < first:
+            yield low, first - 1
+        low = last + 1
+    if low <= high:
+        yield low, high
+
+
+class Gone:
+    """Numbers that ended since a mark, as far as batches have not described them yet.
+
+    Four bytes each, for a deep queue may be emptied meanwhile.
+    """
+
+    __slots__ = ("_high", "_numbers", "_ranges")
+
+    def __init__(self) -> None:
+        self._numbers = Paged()
+        self._ranges: Ranges = []
+        self._high = 0  # no batch comes for these any more
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers or any(a <= number <= b for a, b in self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._numbers) + len(self._ranges)
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """These ended."""
+        high = self._high
+        self._numbers.add([(number, 0) for number in numbers if number > high])
+
+    def add_range(self, first: int, last: int) -> None:
+        """Everything from `first` to `last` ended."""
+        if last > self._high:
+            self._ranges.append((first, last))
+
+    def forget_up_to(self, high: int) -> None:
+        """A batch has described everything up to here."""
+        self._high = high
+        self._numbers.remove_range(0, high)
+        self._ranges = [each for each in self._ranges if each[1] > high]
+
+
+def _last(run: tuple[int, int]) -> int:
+    return run[1]

@@ -69,15 +69,26 @@ def decode_handshake(data: bytes) -> Handshake:
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Return ascending numbers as ranges."""
-    ranges: Ranges = []
-    first = last = -1
+    """Return numbers as runs without a gap, in the order given: ranges where that ascends."""
+    runs: Ranges = []
+    first, last = -1, -2
     for number in numbers:
-        if number != last + 1 or first < 0:
+        if number != last + 1:
             if first >= 0:
-                ranges.append((first, last))
+                runs.append((first, last))
             first = number
         last = number
     if first >= 0:
-        ranges.append((first, last))
+        runs.append((first, last))
+    return runs
+
+
+def joined_ranges(runs: Iterable[tuple[int, int]]) -> Ranges:
+    """Return runs in any order as ranges: ascending, neighbours joined."""
+    ranges: Ranges = []
+    for first, last in sorted(runs):
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+        else:
+            ranges.append((first, last))
     return ranges

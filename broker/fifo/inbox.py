@@ -53,8 +53,8 @@ class ConsumerInbox:
         if no_ack:
             return deliveries
         seen = self._seen.setdefault(holder, {}).setdefault(tag, {})
-        fresh = [item for item in deliveries if seen.get(item[0], -1) < item[1]]
-        seen.update([(item[0], item[1]) for item in fresh])
+        fresh = [item for item in deliveries if seen.get(item.number, -1) < item.delivery_count]
+        seen.update([(item.number, item.delivery_count) for item in fresh])
         return fresh
 
     def leaving(self, holder: str, tag: str, numbers: list[int]) -> Leaving:

@@ -101,7 +101,20 @@ class Opened(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
     session: str
 
 
-LedgerRecord = Enqueued | Taken | Settled | Removed | Returned | Rejected | Skipped | Opened
+class Cleared(msgspec.Struct, array_like=True, tag=9, frozen=True, gc=False):
+    """Everything from number `first` to `last`, both included, has left as `Removed` says.
+
+    A deep queue was purged: its messages are on disk, and naming millions one by one would cost
+    what a range costs nothing.
+    """
+
+    first: int
+    last: int
+
+
+LedgerRecord = (
+    Enqueued | Taken | Settled | Removed | Returned | Rejected | Skipped | Opened | Cleared
+)
 
 
 class _Payload(msgspec.Struct, array_like=True, frozen=True):

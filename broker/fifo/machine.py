@@ -10,7 +10,8 @@ This is the one place that knows which command is answered how: `sessions.VALUED
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -43,12 +44,19 @@ from broker.fifo.digest import digest_of
 from broker.fifo.effects import Effects, Reply
 from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
 from broker.fifo.handshake import Handshake, ranges_of
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.lines.line import body_bytes
+from broker.fifo.lines.paged import Paged
+from broker.fifo.lines.priority import PriorityLine
+from broker.fifo.lines.ready import ReadyLine
+from broker.fifo.paging import Paging
 from broker.fifo.queue import Queue
 from broker.message import Delivery, Message
 
+RESTORE_MESSAGES: Final = 1_000
+"""Messages that are restored at a time."""
 
-class QueueMachine(Queue):
+
+class QueueMachine(Paging):
     """One queue with its publisher sessions. Batch in, batch out.
 
     Args:
@@ -118,23 +126,82 @@ class QueueMachine(Queue):
         if self._dedup is not None:
             self._dedup.load(keys)
 
-    def restore_messages(self, messages: Iterable[tuple[int, Message]], next_number: int) -> None:
+    def restore_messages(
+        self,
+        messages: Iterable[tuple[int, Message]],
+        next_number: int,
+        *,
+        limit_bytes: int | None = None,
+    ) -> None:
         """Become what is left of a classic queue after a restart (P16).
 
         When they expire stands in the messages. Rules and time stay as they were told.
 
         Args:
             messages: Numbers and messages in ascending order; each counts as delivered before.
+                They are read as they are taken in.
             next_number: At least one more than any number ever used.
+            limit_bytes: Memory beyond which they are let go again; then all of them are on disk.
         """
         self._clear()
-        items = [Delivery(number, 1, message) for number, message in messages]
+        self._ready.redelivered_below = next_number
+        source = iter(messages)
+        while some := list(islice(source, RESTORE_MESSAGES)):
+            self._restore([Delivery(number, 1, message) for number, message in some])
+            if limit_bytes is not None:
+                self.page_out(limit_bytes, durable=True)
+        self._restored(next_number)
+
+    def restore_paged(
+        self,
+        paged: Paged | Mapping[int, Paged],
+        next_number: int,
+        *,
+        is_timed: bool,
+        head: Iterable[tuple[int, Message]] = (),
+        tail: Iterable[tuple[int, Message]] = (),
+    ) -> None:
+        """Become a classic queue after a restart, or a promoted mirror, with nothing read (P16).
+
+        Rules and time stay as they were told. Publishes of the unread are not remembered.
+
+        Args:
+            paged: What is on disk, this machine's from now on; each counts as delivered before.
+                By level (at most `config.priority_max`) for a priority queue.
+            next_number: At least one more than any number ever used.
+            is_timed: Some of them may expire.
+            head: What is in memory, ascending, below most of `paged`.
+            tail: What is in memory, ascending, above most of `paged`.
+        """
+        self._clear()
+        heads, tails = (
+            [Delivery(number, 1, message) for number, message in each] for each in (head, tail)
+        )
+        ready = self._ready
+        if isinstance(ready, PriorityLine):
+            levels = {0: paged} if isinstance(paged, Paged) else paged
+            ready.load_paged(levels, heads, tails, next_number)
+        else:
+            assert isinstance(ready, ReadyLine), "a store of delays is restored whole"
+            [single] = [paged] if isinstance(paged, Paged) else paged.values() or [Paged()]
+            ready.load_paged(single, heads, tails, next_number)
+        self._know([*heads, *tails])
+        self._is_timed |= is_timed
+        self._is_spilled = True
+        self._restored(next_number)
+
+    def _restore(self, items: list[Delivery]) -> None:
         self._ready.append(items, body_bytes(items))
-        self._is_timed = any(item[2].expires_ms for item in items)
+        self._know(items)
+
+    def _know(self, items: list[Delivery]) -> None:
+        self._is_timed |= any(item.message.expires_ms for item in items)
         if self._dedup is not None:
             for item in items:
-                if item[2].dedup:
-                    self._dedup.is_double(item[2].dedup, self.now_ms)
+                if item.message.dedup:
+                    self._dedup.is_double(item.message.dedup, self.now_ms)
+
+    def _restored(self, next_number: int) -> None:
         self.next_number = next_number
         self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
 
@@ -186,7 +253,7 @@ class QueueMachine(Queue):
             self._roster.add(snapshot.consumer_of(record, self._held))
         self._roster.load_rings(state.rings)
         self.sessions.load(state.sessions, state.ended)
-        self._is_timed = any(item[2].expires_ms for item in self.contents())
+        self._is_timed = any(item.message.expires_ms for item in self.contents())
         self.effects = Effects()  # what is held was taken long ago, whatever the ledger notes
 
     # What a mirrored queue's shell asks for.
@@ -206,8 +273,7 @@ class QueueMachine(Queue):
         """
         sessions = self.sessions
         named = sessions.named_messages()
-        low = min([each.start for each in named], default=self.next_number)
-        here = self.numbers_from(low)
+        here = self.among({n for each in named for n in each})
         absent = [n for each in named for n in each if n in here or sessions.is_absent(n)]
         return Handshake(
             HANDSHAKE_VERSION,
@@ -222,9 +288,16 @@ class QueueMachine(Queue):
             [] if self._dedup is None else self._dedup.records(),
         )
 
-    def digest(self) -> str:
-        """Equal for a master and a mirror with the same contents (`Replica.digest`)."""
-        return digest_of([(number, message) for number, _, message in self.contents()])
+    def digest(self, fill: Callable[[list[Delivery]], list[Delivery]] | None = None) -> str:
+        """Equal for a master and a mirror with the same contents (`Replica.digest`).
+
+        Args:
+            fill: Reads what is on disk, by number; without it a stub is no message's equal.
+        """
+        items = self.contents()
+        if fill is not None:
+            items = fill(items)
+        return digest_of([(item.number, item.message) for item in items])
 
     def _apply_offer(self, offer: Offer) -> None:
         is_new = self.config.ledger == "all" and not self.sessions.knows(offer.session)

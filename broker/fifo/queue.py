@@ -12,7 +12,8 @@ Invariants:
 2. Message numbers grow by one from 1; the ready line's order is `ready.Line`'s.
 3. `unacked` and `unacked_bytes` are the sums over all that is held.
 4. After `pump` returned False, either nothing is ready or no consumer can take; the head has not
-   expired, and under drop-head what is ready is within the limits.
+   expired, and under drop-head what is ready is within the limits. Where the head is on disk, all
+   this waits until it is read (`paging.Paging.page_needed`).
 5. `now_ms` falls only when a clock was set right by more than a minute. No message is handed to a
    consumer after the time in its `expires_ms`.
 """
@@ -29,13 +30,19 @@ from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.contents import NO_LIMIT, Contents
 from broker.fifo.effects import Effects
 from broker.fifo.fate import limits
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.lines.line import body_bytes
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery, Message
 from broker.ports import GetResult, QueueStat
 
 GET_TAG: Final = ""
 """The tag under which basic.get's messages are held."""
+
+BURST_BYTES: Final = 1 << 20
+"""A pump that has a `burst_max` stops when it has handed out so many bytes of bodies."""
+
+SLICE_MAX: Final = 128
+"""Messages that are handed out at a time where they may be more bytes than that."""
 
 
 class Queue(Contents):
@@ -158,7 +165,7 @@ class Queue(Contents):
             False where a number was not held: it has gone back since (P18).
         """
         items = self._let_go(holder, tag, numbers)
-        if items and self.config.ledger != "none":
+        if items and (self.config.ledger != "none" or self._is_spilled):
             self._record(ledger.Settled, items)
         return len(items) == len(numbers)
 
@@ -199,6 +206,8 @@ class Queue(Contents):
         if items:
             self.unacked -= len(items)
             self.unacked_bytes -= body_bytes(items)
+            if self._held_stubs.count:
+                self._held_stubs.remove(items)
             self._give_back(items, to_tail=False)
 
     def set_active(self, holder: str, tag: str, *, active: bool) -> None:
@@ -225,7 +234,10 @@ class Queue(Contents):
             self._roster.set_prefetch(consumer, prefetch)
 
     def get(self, holder: str, *, no_ack: bool) -> GetResult:
-        """Take the first ready message; unless `no_ack` the holder holds it under `GET_TAG`."""
+        """Take the first ready message; unless `no_ack` the holder holds it under `GET_TAG`.
+
+        One that is on disk is not found: `paging.Paging.page_needed(1)` comes first.
+        """
         if self._is_timed:
             self._expire(self.now_ms)
         items, size_bytes = self._ready.take(1)
@@ -253,29 +265,37 @@ class Queue(Contents):
         consumer that waits gets a message of TTL 0, and what it gets never counts.
 
         Returns:
-            True where it stopped at `burst_max` with more to do: call it again soon.
+            True where it stopped at `burst_max`, `BURST_BYTES` or `contents.SHORTEN_MAX` with more
+            to do: call it again soon.
         """
         if self._serve():
             return True
+        while self._ready.is_paged and self._is_wanted():
+            if not (self._is_timed and self._expire(self.now_ms - 1)):
+                return False  # the head is to be read, and then consumers have their turn
+            if self._serve():
+                return True
         if self._is_timed:
             self._expire(self.now_ms)
-        if self._drops_head:
-            self._shorten()
-        return False
+        return self._drops_head and self._shorten()
 
     def _serve(self) -> bool:
         ready, roster = self._ready, self._roster
         take = self._take_live if self._is_timed else ready.take
         budget = self.config.burst_max or NO_LIMIT
-        while ready and (ring := roster.next_ring()) is not None:
-            if budget <= 0:
+        least_bytes = ready.size_bytes - BURST_BYTES if self.config.burst_max else -1
+        while (at_hand := ready.at_hand()) and (ring := roster.next_ring()) is not None:
+            if budget <= 0 or ready.size_bytes <= least_bytes:
                 return True
+            most = budget
+            if least_bytes >= 0:
+                most = min(most, SLICE_MAX, self._fitting(ready.size_bytes - least_bytes))
             size = len(ring)
-            if size > 1 and len(ready) >= size and budget >= size:
-                budget -= self._deal(ring, budget // size)
+            if 1 < size <= min(most, at_hand):
+                budget -= self._deal(ring, min(most, at_hand) // size)
                 continue
             consumer = ring[0]
-            items, size_bytes = take(min(consumer.credit, budget) if size == 1 else 1)
+            items, size_bytes = take(min(consumer.credit, most) if size == 1 else 1)
             if items:
                 ring.rotate(-1)
                 self._hand_out(consumer, items, size_bytes)
@@ -283,15 +303,25 @@ class Queue(Contents):
                 budget -= len(items)
         return False
 
+    def _fitting(self, room_bytes: int) -> int:
+        """Say how many messages like the head, at least one, have about so many bytes."""
+        head = self._ready.head()
+        return 1 if head is None else 1 + room_bytes // (head.message.body_size + 1)
+
+    def _is_wanted(self) -> bool:
+        """Tell whether a consumer could take the head, if it were in memory."""
+        return bool(self._ready) and self._roster.next_ring() is not None
+
     def _deal(self, ring: deque[Consumer], rounds_max: int) -> int:
         """Deal whole rounds to a ring, as single turns would: nobody runs out before the last.
 
-        Less than whole rounds where some had expired; then the turn is with who got none.
+        As many messages as `rounds_max` asks for are at hand. Less than whole rounds where some
+        had expired; then the turn is with who got none.
         """
         turns = list(ring)
         size = len(turns)
         credit = min([consumer.credit for consumer in turns])
-        rounds = min(credit, len(self._ready) // size, rounds_max)
+        rounds = min(credit, rounds_max)
         take = self._take_live if self._is_timed else self._ready.take
         items, _ = take(rounds * size)
         for index, consumer in enumerate(turns[: len(items)]):
@@ -323,8 +353,14 @@ class Queue(Contents):
         return [consumer.key for consumer in self._roster]
 
     def active_consumer(self) -> tuple[str, str] | None:
-        """(holder, tag) of the single active consumer; None where all are, or there is none."""
+        """(holder, tag) of the one consumer that is served, None where all are, or there is none.
+
+        The single active consumer, or an exclusive one.
+        """
         active = self._roster.active
+        if active is None:
+            first = next(iter(self._roster), None)  # an exclusive one is the only one
+            active = first if first is not None and first.exclusive else None
         return None if active is None else active.key
 
     def boots(self) -> list[tuple[str, str]]:
@@ -335,7 +371,8 @@ class Queue(Contents):
     def redeliver_checked_out(self, node: str | None = None) -> None:
         """Put every held delivery into the effects again, as a new leader does (P17).
 
-        Messages got with basic.get are left out: their reply is remembered by the session.
+        Messages got with basic.get are left out: their reply is remembered by the session. Stubs
+        may be among them.
 
         Args:
             node: Only what this node holds, after its link broke; None is everybody.
@@ -359,6 +396,16 @@ class Queue(Contents):
         """True while a message waits for a consumer or its credit."""
         return bool(self._ready)
 
+    @property
+    def ready_count(self) -> int:
+        """How many messages are ready; the dying count as that."""
+        return len(self._ready) + len(self._dying)
+
+    @property
+    def consumer_count(self) -> int:
+        """How many consumers are attached."""
+        return self._roster.count
+
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here; the dying count as ready.
 
@@ -366,7 +413,7 @@ class Queue(Contents):
             state: The queue's state as its shell knows it.
         """
         return QueueStat(
-            ready=len(self._ready) + len(self._dying),
+            ready=self.ready_count,
             unacked=self.unacked,
             consumers=self._roster.count,
             ready_bytes=self._ready.size_bytes + self._dying.size_bytes,
@@ -386,6 +433,8 @@ class Queue(Contents):
         items = [item for number in numbers if (item := pop(number, None)) is not None]
         self.unacked -= len(items)
         self.unacked_bytes -= body_bytes(items)
+        if self._held_stubs.count:
+            self._held_stubs.remove(items)
         consumer = self._roster.find(holder, tag)
         if consumer is None:
             self._forget_if_empty(holder, tag)
@@ -394,7 +443,7 @@ class Queue(Contents):
         return items
 
     def _give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
-        back = [Delivery(number, count + 1, message) for number, count, message in items]
+        back = [Delivery(item.number, item.delivery_count + 1, item.message) for item in items]
         limit = self.rules.delivery_limit
         if limit is not None:
             over = [item for item in back if item.delivery_count > limit]
@@ -406,7 +455,7 @@ class Queue(Contents):
         else:
             self._ready.give_back(back)
         if self.config.ledger == "all" and back:
-            self.effects.ledger.append(ledger.Returned([item[0] for item in back]))
+            self.effects.ledger.append(ledger.Returned([item.number for item in back]))
 
     def _forget_if_empty(self, holder: str, tag: str) -> None:
         tags = self._held.get(holder)

@@ -9,6 +9,7 @@ disk.
     a new queue     all members begin empty: `apply` from the first record on
     a joiner        `adopt` the handshake, then `apply` what follows it in the ring
     synchronised    by `begin_fill`, `fill`, `end_fill`, while `apply` goes on
+    short of memory `page_out`: number and size stay here, the message is on disk alone
     the master dies `promote`: the queue goes on here
 
 Invariants:
@@ -17,23 +18,51 @@ Invariants:
 2. What a mirror saw settled never comes back: not by a batch of a synchronisation that was under
    way, not at promotion.
 3. Evidence (P11) names what it holds or saw settled, nothing that it emptied itself of.
+4. A message is in memory or paged out, never both; whoever asks what is here sees no difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.digest import digest_of
 from broker.fifo.fate.dedup import Dedup
-from broker.fifo.fill import Fill
-from broker.fifo.handshake import Handshake, Ranges, ranges_of
-from broker.fifo.ledger import Enqueued, LedgerRecord, Opened, Rejected, Removed, Settled, Skipped
+from broker.fifo.fill import Fill, Gone, gaps
+from broker.fifo.handshake import Handshake, Ranges, joined_ranges, ranges_of
+from broker.fifo.ledger import (
+    Cleared,
+    Enqueued,
+    LedgerRecord,
+    Opened,
+    Rejected,
+    Removed,
+    Settled,
+    Skipped,
+)
+from broker.fifo.lines.paged import Paged
+from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, PageOut
 from broker.fifo.machine import QueueMachine
 from broker.fifo.sessions import SessionTable
 from broker.message import Message
+
+SAMPLE: Final = 32
+"""Messages at either end that stand for the others where nobody has to know exactly."""
+
+PAGE_OUT_MAX: Final = 2_000
+"""Messages one call moves out of memory: a few milliseconds of work."""
+
+PAGE_OUT_BYTES_MAX: Final = 4 << 20
+"""Most bytes of their bodies, for some must be written; a larger one goes alone."""
+
+RANGES_MAX: Final = 10_000
+"""Ranges told at most: what else a mirror has is sent once more, which does no harm."""
+
+SMALL_GAP: Final = 1_024
+"""Up to so many numbers are looked up one by one."""
 
 
 class Filled(NamedTuple):
@@ -54,24 +83,61 @@ class Replica:
     Args:
         dedup_size: `QueueConfig.dedup_size` of the queue.
         dedup_ttl_ms: `QueueConfig.dedup_ttl_ms` of the queue.
+        priority_max: The queue's highest priority, 0 for one without.
 
     Attributes:
         next_number: One more than the highest message number heard of.
     """
 
-    __slots__ = ("_contents", "_dedup", "_gone", "_sessions", "next_number")
+    __slots__ = (
+        "_contents",
+        "_dedup",
+        "_gone",
+        "_is_timed",
+        "_paged",
+        "_ram",
+        "_sessions",
+        "_top",
+        "next_number",
+    )
 
-    def __init__(self, dedup_size: int = 0, dedup_ttl_ms: int | None = None) -> None:
+    def __init__(
+        self, dedup_size: int = 0, dedup_ttl_ms: int | None = None, priority_max: int = 0
+    ) -> None:
         self._dedup = Dedup(dedup_size, dedup_ttl_ms)
-        self._contents: dict[int, Message] = {}
+        self._top = priority_max
         self._sessions = SessionTable()
-        self._gone: set[int] | None = None  # settled since `begin_fill`
+        self._clear()
         self.next_number = 1
+
+    def _clear(self) -> None:
+        self._contents: dict[int, Message] = {}  # in memory
+        self._ram: int | None = None  # sum of their body sizes, once `weigh` has begun
+        self._paged: dict[int, Paged] = {}  # by priority; never an empty one
+        self._is_timed = False  # a message that expires may be paged out
+        self._gone: Gone | None = None  # settled since `begin_fill`
 
     @property
     def depth(self) -> int:
         """How many messages are here."""
-        return len(self._contents)
+        return len(self._contents) + self.paged
+
+    @property
+    def ram_bytes(self) -> int:
+        """About how much memory the messages take, in bytes; by a sample until `weigh`."""
+        paged_bytes = sum([paged.ram_bytes for paged in self._paged.values()])
+        body_bytes = self._sampled() if self._ram is None else self._ram
+        return body_bytes + MESSAGE_RAM_BYTES * len(self._contents) + paged_bytes
+
+    def weigh(self) -> None:
+        """Know `ram_bytes` exactly from now on. It costs a fifth of a replay: only with a limit."""
+        if self._ram is None:
+            self._ram = _body_bytes(self._contents.values())
+
+    @property
+    def paged(self) -> int:
+        """How many messages are paged out."""
+        return sum(map(len, self._paged.values()))
 
     @property
     def is_filling(self) -> bool:
@@ -80,20 +146,32 @@ class Replica:
 
     def holds(self, number: int) -> bool:
         """Tell whether a message is here."""
-        return number in self._contents
+        return number in self._contents or self._is_paged(number)
+
+    def lowest(self) -> int | None:
+        """The lowest number here; None without any."""
+        lowest = [paged.lowest() for paged in self._paged.values()]
+        lowest.append(min(self._contents, default=None))
+        return min([number for number in lowest if number is not None], default=None)
 
     def numbers(self) -> list[int]:
         """The numbers of all messages here, ascending."""
-        return sorted(self._contents)
+        return sorted([*self._contents, *self.paged_numbers()])
+
+    def paged_numbers(self) -> list[int]:
+        """The numbers of all messages that are paged out, ascending."""
+        return sorted([number for paged in self._paged.values() for number in paged])
 
     def ranges(self) -> Ranges:
-        """`numbers`, as ranges."""
-        return ranges_of(self.numbers())
+        """`numbers`, as ranges; the lowest `RANGES_MAX` of them."""
+        runs = ranges_of(self._contents)
+        for paged in self._paged.values():
+            runs += paged.ranges(count=RANGES_MAX)
+        return joined_ranges(runs)[:RANGES_MAX]
 
     def messages(self) -> list[tuple[int, Message]]:
-        """All messages here with their numbers, ascending."""
-        contents = self._contents
-        return [(number, contents[number]) for number in self.numbers()]
+        """All messages in memory with their numbers, ascending."""
+        return sorted(self._contents.items())
 
     # Replay.
 
@@ -103,16 +181,13 @@ class Replica:
         Args:
             records: One payload, in the ring's order.
         """
-        contents, gone = self._contents, self._gone
         for record in records:
             if isinstance(record, Enqueued):
                 self._enqueued(record)
             elif isinstance(record, Settled | Removed):
-                pop = contents.pop
-                for number in record.numbers:
-                    pop(number, None)
-                if gone is not None:
-                    gone.update(record.numbers)
+                self._ended(record.numbers)
+            elif isinstance(record, Cleared):
+                self._cleared(record)
             elif isinstance(record, Rejected | Skipped):
                 self._sessions.replay_passed(
                     record.session,
@@ -125,8 +200,7 @@ class Replica:
 
     def adopt(self, handshake: Handshake) -> None:
         """Begin again, empty, at the master's place in the ledger (P20)."""
-        self._contents = {}
-        self._gone = None
+        self._clear()
         self.next_number = handshake.next_number
         self._sessions = SessionTable()
         self._sessions.load(handshake.sessions, handshake.ended)
@@ -145,15 +219,42 @@ class Replica:
 
     def empty(self) -> None:
         """Drop all messages, and with them what they prove (P11, P26)."""
-        self._sessions.mark_absent(self._contents)
-        self._contents = {}
-        self._gone = None
+        named = [n for each in self._sessions.named_messages() for n in each]
+        self._sessions.mark_absent({n for n in named if self.holds(n)})
+        self._clear()
+
+    # Paging.
+
+    def page_out(self, limit_bytes: int, *, durable: bool) -> PageOut:
+        """Let go of messages until the rest fits; of no more than one turn of the loop can bear.
+
+        The last to come go first: the master hands out the others before them, and a promoted
+        mirror has the head of its queue at hand.
+
+        Args:
+            limit_bytes: What `ram_bytes` shall be at most.
+            durable: The queue's persistent messages are on this disk already.
+
+        Returns:
+            What must be written to the pages now: it is nowhere else any more.
+        """
+        self.weigh()
+        contents = self._contents
+        over = self.ram_bytes - limit_bytes
+        room_bytes = PAGE_OUT_BYTES_MAX
+        taken: list[tuple[int, Message]] = []
+        while over > 0 and room_bytes > 0 and contents and len(taken) < PAGE_OUT_MAX:
+            item = contents.popitem()
+            over -= item[1].body_size + MESSAGE_RAM_BYTES
+            room_bytes -= item[1].body_size
+            taken.append(item)
+        return self._page(taken, durable=durable)
 
     # Synchronisation (P26).
 
     def begin_fill(self) -> None:
-        """The master took its contents at this place of the ledger: batches follow."""
-        self._gone = set()
+        """The master marked this place of the ledger: batches follow."""
+        self._gone = Gone()
 
     def fill(self, batch: Fill) -> Filled:
         """Take one batch.
@@ -161,21 +262,24 @@ class Replica:
         Returns:
             What it changed here; nothing where no fill is under way.
         """
-        contents, gone = self._contents, self._gone
+        gone = self._gone
         if gone is None:
             return Filled([], [])
         dropped = self._gone_between(batch)
         if dropped:
             self._sessions.mark_absent(frozenset(dropped))
-            for number in dropped:
-                del contents[number]
+            self._drop(dropped)
+        contents, is_paged = self._contents, self._is_paged
         added = [
             item
             for item in zip(batch.numbers, batch.messages, strict=True)
-            if item[0] not in gone and item[0] not in contents
+            if item[0] not in gone and item[0] not in contents and not is_paged(item[0])
         ]
         contents.update(added)
+        if self._ram is not None:
+            self._ram += _body_bytes([message for _, message in added])
         self._sessions.mark_present(batch.numbers)
+        gone.forget_up_to(batch.high)
         return Filled(added, dropped)
 
     def end_fill(self) -> None:
@@ -187,6 +291,8 @@ class Replica:
     def promote(self, config: QueueConfig) -> QueueMachine:
         """Become the queue: everything ready at its old place, and redelivered (P16).
 
+        Paged messages stay where they are: nothing is read.
+
         Args:
             config: `config.mirrored_config`.
 
@@ -195,18 +301,27 @@ class Replica:
             the time yet, and its rules are the config's: the shell tells both.
         """
         machine = QueueMachine(config)
-        contents, numbers = self._contents, self.numbers()
-        machine.restore_messages(
-            zip(numbers, map(contents.__getitem__, numbers), strict=True), self.next_number
-        )
+        if not self._paged:
+            machine.restore_messages(self.messages(), self.next_number)
+        else:
+            machine.restore_paged(
+                self._paged, self.next_number, is_timed=self._is_timed, head=self.messages()
+            )
         machine.remember(self._dedup.records())
         machine.sessions = self._sessions
         machine.sessions.take_over()
         return machine
 
-    def digest(self) -> str:
-        """Equal for a mirror and a master with the same contents (`QueueMachine.digest`)."""
-        return digest_of(self.messages())
+    def digest(self, read: Callable[[list[int]], list[tuple[int, Message]]] | None = None) -> str:
+        """Equal for a mirror and a master with the same contents (`QueueMachine.digest`).
+
+        Args:
+            read: Reads what is paged out, by number; None where nothing is.
+        """
+        items = self.messages()
+        if read is not None:
+            items = sorted(items + read(self.paged_numbers()))
+        return digest_of(items)
 
     # Parts.
 
@@ -216,6 +331,8 @@ class Replica:
             return
         first = numbers[0]
         self._contents.update(zip(numbers, messages, strict=True))
+        if self._ram is not None:
+            self._ram += _body_bytes(messages)
         self.next_number = max(self.next_number, numbers[-1] + 1)
         if record.now_ms:
             for message in messages:
@@ -225,19 +342,85 @@ class Replica:
                 record.session, record.first, len(numbers), record.lowest, first
             )
 
+    def _ended(self, numbers: list[int]) -> None:
+        self._drop(numbers)
+        self._sessions.mark_present(numbers)  # seen to its end, though perhaps it never was here
+        if self._gone is not None:
+            self._gone.add(numbers)
+
+    def _cleared(self, record: Cleared) -> None:
+        first, last = record.first, record.last
+        for paged in self._paged.values():
+            paged.remove_range(first, last)
+        self._forget_empty()
+        self._drop([number for number in self._contents if first <= number <= last])
+        for named in self._sessions.named_messages():
+            self._sessions.mark_present(range(max(first, named.start), min(last + 1, named.stop)))
+        if self._gone is not None:
+            self._gone.add_range(first, last)
+
+    def _drop(self, numbers: list[int]) -> None:
+        pop = self._contents.pop
+        if self._ram is None:  # then nothing is paged out either
+            for number in numbers:
+                pop(number, None)
+            return
+        taken = [message for number in numbers if (message := pop(number, None)) is not None]
+        self._ram -= _body_bytes(taken)
+        if len(taken) < len(numbers) and self._paged:
+            for paged in self._paged.values():
+                paged.remove(numbers)
+            self._forget_empty()
+
+    def _sampled(self) -> int:
+        """About the sum of the body sizes in memory, by the oldest and the newest of them."""
+        messages = self._contents.values()
+        some = [*islice(messages, SAMPLE), *islice(reversed(messages), SAMPLE)]
+        return len(messages) * _body_bytes(some) // len(some) if some else 0
+
+    def _forget_empty(self) -> None:
+        if not all(self._paged.values()):
+            self._paged = {level: paged for level, paged in self._paged.items() if paged}
+
+    def _is_paged(self, number: int) -> bool:
+        return any(number in paged for paged in self._paged.values())
+
+    def _page(self, items: list[tuple[int, Message]], *, durable: bool) -> PageOut:
+        """Note messages that were taken out of memory; say which of them must be written."""
+        assert self._ram is not None, "only what was weighed is paged out"
+        items.sort()
+        groups: dict[int, list[tuple[int, int]]] = {}
+        for number, message in items:
+            self._ram -= message.body_size
+            self._is_timed |= message.expires_ms > 0
+            level = min(message.priority, self._top)
+            groups.setdefault(level, []).append((number, message.body_size))
+        for level, group in groups.items():
+            self._paged.setdefault(level, Paged()).add(group)
+        return PageOut([item for item in items if not (durable and item[1].persistent)])
+
     def _gone_between(self, batch: Fill) -> list[int]:
-        """Messages here that the master did not have at the mark."""
-        held, at = batch.held, 0
+        """Messages here that the master does not have any more."""
         dropped: list[int] = []
-        for number in self._between(batch.low, batch.high):
-            while at < len(held) and held[at][1] < number:
-                at += 1
-            if at == len(held) or number < held[at][0]:
-                dropped.append(number)
+        for first, last in gaps(batch.low, batch.high, batch.held):
+            dropped += self._between(first, last)
         return dropped
 
-    def _between(self, low: int, high: int) -> Iterable[int]:
-        contents = self._contents
-        if len(contents) < high - low:
-            return sorted([number for number in contents if low <= number <= high])
-        return [number for number in range(low, high + 1) if number in contents]
+    def _between(self, first: int, last: int) -> list[int]:
+        """The numbers here from `first` to `last`, ascending."""
+        contents, here = self._contents, len(self._contents) + self.paged
+        if last - first <= min(SMALL_GAP, here):
+            return [n for n in range(first, last + 1) if n in contents or self._is_paged(n)]
+        found: list[int] = []
+        for paged in self._paged.values():
+            found += takewhile(lambda n: n <= last, paged.numbers_from(first))
+        if len(contents) < last - first:
+            found += [number for number in contents if first <= number <= last]
+        else:
+            found += [number for number in range(first, last + 1) if number in contents]
+        found.sort()
+        return found
+
+
+def _body_bytes(messages: Iterable[Message]) -> int:
+    return sum([message.body_size for message in messages])

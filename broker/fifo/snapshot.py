@@ -221,9 +221,9 @@ def _line_sections(
 ) -> Iterator[bytes]:
     group: list[tuple[int, int, int, Message]] = []
     size = 0
-    for key, (number, count, message) in items:
-        group.append((key, number, count, message))
-        size += len(message.content)
+    for key, item in items:
+        group.append((key, item.number, item.delivery_count, item.message))
+        size += len(item.message.content)
         if size >= SECTION_BYTES or len(group) >= SECTION_ITEMS:
             yield _encoder.encode(_Section(line, holder, tag, group))
             group, size = [], 0

@@ -13,6 +13,11 @@ from broker.message import Delivery, Message
 Key = tuple[str, str]
 
 
+def again(item: Delivery) -> Delivery:
+    """Return a delivery as it is after it came back once more."""
+    return msgspec.structs.replace(item, delivery_count=item.delivery_count + 1)
+
+
 def message(size: int = 3, *, persistent: bool = False, **facts: object) -> Message:
     return Message("", "q", b"h" * 14 + b"b" * size, 1, 14, size, persistent, **facts)
 
@@ -195,7 +200,7 @@ class QueueModel:
     def give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
         limit = self.rules.delivery_limit
         for item in items:
-            back = item._replace(delivery_count=item.delivery_count + 1)
+            back = again(item)
             if limit is not None and back.delivery_count > limit:
                 self.die("delivery_limit", back)
             elif to_tail:

@@ -11,10 +11,10 @@ import pytest
 
 from broker.fifo.commands import Enqueue, Get, Settle
 from broker.fifo.config import mirrored_config
-from broker.fifo.fill import cut_fills
 from broker.fifo.ledger import cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
+from tests.model.fills import Disk, fills_of
 from tests.model.test_fifo_sessions import Network
 
 SEEDS = 80
@@ -75,9 +75,7 @@ class Mirrored(Network):
         self.ask_again(self.offers.fail_over())
 
     def fill(self) -> None:
-        contents = self.machine.contents()
-        number = self.machine.next_number
-        for each in cut_fills(contents, number, [], items_max=7, bytes_max=1 << 20):
+        for each in fills_of(self.machine, Disk(), []):
             self.mirror.fill(each)
         self.mirror.end_fill()
 

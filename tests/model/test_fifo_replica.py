@@ -5,7 +5,8 @@ The ring is a list of payloads in one order; each mirror has read some of it. A 
 cuts the list anywhere behind what a survivor has read (GM delivers alike, protocol.md P22).
 
 Messages expire, limits drop or refuse, the dead may be held, and doubles are dropped: by the master
-alone, and alike by whoever is promoted.
+alone, and alike by whoever is promoted. Members page messages out whenever they like, each to a
+disk of its own, and a promoted mirror goes on with its disk.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from msgspec.structs import replace
 from broker.fifo import commands
 from broker.fifo.commands import Checkout, Discard, Enqueue, Get, Offer, Purge, Requeue
 from broker.fifo.config import mirrored_config
-from broker.fifo.fill import Fill, cut_fills
-from broker.fifo.handshake import Handshake, decode_handshake, encode_handshake
+from broker.fifo.handshake import Handshake, Ranges, decode_handshake, encode_handshake
 from broker.fifo.ledger import (
     Enqueued,
     Removed,
@@ -31,10 +31,13 @@ from broker.fifo.ledger import (
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
 from broker.fifo.rules import Rules
+from broker.message import Message
 from tests.model.fifo_model import message
+from tests.model.fills import Disk, next_fill, page_in, whole
 
 CONFIG = mirrored_config("q", "/")
 MARK = "mark"
+END = "end"
 ABOUT_HELD = [commands.Settle, Requeue, Discard]
 WHO = st.integers(0, 1)
 DEDUP = (2, 3)  # keys remembered, and how many milliseconds
@@ -95,14 +98,24 @@ class Publisher:
         return Offer(self.name, lowest, first, offered) if offered else None
 
 
+class Filling:
+    """A synchronisation, as its master sees it."""
+
+    def __init__(self, last: int, has: Ranges, items_max: int) -> None:
+        self.low, self.last = 1, last
+        self.has = has
+        self.items_max = items_max
+
+
 class Mirror:
-    def __init__(self, place: int, *, is_founder: bool) -> None:
-        self.replica = Replica(*DEDUP)
+    def __init__(self, place: int, levels: int, *, is_founder: bool) -> None:
+        self.replica = Replica(*DEDUP, levels)
         self.place = place  # how much of the ring it has read
         self.is_live = is_founder  # has its handshake
         self.is_synced = is_founder
         self.begins = 1  # messages from here on it has
-        self.batches: list[Fill] | None = None  # under way to it
+        self.filling: Filling | None = None  # under way to it
+        self.disk = Disk()
         self.is_syncing = False  # one synchronisation at a time
         self.has_all = is_founder  # never emptied: it has seen everything there ever was
 
@@ -112,13 +125,14 @@ class MirroredQueue(RuleBasedStateMachine):
         super().__init__()
         self.config = replace(CONFIG, dedup_size=DEDUP[0], dedup_ttl_ms=DEDUP[1])
         self.master = QueueMachine(self.config)
+        self.disk = Disk()
         self.rules = Rules()
         self.now_ms = 1
         self.master.set_time(1)
         self.keys: dict[int, str] = {}  # body -> key of its doubles
         self.ring: list[tuple[str, object, object]] = []
         self.positions: list[int] = []  # of the master's ledger, behind each ring entry
-        self.mirrors = [Mirror(0, is_founder=True)]
+        self.mirrors: list[Mirror] = []
         self.publishers = [Publisher("a/1/7/0"), Publisher("b/1/7/0")]
         self.sent: dict[tuple[str, int], int] = {}
         self.epoch = 1
@@ -128,10 +142,23 @@ class MirroredQueue(RuleBasedStateMachine):
         self.delivered: set[int] = set()
         self.lossy = False
 
+    @property
+    def levels(self) -> int:
+        return self.config.priority_max if self.config.order == "priority" else 0
+
     # What a turn of the master brings.
 
     def turn(self) -> None:
-        effects = self.master.take_effects()
+        while needed := self.master.page_needed():
+            self.hand_in(self.master.take_effects())
+            page_in(self.master, self.disk)
+            self.master.pump()
+            assert self.master.page_needed() != needed
+        self.hand_in(self.master.take_effects())
+        self.safe()
+
+    def hand_in(self, effects) -> None:
+        self.disk.write(effects.ledger)
         for group in cut_records(effects.ledger):
             self.ring.append(("ledger", encode_records(group), None))
             self.positions.append(self.master.position)
@@ -143,7 +170,6 @@ class MirroredQueue(RuleBasedStateMachine):
         for reply in effects.replies:
             self._publisher(reply.session).answered(reply.number, reply.number)
         assert not effects.session_lost
-        self.safe()
 
     def history(self) -> tuple[dict[int, int], dict[int, int]]:
         """What the ring says in all: messages present and gone, as number -> body."""
@@ -200,6 +226,7 @@ class MirroredQueue(RuleBasedStateMachine):
         )
         self.master = QueueMachine(self.config)
         self.master.set_time(self.now_ms)
+        self.mirrors = [Mirror(0, self.levels, is_founder=True)]
         self.other_rules(rules)
 
     @rule(rules=RULES)
@@ -230,12 +257,13 @@ class MirroredQueue(RuleBasedStateMachine):
         key=st.sampled_from(["", "", "x", "y", "z"]),
         ttl_ms=st.sampled_from([-1, -1, 0, 2]),
         priority=st.integers(0, 3),
+        is_persistent=st.booleans(),
         is_offered=st.booleans(),
     )
-    def publish(self, who, count, key, ttl_ms, priority, is_offered):
+    def publish(self, who, count, key, ttl_ms, priority, is_persistent, is_offered):
         bodies = list(range(self.body + 1, self.body + count + 1))
         self.body += count
-        facts = {"persistent": True, "ttl_ms": ttl_ms, "priority": priority, "dedup": key}
+        facts = {"persistent": is_persistent, "ttl_ms": ttl_ms, "priority": priority, "dedup": key}
         messages = [message(body, **facts) for body in bodies]
         self.keys.update(dict.fromkeys(bodies, key) if key else {})
         self.publishers[who].add(Enqueue(messages), bodies)
@@ -278,7 +306,7 @@ class MirroredQueue(RuleBasedStateMachine):
     @precondition(lambda self: len(self.mirrors) < 3)
     @rule()
     def join(self):
-        mirror = Mirror(len(self.ring), is_founder=False)
+        mirror = Mirror(len(self.ring), self.levels, is_founder=False)
         handshake = encode_handshake(self.master.handshake())
         self.ring.append(("handshake", handshake, mirror))
         self.positions.append(self.master.position)
@@ -301,12 +329,17 @@ class MirroredQueue(RuleBasedStateMachine):
         for kind, what, whom in entries:
             if kind == "ledger":
                 if mirror.is_live:
-                    mirror.replica.apply(decode_records(what))
+                    records = decode_records(what)
+                    mirror.replica.apply(records)
+                    mirror.disk.write(records)
             elif whom is mirror and kind == "handshake":
-                mirror.replica.adopt(decode_handshake(what))
-                mirror.is_live = True
+                self._adopt(mirror, decode_handshake(what))
             elif whom is mirror and kind == MARK:
                 self._mark(mirror, *what)
+            elif whom is mirror and kind == END:
+                mirror.replica.end_fill()
+                mirror.is_syncing = False
+                mirror.is_synced = True
         mirror.place += len(entries)
 
     # Synchronisation: a mark in the ring, then batches beside it.
@@ -317,41 +350,69 @@ class MirroredQueue(RuleBasedStateMachine):
         some = [m for m in self.mirrors if not (m.is_synced or m.is_syncing)]
         mirror = data.draw(st.sampled_from(some))
         mirror.is_syncing = True
-        contents = self.master.contents()
-        what = (contents, self.master.next_number, is_emptied, items_max)
+        what = (self.master.next_number, is_emptied, items_max)
         self.ring.append((MARK, what, mirror))
         self.positions.append(self.master.position)
 
-    def _mark(self, mirror, contents, next_number, is_emptied, items_max):
+    def _mark(self, mirror, next_number, is_emptied, items_max):
         if is_emptied:
-            mirror.replica.empty()
+            self._empty(mirror)
         mirror.has_all = False
         mirror.replica.begin_fill()
-        mirror.batches = list(
-            cut_fills(
-                contents,
-                next_number,
-                mirror.replica.ranges(),
-                items_max=items_max,
-                bytes_max=60,
-            )
-        )
+        mirror.filling = Filling(next_number - 1, mirror.replica.ranges(), items_max)
 
-    @precondition(lambda self: any(m.batches for m in self.mirrors))
+    def _empty(self, mirror: Mirror) -> None:
+        mirror.replica.empty()
+        mirror.disk = Disk()
+
+    def _adopt(self, mirror: Mirror, handshake: Handshake) -> None:
+        mirror.replica.adopt(handshake)
+        mirror.disk = Disk()
+        mirror.is_live = True
+
+    @precondition(lambda self: any(m.filling for m in self.mirrors))
     @rule(data=st.data(), count=st.integers(1, 5))
     def fill(self, data, count):
-        mirror = data.draw(st.sampled_from([m for m in self.mirrors if m.batches]))
-        for _ in range(min(count, len(mirror.batches))):
-            batch = mirror.batches.pop(0)
-            before = set(mirror.replica.numbers())
-            added, dropped = mirror.replica.fill(batch)
-            after = set(mirror.replica.numbers())
-            assert after == before - set(dropped) | {number for number, _ in added}
-        if not mirror.batches:
-            mirror.replica.end_fill()
-            mirror.batches = None
-            mirror.is_syncing = False
-            mirror.is_synced = True
+        """Batches are cut from what the master has now, long after the mark."""
+        mirror = data.draw(st.sampled_from([m for m in self.mirrors if m.filling]))
+        for _ in range(count):
+            if mirror.filling is not None:
+                self._fill(mirror, mirror.filling)
+
+    def _fill(self, mirror: Mirror, filling: Filling) -> None:
+        batch = next_fill(
+            self.master,
+            self.disk,
+            filling.low,
+            filling.last,
+            filling.has,
+            items_max=filling.items_max,
+        )
+        filling.low = batch.high + 1
+        before = set(mirror.replica.numbers())
+        added, dropped = mirror.replica.fill(batch)
+        mirror.disk.settle(dropped)
+        mirror.disk.put(added)
+        after = set(mirror.replica.numbers())
+        assert after == before - set(dropped) | {number for number, _ in added}
+        if filling.low > filling.last:
+            self.ring.append((END, (), mirror))
+            self.positions.append(self.master.position)
+            mirror.filling = None
+
+    # Memory.
+
+    @rule(which=st.integers(0, 2), limit=st.sampled_from([0, 0, 700, 1_400, 3_000]))
+    def mirror_pages_out(self, which, limit):
+        for mirror in self.mirrors[which : which + 1]:
+            mirror.disk.page_out(mirror.replica.page_out(limit, durable=True).pages)
+            in_memory = sum([600 + each.body_size for _, each in mirror.replica.messages()])
+            assert in_memory <= limit
+
+    @rule(limit=st.sampled_from([0, 700, 3_000]))
+    def master_pages_out(self, limit):
+        self.disk.page_out(self.master.page_out(limit, durable=True).pages)
+        self.turn()
 
     @precondition(lambda self: any(not m.is_synced and m.is_live for m in self.mirrors))
     @rule(data=st.data())
@@ -360,9 +421,9 @@ class MirroredQueue(RuleBasedStateMachine):
             st.sampled_from([m for m in self.mirrors if not m.is_synced and m.is_live])
         )
         self._read(mirror, len(self.ring) - mirror.place)
-        mirror.replica.empty()
-        mirror.batches = None
-        mirror.is_syncing = False
+        self._empty(mirror)
+        mirror.filling = None
+        mirror.is_syncing = mirror.is_synced = False
         mirror.begins = self.master.next_number
         mirror.has_all = False
         self.safe()
@@ -392,18 +453,20 @@ class MirroredQueue(RuleBasedStateMachine):
         self.mirrors.remove(heir)
         self._read(heir, cut - heir.place)
         before = heir.replica.numbers()
+        self.disk = heir.disk
         self.master = heir.replica.promote(self.config)
         self.master.set_time(self.now_ms)
         self.master.set_rules(self.rules)
         self.positions = [0] * cut
         self.epoch += 1
         self.holders = {}
-        assert [item.number for item in self.master.contents()] == before
+        assert [number for number, _ in self._contents()] == before
+        page_in(self.master, self.disk)
         assert all(item.delivery_count for item in self.master.contents()), "P16"
         self._after_promotion(heir, cut)
 
     def _after_promotion(self, heir: Mirror, cut: int) -> None:
-        contents = {item.number: item.message.body_size for item in self.master.contents()}
+        contents = {number: message.body_size for number, message in self._contents()}
         present, gone = self.history()
         assert contents.items() <= present.items(), "what was settled came back"
         if not self.lossy:
@@ -416,9 +479,8 @@ class MirroredQueue(RuleBasedStateMachine):
             self._read(mirror, cut - mirror.place)
             if not heir.is_synced or not mirror.is_live or mirror.is_syncing:
                 # Begins again: it may hold what its new master never had, or be half-filled.
-                mirror.replica.adopt(self._fresh_handshake())
-                mirror.is_live, mirror.batches, mirror.is_synced = True, None, False
-                mirror.is_syncing = False
+                self._adopt(mirror, self._fresh_handshake())
+                mirror.filling, mirror.is_synced, mirror.is_syncing = None, False, False
             if not mirror.is_synced:
                 mirror.begins = self.master.next_number
         self._offer_again(set(contents.values()), set(gone.values()), heir)
@@ -455,9 +517,19 @@ class MirroredQueue(RuleBasedStateMachine):
     def a_synchronised_mirror_that_has_read_everything_is_the_master(self):
         for mirror in self.mirrors:
             if mirror.is_synced and mirror.place == len(self.ring):
-                assert mirror.replica.digest() == self.master.digest()
+                assert self._copy(mirror) == self._contents()
                 assert mirror.replica.next_number == self.master.next_number
                 assert self._keys_of(mirror.replica) == self._keys_of(self.master)
+
+    def _contents(self) -> list[tuple[int, Message]]:
+        return whole(self.master, self.disk)
+
+    def _copy(self, mirror: Mirror) -> list[tuple[int, Message]]:
+        """What a mirror holds, wherever it is."""
+        replica = mirror.replica
+        paged = replica.paged_numbers()
+        assert not {*replica._contents} & {*paged}
+        return sorted(replica.messages() + mirror.disk.read(paged, keep=True))
 
     def _keys_of(self, member) -> list[tuple[str, int]]:
         records = member._dedup.records()
@@ -469,9 +541,7 @@ class MirroredQueue(RuleBasedStateMachine):
             mine = [b for _, bodies in publisher.pending.values() for b in bodies]
             order = {body: place for place, body in enumerate(mine)}
             places = [
-                order[delivery.message.body_size]
-                for delivery in self.master.contents()
-                if delivery.message.body_size in order
+                order[each.body_size] for _, each in self._contents() if each.body_size in order
             ]
             assert places == sorted(places)
 
@@ -479,22 +549,22 @@ class MirroredQueue(RuleBasedStateMachine):
         """Once every mirror has read everything and the older messages are gone, all are equal."""
         for mirror in self.mirrors:
             self._read(mirror, len(self.ring) - mirror.place)
-            for batch in mirror.batches or ():
-                mirror.replica.fill(batch)
+            while mirror.filling is not None:
+                self._fill(mirror, mirror.filling)
             mirror.replica.end_fill()
-        old = [item.number for item in self.master.contents()]
+        old = [number for number, _ in self._contents()]
         self.master.set_rules(Rules())
         self.master.purge()
         for holder, tag in {*self.holders, ("c/1/1/1", "")}:
             self.master.settle(holder, tag, old)
         self.turn()
-        assert self.master.contents() == []
+        assert self._contents() == []
         self.master.enqueue([message(self.body + 1)])
         self.turn()
         for mirror in self.mirrors:
             self._read(mirror, len(self.ring) - mirror.place)
             if mirror.is_live:
-                assert mirror.replica.digest() == self.master.digest()
+                assert self._copy(mirror) == self._contents()
                 assert mirror.replica.next_number == self.master.next_number
 
 

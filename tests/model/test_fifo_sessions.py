@@ -250,7 +250,7 @@ class Network:
         held = [
             d for tags in self.machine._held.values() for h in tags.values() for d in h.values()
         ]
-        everything = sorted(held + self.machine._ready.in_order())
+        everything = sorted(held + self.machine._ready.in_order(), key=lambda item: item.number)
         return [delivery.message.body_size for delivery in everything]
 
     def run(self) -> None:

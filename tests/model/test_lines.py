@@ -11,7 +11,7 @@ from broker.fifo.config import QueueConfig
 from broker.fifo.lines.order import ready_line
 from broker.fifo.lines.ready import body_bytes
 from broker.message import Delivery
-from tests.model.fifo_model import message
+from tests.model.fifo_model import again, message
 
 ORDERS = ("fifo", "priority", "due")
 KEYS = {
@@ -60,7 +60,7 @@ class LineLife(RuleBasedStateMachine):
     def give_back(self, data):
         items = data.draw(st.lists(st.sampled_from(self.out), unique=True, max_size=4))
         self.out = [item for item in self.out if item not in items]
-        back = [Delivery(n, count + 1, each) for n, count, each in items]
+        back = [again(item) for item in items]
         self.line.give_back(back)
         self.here += back
         self._sort()
@@ -78,9 +78,14 @@ class LineLife(RuleBasedStateMachine):
         self.here = [item for item in self.here if item.number not in numbers]
         assert self.line.drop(numbers) == expected
 
-    @rule(low=st.integers(1, 30))
-    def numbers_from(self, low):
-        assert self.line.numbers_from(low) == {i.number for i in self.here if i.number >= low}
+    @rule(numbers=st.sets(st.integers(1, 30), max_size=9))
+    def among(self, numbers):
+        assert self.line.among(numbers) == {i.number for i in self.here} & numbers
+
+    @rule(low=st.integers(1, 30), count=st.integers(0, 9))
+    def from_number(self, low, count):
+        found = [(i.number, i.message.body_size, i.message) for i in self.here if i.number >= low]
+        assert self.line.from_number(low, count) == sorted(found)[:count]
 
     @rule(first=st.integers(0, 5), count=st.integers(0, 5))
     def peek(self, first, count):

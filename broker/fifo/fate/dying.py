@@ -8,7 +8,7 @@ length limits meanwhile (behaviour.md 1.16, length limits; 1.18).
 from __future__ import annotations
 
 from broker.fifo.effects import Dead
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.lines.line import body_bytes
 from broker.fifo.rules import Reason
 from broker.message import Delivery
 

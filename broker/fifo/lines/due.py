@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
 from typing import Final
 
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.lines.line import Facts, Shallow, body_bytes
 from broker.message import Delivery
 
 SLACK_MIN: Final = 64
@@ -29,11 +29,11 @@ _NEVER_MS: Final = 1 << 63
 
 
 def _key(item: Delivery) -> tuple[int, int]:
-    return item[2].expires_ms or _NEVER_MS, item[0]
+    return item.message.expires_ms or _NEVER_MS, item.number
 
 
-class DueLine:
-    """See the module; the methods are `ready.Line`'s."""
+class DueLine(Shallow):
+    """See the module; the methods are `line.Line`'s. It does not page."""
 
     __slots__ = ("_heap", "_items", "size_bytes")
 
@@ -41,13 +41,14 @@ class DueLine:
         self._items: dict[int, Delivery] = {}
         self._heap: list[tuple[int, int]] = []
         self.size_bytes = 0
+        self.redelivered_below = 0
 
     def __len__(self) -> int:
         return len(self._items)
 
     def append(self, items: list[Delivery], size_bytes: int) -> None:
         """See `Line`: each to where its time puts it."""
-        self._items.update([(item[0], item) for item in items])
+        self._items.update([(item.number, item) for item in items])
         heap = self._heap
         for item in items:
             heappush(heap, _key(item))
@@ -116,9 +117,15 @@ class DueLine:
         """See `Line`."""
         return min(self._items, default=None)
 
-    def numbers_from(self, low: int) -> set[int]:
+    def among(self, numbers: set[int]) -> set[int]:
         """See `Line`."""
-        return {number for number in self._items if number >= low}
+        return numbers.intersection(self._items)
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """See `Line`."""
+        numbers = nsmallest(count, [number for number in self._items if number >= low])
+        messages = [self._items[number].message for number in numbers]
+        return [(n, each.body_size, each) for n, each in zip(numbers, messages, strict=True)]
 
     def fresh(self) -> list[Delivery]:
         """See `Line`: all of them."""
@@ -139,7 +146,7 @@ class DueLine:
         """See `Line`."""
         del next_return
         items = fresh + [item for _, item in returned]
-        self._items = {item[0]: item for item in items}
+        self._items = {item.number: item for item in items}
         self._heap = [_key(item) for item in items]
         heapify(self._heap)
         self.size_bytes = body_bytes(items)

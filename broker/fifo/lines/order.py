@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.lines.due import DueLine
+from broker.fifo.lines.line import Line
 from broker.fifo.lines.priority import PriorityLine
-from broker.fifo.lines.ready import Line, ReadyLine
+from broker.fifo.lines.ready import ReadyLine
 
 
 def ready_line(config: QueueConfig) -> Line:

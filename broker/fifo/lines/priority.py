@@ -13,29 +13,45 @@ Source: rabbit_priority_queue.erl (find2, fetch, dropwhile, drop).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Final
 
-from broker.fifo.lines.ready import ReadyLine, body_bytes
-from broker.message import Delivery
+from broker.fifo.lines.line import Cut, Facts, body_bytes
+from broker.fifo.lines.paged import Paged
+from broker.fifo.lines.ram import Stubs
+from broker.fifo.lines.ready import ReadyLine
+from broker.message import Delivery, Message
 
 LEVEL_MAX: Final = 255
 
 
 class PriorityLine:
-    """See the module; the methods are `ready.Line`'s.
+    """See the module; the methods are `line.Line`'s.
 
     Args:
         priority_max: The highest level; 0 counts as 1, more than 255 as 255.
     """
 
-    __slots__ = ("_count", "_filled", "_levels", "_top", "size_bytes")
+    __slots__ = (
+        "_count",
+        "_filled",
+        "_levels",
+        "_top",
+        "is_paged",
+        "redelivered_below",
+        "size_bytes",
+    )
 
     def __init__(self, priority_max: int) -> None:
         self._top = max(1, min(priority_max, LEVEL_MAX))
         self._levels: dict[int, ReadyLine] = {}  # made when a message of that level comes
         self._filled = 0
         self._count = 0
+        self.is_paged = False  # a level may be
+        self.redelivered_below = 0  # see `Depths`; of new levels
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -51,7 +67,9 @@ class PriorityLine:
     def give_back(self, items: list[Delivery]) -> None:
         """See `Line`: to their own levels, at their old places there."""
         for level, group in self._by_level(items).items():
-            self._fill(level).give_back(group)
+            line = self._fill(level)
+            line.give_back(group)
+            self.is_paged |= line.is_paged
         self._count += len(items)
         self.size_bytes += body_bytes(items)
 
@@ -65,11 +83,38 @@ class PriorityLine:
             some, some_bytes = line.take(count - len(items))
             items += some
             size_bytes += some_bytes
-            if not line:
-                self._filled ^= 1 << level
+            if line:  # enough, or what follows is on disk
+                break
+            self._filled ^= 1 << level
         self._count -= len(items)
         self.size_bytes -= size_bytes
         return items, size_bytes
+
+    def at_hand(self) -> int:
+        """See `Line`."""
+        if not self.is_paged:
+            return self._count
+        count = 0
+        for level in self._filled_levels():
+            line = self._levels[level]
+            count += line.at_hand()
+            if line.is_paged:
+                break
+        return count
+
+    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+        """See `Line`."""
+        items: list[Delivery] = []
+        while self._filled and len(items) < count:
+            level = self._filled.bit_length() - 1
+            line = self._levels[level]
+            items += line.take_dying(count - len(items), unread=unread)
+            if line:
+                break
+            self._filled ^= 1 << level
+        self._count -= len(items)
+        self.size_bytes -= body_bytes(items)
+        return items
 
     def head(self) -> Delivery | None:
         """See `Line`."""
@@ -102,13 +147,31 @@ class PriorityLine:
         self.size_bytes -= body_bytes(items)
         return items
 
+    def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
+        """See `Line`."""
+        items: list[Delivery] = []
+        spans: list[tuple[int, int]] = []
+        for level in self._filled_levels():
+            some, span = self._levels[level].clear()
+            items += some
+            if span is not None:
+                spans.append(span)
+        self._filled = 0
+        self._count = 0
+        self.is_paged = False
+        self.size_bytes = 0
+        if not spans:
+            return items, None
+        return items, (min([low for low, _ in spans]), max([high for _, high in spans]))
+
     def in_order(self) -> list[Delivery]:
         """See `Line`."""
         return self._joined(ReadyLine.in_order)
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """See `Line`."""
-        return self.in_order()[first : first + count]
+        levels = [self._levels[level].along() for level in self._filled_levels()]
+        return list(islice(chain.from_iterable(levels), first, first + count))
 
     def lowest(self) -> int | None:
         """See `Line`."""
@@ -116,12 +179,19 @@ class PriorityLine:
         found = [levels[level].lowest() for level in self._filled_levels()]
         return min([number for number in found if number is not None], default=None)
 
-    def numbers_from(self, low: int) -> set[int]:
+    def among(self, numbers: set[int]) -> set[int]:
         """See `Line`."""
-        numbers: set[int] = set()
+        here: set[int] = set()
         for level in self._filled_levels():
-            numbers |= self._levels[level].numbers_from(low)
-        return numbers
+            here |= self._levels[level].among(numbers)
+        return here
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """See `Line`."""
+        found: list[Facts] = []
+        for level in self._filled_levels():
+            found += self._levels[level].from_number(low, count)
+        return nsmallest(count, found, key=itemgetter(0))
 
     def fresh(self) -> list[Delivery]:
         """See `Line`: the highest level first."""
@@ -144,9 +214,88 @@ class PriorityLine:
         self._levels = {}
         self._filled = 0
         self._count = 0
+        self.is_paged = False
         self.size_bytes = 0
         self.append(fresh, body_bytes(fresh))
         self.give_back([item for _, item in returned])
+
+    # Paging: the lowest level first.
+
+    @property
+    def ram_bytes(self) -> int:
+        """See `Line`."""
+        return sum([self._levels[level].ram_bytes for level in self._filled_levels()])
+
+    @property
+    def stubs(self) -> Stubs:
+        """See `Line`."""
+        stubs = Stubs()
+        for level in self._filled_levels():
+            stubs.join(self._levels[level].stubs)
+        return stubs
+
+    @property
+    def delta(self) -> tuple[int, int]:
+        """See `Line`."""
+        deltas = [self._levels[level].delta for level in self._filled_levels()]
+        return sum([count for count, _ in deltas]), sum([size for _, size in deltas])
+
+    def page_out(self, cut: Cut) -> None:
+        """See `Line`. Levels with few messages, far apart, would take more memory than now."""
+        levels = self._filled_levels()
+        for level in reversed(levels):
+            line = self._levels[level]
+            if cut.excess_bytes > 0 and line.is_worth_paging():
+                line.page_out(cut, keeps_head=level == levels[0])
+        self._look()
+
+    def needed(self, bytes_max: int) -> list[int]:
+        """See `Line`."""
+        if not self._filled:
+            return []
+        return self._levels[self._filled.bit_length() - 1].needed(bytes_max)
+
+    def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
+        """See `Line`; `needed` named numbers of the highest level."""
+        if not self._filled:
+            return []
+        level = self._filled.bit_length() - 1
+        line = self._levels[level]
+        before_bytes = line.size_bytes
+        lost = line.page_in(numbers, found)
+        self._count -= len(lost)
+        self.size_bytes += line.size_bytes - before_bytes
+        if not line:
+            self._filled ^= 1 << level
+        self._look()
+        return lost
+
+    def load_paged(
+        self,
+        paged: Mapping[int, Paged],
+        head: list[Delivery],
+        tail: list[Delivery],
+        redelivered_below: int,
+    ) -> None:
+        """See `ReadyLine`; the delta comes by priority."""
+        self.load([], [], 1)
+        heads, tails = self._by_level(head), self._by_level(tail)
+        for level in sorted({*paged, *heads, *tails}):
+            line = self._fill(level)
+            line.load_paged(
+                paged.get(level) or Paged(),
+                heads.get(level, []),
+                tails.get(level, []),
+                redelivered_below,
+            )
+            self._count += len(line)
+            self.size_bytes += line.size_bytes
+            if not line:
+                self._filled ^= 1 << level
+        self._look()
+
+    def _look(self) -> None:
+        self.is_paged = any(line.is_paged for line in self._levels.values())
 
     def _fill(self, level: int) -> ReadyLine:
         """Return a level's line, which has messages from now on."""
@@ -154,6 +303,7 @@ class PriorityLine:
         line = self._levels.get(level)
         if line is None:
             line = self._levels[level] = ReadyLine(by_number=True)
+            line.redelivered_below = self.redelivered_below
         return line
 
     def _by_level(self, items: list[Delivery]) -> dict[int, list[Delivery]]:
@@ -161,7 +311,7 @@ class PriorityLine:
         top = self._top
         groups: dict[int, list[Delivery]] = {}
         for item in items:
-            level = item[2].priority
+            level = item.message.priority
             level = min(level, top)
             group = groups.get(level)
             if group is None:

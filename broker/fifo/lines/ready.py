@@ -1,135 +1,45 @@
-"""The ready messages of a queue, in the order in which they are handed out.
-
-`Line` is what the queue machine asks of any order, `ReadyLine` first in, first out.
+"""The ready messages of a queue in order of arrival, with everything in memory or not.
 
 `ReadyLine` is two lines: `fresh`, in arrival order, and `returned`, served before it. A returned
 message was taken from the head once, so everything still fresh arrived after it: serving `returned`
 first, by number, gives every message its old place (behaviour.md 1.9, requeue position). Where the
 queue returns to the front instead, `returned` is ordered by the time of the return.
 
+Here are the paths of a line that is wholly in memory; `depths` has what it does while it pages.
+
 Invariants: 1. with `by_number`, no returned number exceeds a fresh one. 2. `size_bytes` is the sum
-of the body sizes of both lines.
+of the body sizes of all messages.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import islice
+from operator import attrgetter, itemgetter
 
+from broker.fifo.lines.depths import Depths
+from broker.fifo.lines.line import Facts, body_bytes
 from broker.message import Delivery
 
-
-def body_bytes(items: list[Delivery]) -> int:
-    """Return the sum of the messages' body sizes in bytes."""
-    return sum([item[2].body_size for item in items])
+_number: Callable[[Delivery], int] = attrgetter("number")
 
 
-class Line(Protocol):
-    """Ready messages in some order. One `Delivery` a message, handed out as it was put in.
+class ReadyLine(Depths):
+    """First in, first out. See the module; the methods are `line.Line`'s."""
 
-    Attributes:
-        size_bytes: Sum of the body sizes of all that is here.
-    """
-
-    size_bytes: int
-
-    def __len__(self) -> int: ...
-
-    def append(self, items: list[Delivery], size_bytes: int) -> None:
-        """Put messages at the tail.
-
-        Args:
-            items: In order.
-            size_bytes: Their `body_bytes`.
-        """
-
-    def give_back(self, items: list[Delivery]) -> None:
-        """Put returned messages at the places the queue's kind gives them.
-
-        Args:
-            items: With their new delivery counts, in the order of the return.
-        """
-
-    def take(self, count: int) -> tuple[list[Delivery], int]:
-        """Remove up to `count` messages from the head.
-
-        Returns:
-            The messages in order, and the sum of their body sizes in bytes.
-        """
-
-    def head(self) -> Delivery | None:
-        """Return what `take(1)` would remove, or None."""
-
-    def take_expired(self, now_ms: int) -> list[Delivery]:
-        """Remove from the head while it has expired at `now_ms` (behaviour.md 1.4, When removed).
-
-        Args:
-            now_ms: Milliseconds since the epoch. A head with `expires_ms <= now_ms` goes; the
-                first that lives longer, or for ever, keeps everything behind it.
-
-        Returns:
-            What was removed, in order.
-        """
-
-    def drop(self, numbers: Iterable[int]) -> list[Delivery]:
-        """Remove messages by number, wherever they stand; unknown numbers are ignored.
-
-        Returns:
-            What was removed, in the line's order.
-        """
-
-    def in_order(self) -> list[Delivery]:
-        """Return all ready messages in the order in which they would be handed out."""
-
-    def peek(self, first: int, count: int) -> list[Delivery]:
-        """Return `in_order()[first : first + count]`."""
-
-    def lowest(self) -> int | None:
-        """Return the lowest number that is ready, where returns go by number; None when empty."""
-
-    def numbers_from(self, low: int) -> set[int]:
-        """Return the ready numbers from `low` on, where returns go by number."""
-
-    def fresh(self) -> list[Delivery]:
-        """Return the messages that were never returned to the front, in order (snapshots)."""
-
-    def returned(self) -> list[tuple[int, Delivery]]:
-        """Return the returned messages with their sort keys, in order (snapshots)."""
-
-    @property
-    def next_return(self) -> int:
-        """The key the next return will get where returns are served in their order (snapshots)."""
-
-    def load(
-        self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
-    ) -> None:
-        """Take over what `fresh`, `returned` and `next_return` of another line said."""
-
-
-class ReadyLine:
-    """First in, first out. See the module; the methods are `Line`'s.
-
-    Args:
-        by_number: Returned messages go by number (their old places), else in order of return.
-    """
-
-    __slots__ = ("_by_number", "_fresh", "_next_return", "_returned", "size_bytes")
-
-    def __init__(self, *, by_number: bool) -> None:
-        self._by_number = by_number
-        self._fresh: deque[Delivery] = deque()
-        self._returned: list[tuple[int, Delivery]] = []  # a heap
-        self._next_return = 1
-        self.size_bytes = 0
+    __slots__ = ()
 
     def __len__(self) -> int:
+        if self._deep is not None:
+            return self._length(self._deep)
         return len(self._fresh) + len(self._returned)
 
     def append(self, items: list[Delivery], size_bytes: int) -> None:
         """See `Line`."""
-        self._fresh += items
+        self._last += items
         self.size_bytes += size_bytes
 
     def give_back(self, items: list[Delivery]) -> None:
@@ -142,9 +52,24 @@ class ReadyLine:
                 heappush(returned, (self._next_return, item))
                 self._next_return += 1
         self.size_bytes += body_bytes(items)
+        stubs = [item for item in items if not item.message.content]
+        if stubs or self._deep is not None:
+            deep = self._deep or self._deepen()
+            deep.tally.add(stubs)
+            deep.returned_max = max([deep.returned_max, *[item.number for item in items]])
+        if self.redelivered_below and self._by_number and items:
+            self._lift(max([item.number for item in items]))
+
+    def at_hand(self) -> int:
+        """See `Line`."""
+        if self._deep is not None:
+            return self._deep_at_hand(self._deep)
+        return len(self._fresh) + len(self._returned)
 
     def take(self, count: int) -> tuple[list[Delivery], int]:
         """See `Line`."""
+        if self._deep is not None:
+            return self._deep_take(self._deep, count)
         items: list[Delivery] = []
         returned = self._returned
         while returned and len(items) < count:
@@ -164,14 +89,24 @@ class ReadyLine:
         self.size_bytes -= size_bytes
         return items, size_bytes
 
+    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+        """See `Line`."""
+        if self._deep is None:
+            return self.take(count)[0]
+        return self._deep_take_dying(self._deep, count, is_unread=unread)
+
     def head(self) -> Delivery | None:
         """See `Line`."""
+        if self._deep is not None:
+            return self._deep_head(self._deep)
         if self._returned:
             return self._returned[0][1]
         return self._fresh[0] if self._fresh else None
 
     def take_expired(self, now_ms: int) -> list[Delivery]:
         """See `Line`."""
+        if self._deep is not None:
+            return self._deep_take_expired(self._deep, now_ms)
         items: list[Delivery] = []
         returned, fresh = self._returned, self._fresh
         while returned and 0 < returned[0][1].message.expires_ms <= now_ms:
@@ -186,36 +121,89 @@ class ReadyLine:
     def drop(self, numbers: Iterable[int]) -> list[Delivery]:
         """See `Line`."""
         wanted = set(numbers)
-        items = [item for item in self.in_order() if item.number in wanted]
+        items = [item for _, item in sorted(self._returned) if item.number in wanted]
         if items:
-            self._fresh = deque([item for item in self._fresh if item.number not in wanted])
             self._returned = [pair for pair in self._returned if pair[1].number not in wanted]
             heapify(self._returned)
-            self.size_bytes -= body_bytes(items)
+        some = [item for item in self._fresh if item.number in wanted]
+        if some:
+            kept = [item for item in self._fresh if item.number not in wanted]
+            self._fresh.clear()
+            self._fresh.extend(kept)
+            items += some
+        deep = self._deep
+        if deep is not None:
+            deep.tally.remove(items)
+            items += self._deep_drop(deep, wanted)
+        if self._by_number:
+            items.sort(key=_number)
+        self.size_bytes -= body_bytes(items)
+        self._settle()
         return items
+
+    def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
+        """See `Line`."""
+        items = [item for _, item in sorted(self._returned)]
+        items += self._fresh
+        span = None
+        deep, self._deep = self._deep, None
+        if deep is not None:
+            items += deep.stubs
+            items += deep.tail
+            lowest, highest = deep.delta.lowest(), deep.delta.highest()
+            span = None if lowest is None or highest is None else (lowest, highest)
+        self._returned = []
+        self._fresh.clear()
+        self._last = self._fresh
+        self.size_bytes = 0
+        return items, span
 
     def in_order(self) -> list[Delivery]:
         """See `Line`."""
-        return [item for _, item in sorted(self._returned)] + list(self._fresh)
+        return list(self.along())
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """See `Line`."""
-        return self.in_order()[first : first + count]
+        return list(islice(self.along(), first, first + count))
 
     def lowest(self) -> int | None:
         """See `Line`."""
-        if self._returned:
-            return self._returned[0][0]
-        return self._fresh[0].number if self._fresh else None
+        lows = [self._returned[0][0]] if self._returned else []
+        lines = [self._fresh]
+        if self._deep is not None:
+            deep = self._deep
+            lines += [deep.stubs, deep.tail]
+            if deep.delta:
+                lows.append(deep.barrier)
+        lows += [line[0].number for line in lines if line]
+        return min(lows, default=None)
 
-    def numbers_from(self, low: int) -> set[int]:
+    def among(self, numbers: set[int]) -> set[int]:
         """See `Line`."""
-        numbers = {number for number, _ in self._returned if number >= low}
-        for item in reversed(self._fresh):
-            if item.number < low:
-                break
-            numbers.add(item.number)
-        return numbers
+        here = numbers.intersection([item.number for _, item in self._returned])
+        lines = [self._fresh]
+        deep = self._deep
+        if deep is not None:
+            lines += [deep.stubs, deep.tail]
+            here.update([number for number in numbers if number in deep.delta])
+        for line in lines:
+            here.update(numbers.intersection(map(_number, line)))
+        return here
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """See `Line`; where returns go by number."""
+        found: list[Facts] = [_facts(item) for _, item in self._returned if item.number >= low]
+        lines = [self._fresh]
+        deep = self._deep
+        if deep is not None:
+            lines += [deep.stubs, deep.tail]
+            size_of = deep.delta.size_of
+            numbers = islice(deep.delta.numbers_from(low), count)
+            found += [(number, size_of(number) or 0, None) for number in numbers]
+        for line in lines:
+            start = bisect_left(line, low, key=_number)
+            found += [_facts(item) for item in islice(line, start, start + count)]
+        return nsmallest(count, found, key=itemgetter(0))
 
     def fresh(self) -> list[Delivery]:
         """See `Line`."""
@@ -234,8 +222,13 @@ class ReadyLine:
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
         """See `Line`."""
-        self._fresh = deque(fresh)
+        self._fresh = self._last = deque(fresh)
         self._returned = list(returned)
+        self._deep = None
         heapify(self._returned)
         self._next_return = next_return
         self.size_bytes = body_bytes(fresh) + body_bytes([item for _, item in returned])
+
+
+def _facts(item: Delivery) -> Facts:
+    return item.number, item.message.body_size, item.message

@@ -2,58 +2,92 @@
 
 from __future__ import annotations
 
-from broker.fifo.fill import HELD_MAX, Fill, cut_fills
-from broker.fifo.handshake import ranges_of
-from broker.message import Delivery, Message
-from tests.model.fifo_model import message
+from broker.fifo.fill import Cut, Gone, cut_fill, gaps
+from broker.fifo.handshake import joined_ranges, ranges_of
+from broker.fifo.lines.line import Facts
 
 
-def _contents(*numbers: int) -> list[Delivery]:
-    return [Delivery(number, 0, message(number % 50)) for number in numbers]
+def _items(*numbers: int) -> list[Facts]:
+    return [(number, number % 50, None) for number in numbers]
 
 
-def _cut(contents, next_number, has=(), items_max=100, bytes_max=1 << 20) -> list[Fill]:
-    fills = list(
-        cut_fills(contents, next_number, list(has), items_max=items_max, bytes_max=bytes_max)
-    )
-    assert fills[0].low == 1
-    assert fills[-1].high == next_number - 1
-    assert [fill.low for fill in fills[1:]] == [fill.high + 1 for fill in fills[:-1]]
-    return fills
+def _cuts(items: list[Facts], last: int, has=(), items_max=100, bytes_max=1 << 20, look=1_000):
+    """All batches there are of a queue."""
+    cuts: list[tuple[int, Cut]] = []
+    low = 1
+    while low <= last:
+        part = [item for item in items if item[0] >= low][:look]
+        cut = cut_fill(
+            part,
+            last,
+            list(has),
+            is_rest=len(part) < look,
+            items_max=items_max,
+            bytes_max=bytes_max,
+        )
+        cuts.append((low, cut))
+        low = cut.high + 1
+    assert low == last + 1
+    return cuts
+
+
+def _numbers(cut: Cut) -> list[int]:
+    return [number for number, _, _ in cut.wanted]
 
 
 def test_batches_tell_of_every_number_and_end_at_the_item_limit():
-    fills = _cut(_contents(2, 3, 5, 9), 12, items_max=2)
-    assert [(f.low, f.high, f.held, f.numbers) for f in fills] == [
+    cuts = _cuts(_items(2, 3, 5, 9), 11, items_max=2)
+    assert [(low, cut.high, cut.held, _numbers(cut)) for low, cut in cuts] == [
         (1, 4, [(2, 3)], [2, 3]),
         (5, 11, [(5, 5), (9, 9)], [5, 9]),
     ]
 
 
 def test_batches_end_before_the_byte_limit_and_a_larger_message_goes_alone():
-    small, huge = message(10), Message("", "q", bytes(500), 1, 14, 500, True)
-    contents = [Delivery(n, 0, m) for n, m in ((1, small), (2, small), (3, huge), (4, small))]
-    assert [f.numbers for f in _cut(contents, 5, bytes_max=60)] == [[1, 2], [3], [4]]
+    items: list[Facts] = [(1, 10, None), (2, 10, None), (3, 500, None), (4, 10, None)]
+    assert [_numbers(cut) for _, cut in _cuts(items, 4, bytes_max=25)] == [[1, 2], [3], [4]]
 
 
 def test_only_the_difference_is_sent_but_all_that_is_held_is_told():
-    (fill,) = _cut(_contents(1, 2, 3, 7, 8), 9, has=[(2, 2), (4, 6), (8, 8)])
-    assert fill.held == [(1, 3), (7, 8)]
-    assert fill.numbers == [1, 3, 7]
-    assert [m.body_size for m in fill.messages] == [1, 3, 7]
+    ((_, cut),) = _cuts(_items(1, 2, 3, 7, 8), 8, has=[(2, 2), (4, 6), (8, 8)])
+    assert cut.held == [(1, 3), (7, 8)]
+    assert _numbers(cut) == [1, 3, 7]
 
 
 def test_an_empty_queue_is_told_too():
-    assert _cut([], 41) == [Fill(1, 40, [], [], [])]
+    assert _cuts([], 40) == [(1, Cut(40, [], []))]
+
+
+def test_what_came_behind_the_mark_is_no_part_of_it():
+    assert _cuts(_items(3, 9), 7) == [(1, Cut(7, [(3, 3)], _items(3)))]
 
 
 def test_a_mirror_that_has_much_looks_through_it_in_pieces():
-    many = [Delivery(n, 0, message()) for n in range(1, 2 * HELD_MAX + 2)]
-    fills = _cut(many, 2 * HELD_MAX + 2, has=[(1, 2 * HELD_MAX + 1)])
-    assert len(fills) == 3
-    assert all(not fill.numbers for fill in fills)
+    cuts = _cuts(_items(*range(1, 22)), 30, has=[(1, 21)], look=10)
+    assert [(low, cut.high) for low, cut in cuts] == [(1, 10), (11, 20), (21, 30)]
+    assert not any(cut.wanted for _, cut in cuts)
+
+
+def test_gaps_are_all_that_ranges_leave_out():
+    assert list(gaps(1, 10, [(2, 3), (5, 9)])) == [(1, 1), (4, 4), (10, 10)]
+    assert list(gaps(1, 10, [(1, 10)])) == []
+    assert list(gaps(4, 10, [])) == [(4, 10)]
+
+
+def test_what_ended_is_known_until_a_batch_has_told_of_it():
+    gone = Gone()
+    gone.add([2, 5_000, 9])
+    gone.add_range(100, 200)
+    assert [n for n in (2, 3, 9, 100, 200, 201, 5_000) if n in gone] == [2, 9, 100, 200, 5_000]
+    gone.forget_up_to(150)
+    assert [n for n in (2, 9, 160, 200, 5_000) if n in gone] == [160, 200, 5_000]
+    gone.add([7])
+    gone.add_range(1, 150)
+    assert len(gone) == 2, "nobody asks for these any more"
 
 
 def test_numbers_as_ranges():
     assert ranges_of([]) == []
     assert ranges_of([0, 1, 2, 5, 7, 8]) == [(0, 2), (5, 5), (7, 8)]
+    assert ranges_of([5, 6, 1, 2]) == [(5, 6), (1, 2)]
+    assert joined_ranges([(5, 6), (9, 9), (1, 4)]) == [(1, 6), (9, 9)]

@@ -9,6 +9,7 @@ from broker.fifo.ledger import (
     PAYLOAD_BYTES_MAX,
     PAYLOAD_MESSAGES_MAX,
     VERSION,
+    Cleared,
     Enqueued,
     Opened,
     Rejected,
@@ -30,6 +31,7 @@ EVERY_KIND = [
     Enqueued([4, 5], [message(1), message(2)], SESSION, 7, 3),
     Settled([4]),
     Removed([1, 9]),
+    Cleared(10, 1_000_000),
     Rejected(SESSION, 9, 9),
     Skipped(SESSION, 10, 12),
 ]

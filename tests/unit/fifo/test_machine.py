@@ -21,6 +21,7 @@ from broker.fifo.config import QUORUM_CREDIT, QueueConfig, classic_config, quoru
 from broker.fifo.effects import Reply, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.fifo.rules import Rules
+from broker.message import Delivery
 from broker.ports import GetResult, QueueStat
 from tests.model.fifo_model import message
 
@@ -43,7 +44,7 @@ def test_one_offer_of_a_consume_and_publishes_is_answered_and_delivered():
     effects = machine.take_effects()
     assert effects.replies == [Reply(SESSION, 1, None)]
     assert effects.verdicts == [Verdict(SESSION, 2, 3, True)]
-    assert effects.deliveries == {(HOLDER, "t"): [(1, 0, one), (2, 0, two)]}
+    assert effects.deliveries == {(HOLDER, "t"): [Delivery(1, 0, one), Delivery(2, 0, two)]}
     assert not machine.take_effects()
 
 
@@ -55,7 +56,7 @@ def test_a_get_repeated_for_a_lost_answer_is_answered_the_same():
     first = machine.take_effects().replies
     machine.apply_offer(get, 0)
     assert machine.take_effects().replies == first
-    assert first[0].value == GetResult((1, 0, message()), 1)
+    assert first[0].value == GetResult(Delivery(1, 0, message()), 1)
     assert machine.stat().ready == 1
 
 
@@ -84,7 +85,8 @@ def test_a_quorum_queue_ignores_exclusive_and_limits_credit():
     machine.checkout(HOLDER, "a", exclusive=True)
     assert machine.checkout(HOLDER, "b") is None
     machine.enqueue([message()] * (2 * QUORUM_CREDIT + 1))
-    machine.pump()
+    while machine.pump():
+        pass
     assert machine.stat().unacked == 2 * QUORUM_CREDIT
 
 
@@ -184,7 +186,7 @@ def test_a_new_leader_repeats_what_is_checked_out_but_not_what_was_got():
     machine.pump()
     machine.take_effects()
     machine.redeliver_checked_out()
-    assert machine.take_effects().deliveries == {(HOLDER, "t"): [(2, 0, message())]}
+    assert machine.take_effects().deliveries == {(HOLDER, "t"): [Delivery(2, 0, message())]}
 
 
 def test_an_ended_boot_loses_consumers_and_gives_back_what_it_held():

@@ -11,7 +11,7 @@ from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Dead, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.fifo.rules import Rules
-from broker.message import Message
+from broker.message import Delivery, Message
 from tests.model.fifo_model import message
 
 HOLDER = "a/1/1/1"
@@ -194,7 +194,7 @@ def test_a_full_queue_refuses(overflow):
     machine = _machine(Rules(max_length=2, overflow=overflow, is_dead_lettered=True))
     assert machine.enqueue([message(1), message(2), message(3), message(4)]) == [2, 3]
     effects = machine.take_effects()
-    items = [(0, 0, message(3)), (0, 0, message(4))]
+    items = [Delivery(0, 0, message(3)), Delivery(0, 0, message(4))]
     assert effects.dead == ([] if overflow == "reject-publish" else [Dead("maxlen", items, False)])
     assert machine.next_number == 3
 
@@ -317,7 +317,7 @@ def test_held_dead_messages_count_until_they_are_buried():
     machine.get(HOLDER, no_ack=False)
     machine.discard(HOLDER, "", [1])
     effects = machine.take_effects()
-    assert effects.dead == [Dead("rejected", [(1, 0, message(2))], True)]
+    assert effects.dead == [Dead("rejected", [Delivery(1, 0, message(2))], True)]
     assert not any(isinstance(record, ledger.Removed) for record in effects.ledger)
     assert machine.stat()[:5] == (2, 0, 0, 4, 0)
     assert machine.enqueue([message()]) == [0]

@@ -83,7 +83,7 @@ def test_who_need_not_acknowledge_has_no_prefetch():
     """Rows: 1.8 default prefetch"""
     machine = _quorum()
     machine.checkout(HERE, "a", prefetch=1, no_ack=True)
-    assert len(_given(machine, 2_500)["a"]) == 2_500
+    assert len(_given(machine, 2_500)["a"] + _given(machine)["a"]) == 2_500
 
 
 def test_the_higher_priority_gets_all_until_it_can_take_no_more():
@@ -181,11 +181,13 @@ def test_a_consumer_alone_must_be_alone():
     """Rows: 1.8 exclusive consumer"""
     machine = _classic()
     assert machine.checkout(HERE, "a") is None
+    assert machine.active_consumer() is None
     refusal = machine.checkout(THERE, "b", exclusive=True)
     assert refusal.code is ReplyCode.ACCESS_REFUSED
     assert refusal.text == "queue 'q' in vhost '/' in exclusive use"
     machine.cancel(HERE, "a")
     assert machine.checkout(THERE, "b", exclusive=True) is None
+    assert machine.active_consumer() == (THERE, "b")
     assert machine.checkout(HERE, "a").text == refusal.text
     assert machine.checkout(HERE, "c", exclusive=True).text == refusal.text
     machine.release(THERE)
@@ -242,3 +244,16 @@ def test_all_that_a_mirror_got_before_its_promotion_is_redelivered():
     heir.enqueue([message()])
     counts = [heir.get(HERE, no_ack=True).delivery.delivery_count for _ in range(3)]
     assert [count > 0 for count in counts] == [True, True, False]
+
+
+def test_one_pump_hands_out_a_mebibyte_and_a_larger_message_goes_alone():
+    machine = QueueMachine(QueueConfig(name="q", burst_max=2_000))
+    machine.enqueue([message(400_000)] * 9 + [message(5 << 20)] * 2)
+    machine.checkout(HERE, "t", no_ack=True)
+    pumps = []
+    more = True
+    while more:
+        more = machine.pump()
+        pumps += [len(items) for items in machine.take_effects().deliveries.values()]
+    assert pumps == [3, 3, 3, 1, 1]
+    assert not machine.has_ready

@@ -6,7 +6,17 @@ from broker.fifo.commands import Checkout, Enqueue, Get, Offer, Release, SetActi
 from broker.fifo.config import mirrored_config
 from broker.fifo.effects import Effects, OutOfSequence, Verdict
 from broker.fifo.fill import Fill
-from broker.fifo.ledger import Enqueued, Opened, Rejected, Removed, Settled, Skipped, cut_records
+from broker.fifo.ledger import (
+    Cleared,
+    Enqueued,
+    Opened,
+    Rejected,
+    Removed,
+    Settled,
+    Skipped,
+    cut_records,
+)
+from broker.fifo.lines.ram import MESSAGE_RAM_BYTES
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
 from tests.model.fifo_model import message
@@ -292,7 +302,60 @@ def test_contents_and_the_lowest_number_count_what_is_held_and_what_came_back():
     machine.get(HOLDER, no_ack=False)
     machine.requeue(HOLDER, "t", [2])
     assert [item.number for item in machine.contents()] == [1, 2, 3, 4, 5]
-    assert machine.numbers_from(3) == {3, 4, 5}
+    assert machine.among({*range(3, 9)}) == {3, 4, 5}
     assert machine.lowest_number() == 1
     machine.settle(HOLDER, "t", [1])
     assert machine.lowest_number() == 2
+
+
+def test_a_mirror_without_a_limit_estimates_its_memory_and_weighs_it_under_one():
+    replica = Replica()
+    replica.apply([_enqueued(1, 200)])  # bodies of 1 to 200 bytes
+    exact = 200 * MESSAGE_RAM_BYTES + sum(range(1, 201))
+    assert abs(replica.ram_bytes - exact) < exact // 20
+    replica.weigh()
+    assert replica.ram_bytes == exact
+    replica.apply([_enqueued(201, 1), Settled([1, 7]), Removed([200])])
+    assert replica.ram_bytes == exact - 2 * MESSAGE_RAM_BYTES - 1 - 7 - 200 + 201
+
+
+def test_what_is_paged_out_is_held_settled_cleared_and_filled_like_the_rest():
+    replica = Replica()
+    replica.apply([_enqueued(1, 10)])
+    assert [n for n, _ in replica.page_out(0, durable=True).pages] == list(range(1, 11))
+    assert (replica.depth, replica.paged, replica.messages()) == (10, 10, [])
+    assert replica.holds(4)
+    assert replica.ranges() == [(1, 10)]
+    replica.apply([Settled([1]), Cleared(4, 6)])
+    assert replica.numbers() == [2, 3, 7, 8, 9, 10]
+    assert replica.lowest() == 2
+    replica.begin_fill()
+    batch = Fill(1, 8, [(2, 2), (7, 8)], [2, 7], [message(2), message(7)])
+    assert replica.fill(batch) == ([], [3])
+    replica.end_fill()
+    assert replica.paged == 5
+    replica.empty()
+    assert (replica.depth, replica.lowest()) == (0, None)
+
+
+def test_persistent_messages_of_a_durable_queue_leave_without_being_written_again():
+    replica = Replica()
+    messages = [message(n, persistent=n % 2 == 0) for n in range(1, 5)]
+    replica.apply([Enqueued([1, 2, 3, 4], messages)])
+    assert [n for n, _ in replica.page_out(0, durable=True).pages] == [1, 3]
+    replica.apply([Enqueued([5], [message(6, persistent=True)])])
+    assert [n for n, _ in replica.page_out(0, durable=False).pages] == [5]
+
+
+def test_the_newest_leave_first_so_that_a_promoted_mirror_has_its_head():
+    replica = Replica()
+    replica.apply([_enqueued(1, 100)])
+    replica.page_out(20 * MESSAGE_RAM_BYTES, durable=True)
+    held = [number for number, _ in replica.messages()]
+    assert held == list(range(1, len(held) + 1))
+    assert 10 < len(held) <= 20
+    machine = replica.promote(CONFIG)
+    machine.checkout(HOLDER, "t", prefetch=5)
+    machine.pump()
+    (items,) = machine.take_effects().deliveries.values()
+    assert [item.number for item in items] == [1, 2, 3, 4, 5]

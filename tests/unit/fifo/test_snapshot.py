@@ -7,6 +7,7 @@ from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.fifo.rules import Rules
 from broker.fifo.snapshot import PART_BYTES, SnapshotError
+from broker.message import Delivery
 from tests.model.fifo_model import message
 
 CONFIG = QueueConfig(name="q")
@@ -82,6 +83,6 @@ def test_a_snapshot_of_an_earlier_version_is_readable():
     sections = [len(each).to_bytes(4, "big") + each for each in (head, fresh)]
     machine = QueueMachine(QueueConfig(name="q", rules=Rules(max_length=5), dedup_size=2))
     machine.restore([b"".join(sections)])
-    assert machine.peek(0, 9) == [(3, 1, message(persistent=True))]
+    assert machine.peek(0, 9) == [Delivery(3, 1, message(persistent=True))]
     assert (machine.now_ms, machine.rules, machine.position) == (0, Rules(max_length=5), 7)
     assert machine.due_ms() is None

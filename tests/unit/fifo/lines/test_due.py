@@ -85,7 +85,7 @@ def test_a_loaded_line_is_the_saved_one():
     other = DueLine()
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
-    assert (other.head(), other.size_bytes, other.numbers_from(2)) == (_item(2, 10), 3, {2})
+    assert (other.head(), other.size_bytes, other.among({1, 2, 3})) == (_item(2, 10), 3, {1, 2})
 
 
 def test_a_look_far_down_the_line_leaves_its_order_as_it_is():

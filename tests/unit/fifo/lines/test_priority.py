@@ -69,7 +69,7 @@ def test_expiry_stops_at_the_first_level_it_does_not_empty():
 def test_numbers_are_known_across_levels():
     line = _line(_item(3, 0), _item(4, 5), _item(7, 0), _item(8, 5))
     assert line.lowest() == 3
-    assert line.numbers_from(4) == {4, 7, 8}
+    assert line.among({*range(4, 12)}) == {4, 7, 8}
     assert _numbers(line.drop([7, 4, 99])) == [4, 7]
     assert (_numbers(line.in_order()), line.size_bytes) == ([8, 3], 11)
     line.take(9)

@@ -1,0 +1,273 @@
+"""What the queue machine asks of the ready messages of a queue, whatever their order.
+
+Not all of them need be in memory (`ram` tells the states, `depths` how a line pages). A line never
+reads: what is on disk it names (`needed`), and is given it (`page_in`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, Stubs
+from broker.message import Delivery, Message
+
+Facts = tuple[int, int, Message | None]
+"""A message's number, its body size in bytes, and itself: a stub, or None, where it is on disk."""
+
+NO_STUBS: Final = Stubs()
+
+
+def body_bytes(items: list[Delivery]) -> int:
+    """Return the sum of the messages' body sizes in bytes."""
+    return sum([item.message.body_size for item in items])
+
+
+class Cut:
+    """One paging out, on its way through a queue.
+
+    Args:
+        excess_bytes: As much memory is to be freed.
+        window_bytes: As much of the head stays, at most.
+        stub_bytes: As much memory new stubs may take.
+        durable: Persistent messages have been written.
+
+    Attributes:
+        excess_bytes: Still to be freed.
+        pages: What has left and is nowhere on disk.
+    """
+
+    __slots__ = ("durable", "excess_bytes", "pages", "stub_bytes", "window_bytes")
+
+    def __init__(
+        self, excess_bytes: int, *, window_bytes: int, stub_bytes: int, durable: bool
+    ) -> None:
+        self.excess_bytes = excess_bytes
+        self.window_bytes = window_bytes
+        self.stub_bytes = stub_bytes
+        self.durable = durable
+        self.pages: list[tuple[int, Message]] = []
+
+    def note(self, items: list[Delivery]) -> None:
+        """These leave the memory: whose content is nowhere else must be written."""
+        if self.durable:
+            self.pages += [
+                (item.number, item.message)
+                for item in items
+                if item.message.content and not item.message.persistent
+            ]
+        else:
+            self.pages += [(item.number, item.message) for item in items if item.message.content]
+
+
+class Line(Protocol):
+    """Ready messages in some order. One `Delivery` a message, handed out as it was put in.
+
+    Attributes:
+        size_bytes: Sum of the body sizes of all that is here, wherever their contents are.
+        redelivered_below: An empty line may be told that all messages below this number will
+            count as delivered once: then the delta need not remember it of each.
+    """
+
+    size_bytes: int
+    redelivered_below: int
+
+    def __len__(self) -> int: ...
+
+    def append(self, items: list[Delivery], size_bytes: int) -> None:
+        """Put messages at the tail.
+
+        Args:
+            items: In order.
+            size_bytes: Their `body_bytes`.
+        """
+
+    def give_back(self, items: list[Delivery]) -> None:
+        """Put returned messages at the places the queue's kind gives them.
+
+        Args:
+            items: With their new delivery counts, in the order of the return; perhaps stubs.
+        """
+
+    def take(self, count: int) -> tuple[list[Delivery], int]:
+        """Remove up to `count` messages from the head, as far as it is in memory.
+
+        Returns:
+            The messages in order, and the sum of their body sizes in bytes.
+        """
+
+    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+        """Remove up to `count` messages from the head that nobody will be given.
+
+        Args:
+            count: At most so many.
+            unread: Those of which only number and size are known go too.
+
+        Returns:
+            In order; stubs among them, and `ram.unread` ones if asked for.
+        """
+
+    def head(self) -> Delivery | None:
+        """Return what is next, perhaps a stub; None where nothing is, or only its number known."""
+
+    def take_expired(self, now_ms: int) -> list[Delivery]:
+        """Remove from the head while it has expired at `now_ms` (behaviour.md 1.4, When removed).
+
+        Args:
+            now_ms: Milliseconds since the epoch. A head with `expires_ms <= now_ms` goes; the
+                first that lives longer, or for ever, keeps everything behind it, and so does one
+                of which that is not known.
+
+        Returns:
+            What was removed, in order; stubs among them.
+        """
+
+    def drop(self, numbers: Iterable[int]) -> list[Delivery]:
+        """Remove messages by number, wherever they stand; unknown numbers are ignored.
+
+        Returns:
+            What was removed, in the line's order; stubs and `ram.unread` ones among them.
+        """
+
+    def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
+        """Remove everything.
+
+        Returns:
+            What was in memory, in order; and the lowest and highest number of the others.
+        """
+
+    def in_order(self) -> list[Delivery]:
+        """Return all ready messages in the order in which they would be handed out."""
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """Return `in_order()[first : first + count]`."""
+
+    def lowest(self) -> int | None:
+        """Return the lowest number that is ready, where returns go by number; None when empty."""
+
+    def among(self, numbers: set[int]) -> set[int]:
+        """Return those of some numbers that are ready."""
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """Return the lowest `count` messages from number `low` on, ascending."""
+
+    def fresh(self) -> list[Delivery]:
+        """Return the messages that were never returned to the front, in order (snapshots)."""
+
+    def returned(self) -> list[tuple[int, Delivery]]:
+        """Return the returned messages with their sort keys, in order (snapshots)."""
+
+    @property
+    def next_return(self) -> int:
+        """The key the next return will get where returns are served in their order (snapshots)."""
+
+    def load(
+        self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
+    ) -> None:
+        """Take over what `fresh`, `returned` and `next_return` of another line said."""
+
+    # Paging.
+
+    @property
+    def is_paged(self) -> bool:
+        """False where everything is in memory; True may be late to end."""
+
+    @property
+    def ram_bytes(self) -> int:
+        """About what all this takes of the memory."""
+
+    @property
+    def stubs(self) -> Stubs:
+        """How many stubs are here."""
+
+    @property
+    def delta(self) -> tuple[int, int]:
+        """Of how many messages only number and size are in memory, and their body bytes."""
+
+    def at_hand(self) -> int:
+        """Return at least 1 if `take(1)` gives one, and never more than `take` would."""
+
+    def page_out(self, cut: Cut) -> None:
+        """Free memory, the tail's first, as far as the line can."""
+
+    def needed(self, bytes_max: int) -> list[int]:
+        """Return the numbers to be read so that the head is at hand; it is not now.
+
+        Args:
+            bytes_max: Their bodies have at most so many bytes; one message is always named.
+        """
+
+    def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
+        """Take what was read.
+
+        Args:
+            numbers: As `needed` gave them; others are ignored.
+            found: Those that were found.
+
+        Returns:
+            The numbers that were not: they are no more here.
+        """
+
+
+class Shallow(ABC):
+    """The paging of a line that has everything in memory."""
+
+    __slots__ = ("redelivered_below",)
+
+    size_bytes: int
+    redelivered_below: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def take(self, count: int) -> tuple[list[Delivery], int]:
+        """See `Line`."""
+
+    def at_hand(self) -> int:
+        """See `Line`."""
+        return len(self)
+
+    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+        """See `Line`."""
+        del unread
+        return self.take(count)[0]
+
+    def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
+        """See `Line`."""
+        return self.take(len(self))[0], None
+
+    @property
+    def is_paged(self) -> bool:
+        """See `Line`."""
+        return False
+
+    @property
+    def ram_bytes(self) -> int:
+        """See `Line`."""
+        return len(self) * MESSAGE_RAM_BYTES + self.size_bytes
+
+    @property
+    def stubs(self) -> Stubs:
+        """See `Line`."""
+        return NO_STUBS
+
+    @property
+    def delta(self) -> tuple[int, int]:
+        """See `Line`."""
+        return 0, 0
+
+    def page_out(self, cut: Cut) -> None:
+        """See `Line`: nothing leaves."""
+        del cut
+
+    def needed(self, bytes_max: int) -> list[int]:
+        """See `Line`."""
+        del bytes_max
+        return []
+
+    def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
+        """See `Line`."""
+        del numbers, found
+        return []
