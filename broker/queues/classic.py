@@ -16,6 +16,7 @@ Invariants:
    marked as delivered before (P16).
 3. While a conditional delete is being proposed nothing is accepted (P5): it waits in `_held`.
 4. While a queue is blocked (`block`) nothing at all happens in it; calls wait in their order.
+5. What is not in memory is read before the machine needs it (`paging.window`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from broker.ports import ConsumerPort, ConsumerSpec, Done, PublisherPort
 from broker.queues.dead_letters import Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
-from broker.queues.flow import JOURNAL_BEHIND_BYTES, lag_slowdown_us
+from broker.queues.flow import FlowMark, lag_slowdown_us
 from broker.queues.home import Home
 from broker.queues.lifetime import Lifetime
+from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
+from broker.queues.paging.window import Window
 from broker.queues.refusals import gone, settle_lost
-from broker.queues.replication import LocalConsumer, Onward, Replication, Standstill
+from broker.queues.replication import Onward, Replication, Standstill
+from broker.queues.safety import Safety
 from broker.queues.timing import DueTimer
 
 
@@ -55,6 +59,7 @@ class ClassicQueue:
     Attributes:
         record: As given; replaced when it changes.
         settings: As given; replaced when policies change (`follow`).
+        window: What of it is in memory.
         is_direct: Channels of this node call the handle itself. False at a mirrored queue's
             master, which they reach by offers as all others do.
     """
@@ -69,30 +74,42 @@ class ClassicQueue:
         self.record = record
         self.settings = settings
         self.is_direct = record.ring is None
-        self.disk = DiskCopy(home.store, record.uid, durable=record.durable)
         self._home = home
         self._clock = home.clock
         self._journal = home.journal
+        self._flow = FlowMark()
         self._clogged: set[str] = set()
-        self._ports: dict[tuple[str, str], LocalConsumer] = {}
+        self._consumers = LocalConsumers()
         self._held: list[Callable[[], None]] | None = None
-        self._is_serving_on = False
         self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
-        self._copies: Replication | None = None
+        self._safety = Safety(home.journal, durable=record.durable)
         self._still: Standstill | None = None
         self._timer = DueTimer(home.clock, home.later, self._rang)
         self._life = Lifetime(
             home.clock, is_auto_delete=record.auto_delete, expires_ms=settings.expires_ms
         )
-        if machine is None:
-            machine = QueueMachine(config_of(record, settings))
-            machine.set_time(home.clock.now_ms())
-            if record.durable:
-                machine.restore_messages(self.disk.recover(), self.disk.next_number)
-        self.machine = machine
-        if self._life.expires_ms is not None or machine.has_ready:
+        is_restored = machine is None and record.durable
+        self.machine = QueueMachine(config_of(record, settings)) if machine is None else machine
+        disk = DiskCopy(home.store, record.uid, durable=record.durable)
+        self.window = Window(
+            *(record, self.machine, disk, home, self.hand_in_ledger, self.serve),
+            is_lazy=settings.is_lazy,
+        )
+        if is_restored:
+            self.machine.set_time(home.clock.now_ms())
+            self.window.restore()
+        if self._life.expires_ms is not None or self.machine.has_ready:
             home.defer(self._rang)  # by then a mirrored queue has its master
+
+    @property
+    def disk(self) -> DiskCopy:
+        """Its messages on this disk; a promoted mirror brings its own."""
+        return self.window.disk
+
+    @disk.setter
+    def disk(self, disk: DiskCopy) -> None:
+        self.window.disk = disk
 
     # What channels of this node ask (`broker.ports.QueueHandle`).
 
@@ -101,17 +118,13 @@ class ClassicQueue:
         """True while the disk or the ring is behind or calls wait: do not read publishers."""
         if self._held is not None or (self._still is not None and self._still.reasons):
             return True
-        if self.record.durable and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES:
-            return True
-        if self.machine.rules.is_dead_lettered and self._home.dead_letters.is_behind:
-            return True
-        return self._copies is not None and self._copies.is_congested
+        return self._is_behind()
 
     @property
     def slowdown_us(self) -> int:
         """See `lag_slowdown_us`."""
-        stat = self.machine.stat()
-        return lag_slowdown_us(stat.ready) if stat.consumers else 0
+        machine = self.machine
+        return lag_slowdown_us(machine.ready_count) if machine.consumer_count else 0
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
@@ -119,10 +132,8 @@ class ClassicQueue:
             return
         if self._held is not None:
             self._held.append(resume)
-        elif self._copies is not None:
-            self._copies.when_safe(resume, resume)
         else:
-            self._journal.when_synced(resume)
+            self._safety.when_drained(resume)
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
@@ -144,37 +155,8 @@ class ClassicQueue:
         machine.set_time(self._clock.now_ms())
         refused = machine.enqueue(messages)
         self._serve(is_timed=True)  # else a message with TTL 0 may be a millisecond late
-        if seqnos is None:
-            return
-        if refused:
-            publisher.rejected([seqnos[index] for index in refused])
-            out = set(refused)
-            kept = [index for index in range(len(seqnos)) if index not in out]
-            messages = [messages[index] for index in kept]
-            seqnos = [seqnos[index] for index in kept]
-        self._confirm(messages, seqnos, publisher)
-
-    def _confirm(
-        self, messages: list[Message], seqnos: list[int], publisher: PublisherPort
-    ) -> None:
-        """Confirm what was enqueued, as soon as that is true of it."""
-        if not seqnos:
-            return
-        if self._copies is not None:
-            rejected = partial(publisher.rejected, seqnos)
-            self._copies.when_safe(partial(publisher.confirmed, seqnos), rejected)
-            return
-        if not self.record.durable:
-            publisher.confirmed(seqnos)
-            return
-        durable = [
-            seqno for seqno, message in zip(seqnos, messages, strict=True) if message.persistent
-        ]
-        if len(durable) < len(seqnos):
-            waits = set(durable)
-            publisher.confirmed([seqno for seqno in seqnos if seqno not in waits])
-        if durable:
-            self._journal.when_synced(partial(publisher.confirmed, durable))
+        if seqnos is not None:
+            self._safety.confirm(messages, seqnos, refused, publisher)
 
     def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer of this node."""
@@ -190,7 +172,7 @@ class ClassicQueue:
             arguments=spec.arguments,
         )
         if refusal is None:
-            self._ports[spec.holder, spec.tag] = LocalConsumer(spec, port)
+            self._consumers.attach(spec, port)
         done(refusal)
         self._serve()
         self._check_unused()
@@ -200,7 +182,7 @@ class ClassicQueue:
         if self._wait_or_gone(partial(self.cancel, holder, tag, done), done):
             return
         self.machine.cancel(holder, tag)
-        self._ports.pop((holder, tag), None)
+        self._consumers.detach(holder, tag)
         self._serve()
         done(None)
         self._check_unused()
@@ -225,24 +207,21 @@ class ClassicQueue:
         self._serve()
         if done is None:
             return
-        if not is_held:
-            done(settle_lost(self.record))
-        elif self._copies is not None:
-            self._copies.when_safe(partial(done, None), partial(done, settle_lost(self.record)))
-        elif self.record.durable:
-            self._journal.when_synced(partial(done, None))
+        lost = settle_lost(self.record)
+        if is_held:
+            self._safety.settled(done, lost)
         else:
-            done(None)
+            done(lost)
 
     def release(self, holder: str) -> None:
         """End a channel of this node."""
         if self._stands(partial(self.release, holder)):
             return
         self.machine.release(holder)
-        for key in [key for key in self._ports if key[0] == holder]:
-            del self._ports[key]
+        self._consumers.release(holder)
         if self._held is not None:  # a consume of this channel may be held back
             self._held.append(partial(self.release, holder))
+        self.window.repeats(partial(self.release, holder))  # so may a get
         self._serve()
         self._check_unused()
 
@@ -251,9 +230,7 @@ class ClassicQueue:
         if self._stands(partial(self.set_active, holder, tag, active=active)):
             return
         self.machine.set_active(holder, tag, active=active)
-        local = self._ports.get((holder, tag))
-        if local is not None:
-            self._ports[holder, tag] = local._replace(is_active=active)
+        self._consumers.set_active(holder, tag, active=active)
         if self._held is not None:
             self._held.append(partial(self.set_active, holder, tag, active=active))
         if active:
@@ -264,19 +241,21 @@ class ClassicQueue:
         if self._stands(partial(self.set_prefetch, holder, tag, prefetch)):
             return
         self.machine.set_prefetch(holder, tag, prefetch)
-        local = self._ports.get((holder, tag))
-        if local is not None:
-            self._ports[holder, tag] = local._replace(spec=local.spec._replace(prefetch=prefetch))
+        self._consumers.set_prefetch(holder, tag, prefetch)
         if self._held is not None:
             self._held.append(partial(self.set_prefetch, holder, tag, prefetch))
         self._serve()
 
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
         """Take one message."""
-        if self._wait_or_gone(partial(self.get, holder, no_ack=no_ack, done=done), done):
+        again = partial(self.get, holder, no_ack=no_ack, done=done)
+        if self._wait_or_gone(again, done):
             return
         self._life.used()
         self.machine.set_time(self._clock.now_ms())
+        if self.window.holds_back(again):
+            self._serve(is_timed=True)
+            return
         result = self.machine.get(holder, no_ack=no_ack)
         self._serve()
         done(result)
@@ -296,8 +275,13 @@ class ClassicQueue:
         if self._is_deleted:
             done(gone(self.record))
             return
-        stat = self.machine.stat("running" if self._copies is None else self._copies.state)
-        done(stat._replace(active=self.machine.active_consumer()))
+        state = "running" if self._safety.copies is None else self._safety.copies.state
+        if state == "running" and (
+            self._is_behind() or self._flow.is_on(self._clock.monotonic_ms())
+        ):
+            state = "flow"
+        stat = self.machine.stat(state)
+        done(self.window.stat(stat)._replace(active=self.machine.active_consumer()))
 
     # What other nodes and group 0 ask.
 
@@ -310,8 +294,12 @@ class ClassicQueue:
             return
         if self._is_deleted:
             return
-        machine, copies = self.machine, self._copies
-        machine.apply_offer(offer, self._clock.now_ms())
+        machine, copies = self.machine, self._safety.copies
+        machine.set_time(self._clock.now_ms())
+        if self.window.holds_back(partial(self.receive, offer), offer):
+            self._serve(is_timed=True)
+            return
+        self.window.apply_offer(offer, self._clock.now_ms())
         last = machine.position
         verdicts: list[Verdict] = []
         if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
@@ -335,6 +323,7 @@ class ClassicQueue:
         """
         if self._stands(partial(self.end_boots, is_over)):
             return
+        self.window.repeats(partial(self.end_boots, is_over))
         over = [each for each in self.machine.boots() if is_over(*each)]
         for node, boot in over:
             self.machine.end_boot(node, boot)
@@ -355,6 +344,7 @@ class ClassicQueue:
         self._life.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
         self.machine.set_rules(rules_of(self.record, settings))
+        self.window.follow(is_lazy=settings.is_lazy)
         self._serve()
         self._check_unused()
 
@@ -364,6 +354,7 @@ class ClassicQueue:
             return
         if node != self._home.node and not self._is_deleted:
             self.machine.redeliver_checked_out(node)
+            self.window.fill_deliveries()
             self._serve()
 
     def drained(self, node: str) -> None:
@@ -403,23 +394,23 @@ class ClassicQueue:
     def stop(self) -> None:
         """This node serves nobody any more: nothing happens here by itself."""
         self._timer.end()
+        self.window.end()
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
         self._is_deleted = True
         self._timer.end()
-        self._copies = None
+        self.window.end()
+        self._safety.copies = None
         if self._still is not None:
             still, self._still = self._still, None
             still.reasons.clear()
             still.run()
         self.resume()
         self.disk.erase()
-        ports, self._ports = self._ports, {}
-        for (_, tag), consumer in ports.items():
-            consumer.port.consumer_lost(tag)
+        here = set(self._consumers.lost())
         away = Effects()
-        away.lost_consumers = [key for key in self.machine.consumer_keys() if key not in ports]
+        away.lost_consumers = [key for key in self.machine.consumer_keys() if key not in here]
         for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
             self._home.post(node, answer)
 
@@ -427,14 +418,14 @@ class ClassicQueue:
 
     def replicate(self, copies: Replication) -> None:
         """From now on the ledger goes to mirrors too."""
-        self._copies = copies
+        self._safety.copies = copies
         self._still = Standstill(copies.may_serve, self.receive)
         self.machine.set_ledger("all")
 
     def replicate_no_more(self) -> None:
         """The policy is gone: a plain classic queue again."""
         self.hand_in_ledger()
-        self._copies = None
+        self._safety.copies = None
         self.machine.set_ledger("persistent" if self.record.durable else "none")
         still, self._still = self._still, None
         if still is not None:
@@ -445,11 +436,15 @@ class ClassicQueue:
     def hand_in_ledger(self) -> None:
         """Write and replicate what has happened: `when_safe` is about what was handed in."""
         effects = self.machine.effects
+        if effects.dead:
+            self.window.fill_dead()
+        if effects.unpaged:
+            self.window.unpage()
         if effects.ledger:
             records, effects.ledger = effects.ledger, []
             is_written = self.disk.write(records)
-            if self._copies is not None:
-                self._copies.record(records, is_written=is_written)
+            if self._safety.copies is not None:
+                self._safety.copies.record(records, is_written=is_written)
 
     def block(self, why: str) -> None:
         """Nothing happens here until `unblock` of the same reason; calls wait in their order."""
@@ -477,12 +472,12 @@ class ClassicQueue:
             onward: The way to the queue from now on: gets the consumers of this node that called
                 directly, and all that waited.
         """
-        self._copies = None
+        self._safety.copies = None
         self._timer.end()
+        self.window.end()
         still = self._still
         assert still is not None, "only a mirrored queue can be served elsewhere"
-        consumers, self._ports = list(self._ports.values()), {}
-        for consumer in consumers:
+        for consumer in self._consumers.take():
             onward.adopt(consumer.spec, consumer.port, is_active=consumer.is_active)
         held, self._held = self._held or (), None
         still.pass_on(onward)
@@ -491,39 +486,41 @@ class ClassicQueue:
 
     # Parts.
 
+    def _is_behind(self) -> bool:
+        """Whether publishers shall wait for the store, mirrors or targets of dead letters."""
+        is_behind = self._safety.is_behind(is_paging=self.window.is_paging) or (
+            self.machine.rules.is_dead_lettered and self._home.dead_letters.is_behind
+        )
+        if is_behind:
+            self._flow.note(self._clock.monotonic_ms())
+        return is_behind
+
     @property
     def _epoch(self) -> int:
         """Of this machine's answers: never less than those it gave as a master before."""
-        return self.record.past_epoch if self._copies is None else self._copies.epoch
+        return self.record.past_epoch if self._safety.copies is None else self._safety.copies.epoch
 
     def _serve(self, *, is_timed: bool = False) -> None:
         """Serve consumers once, at the time told if `is_timed`, and run what the machine wants."""
         machine = self.machine
+        if self.window.is_over:
+            return
         if self._still is not None and not self._still.is_free():
             self.hand_in_ledger()
+            self.window.keep_to_level()
             return  # what is due stays in the machine's effects
         if not is_timed:
             machine.set_time(self._clock.now_ms())
-        if machine.pump() and not self._is_serving_on:
-            self._is_serving_on = True
-            self._home.defer(self._serve_on)
+        self.window.pump()
         self.hand_in_ledger()
         effects = machine.take_effects()
-        deliveries = effects.deliveries
-        if deliveries:
-            ports = self._ports
-            for key in list(deliveries):
-                local = ports.get(key)
-                if local is not None:
-                    local.port.deliver(key[1], deliveries.pop(key))
+        if effects.deliveries:
+            self._consumers.deliver(effects.deliveries)
         if effects:
             self._answer(effects)
         if (due_ms := machine.due_ms()) is not None:
             self._timer.set(due_ms - machine.now_ms + 1)
-
-    def _serve_on(self) -> None:
-        self._is_serving_on = False
-        self.serve()
+        self.window.keep_to_level()
 
     def _rang(self) -> None:
         """Something is due: a message at the head, or the queue itself."""
@@ -535,10 +532,10 @@ class ClassicQueue:
         """Have what died published; once mirrors know, or the next master might do it again."""
         way = Way(self.record, self.settings, _holds_none)
         take = partial(self._home.dead_letters.take, way, dead)
-        if self._copies is None:
+        if self._safety.copies is None:
             take()
         else:
-            self._copies.when_safe(take, _nothing)
+            self._safety.copies.when_safe(take, _nothing)
 
     def _answer(self, effects: Effects) -> None:
         for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
@@ -571,7 +568,7 @@ class ClassicQueue:
         self._looks_again = self._held is not None or is_still
         if self._looks_again:
             return
-        if self._life.is_over(self.machine.stat().consumers):
+        if self._life.is_over(self.machine.consumer_count):
             self._looks_again = True
             self._home.unused(self.record.uid)
             return

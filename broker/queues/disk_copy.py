@@ -1,74 +1,163 @@
 """One queue's messages on this node's disk, as its ledger says. Used by its home and its mirrors.
 
-Only persistent messages of a durable queue are stored. A mirrored queue's ledger names the others
-too; they are remembered, so that their end costs the disk nothing.
+Two kinds lie there. Persistent messages of a durable queue are recorded, to survive a restart.
+Others may be paged out, to have them out of memory: they end with the node. The store knows which
+is which, so a settle of what is not recorded costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Final
 
 from broker.fifo import ledger
-from broker.message import Message
-from broker.storage.message_store import MessageStore
+from broker.fifo.lines.paged import Paged
+from broker.message import Delivery, Message
+from broker.storage.message_store import MessageStore, Stored
+
+PAGES_PER_SWEEP: Final = 10_000
+SWEEP_BYTES: Final = 64 * 1024 * 1024
+"""After so many pages, or bytes of them, those that nobody needs any more are dropped."""
 
 
 class DiskCopy:
-    """Writes one queue's ledger records to the store.
+    """Writes one queue's ledger records to the store, and reads what left the memory.
 
     Args:
         store: This node's.
         uid: The queue's incarnation.
-        durable: False: nothing is ever written.
+        durable: False: nothing is ever recorded.
     """
 
     def __init__(self, store: MessageStore, uid: int, *, durable: bool) -> None:
         self._store = store
         self._uid = uid
         self._durable = durable
-        self._unstored: set[int] = set()
+        self._pages = self._page_bytes = 0  # written since the last sweep
+        self._paged = Paged()  # numbers of the pages that are there; their sizes are not noted
 
     def write(self, records: list[ledger.LedgerRecord]) -> bool:
         """Write what must survive a restart; True if that was anything."""
-        if not self._durable:
-            return False
         is_written = False
         for record in records:
             kind = type(record)
             if kind is ledger.Enqueued:
                 assert isinstance(record, ledger.Enqueued)
-                is_written |= self.put(zip(record.numbers, record.messages, strict=True))
+                is_written |= self.put([*zip(record.numbers, record.messages, strict=True)])
             elif isinstance(record, ledger.Settled | ledger.Removed):
                 is_written |= self.settle(record.numbers)
+            elif isinstance(record, ledger.Cleared):
+                is_written |= self.clear(record.first, record.last)
         return is_written
 
-    def put(self, messages: Iterable[tuple[int, Message]]) -> bool:
-        """Store the persistent ones of some messages; True if there were any."""
+    def put(self, messages: list[tuple[int, Message]]) -> bool:
+        """Record the persistent ones of some messages, which ascend; True if there were any."""
         if not self._durable:
             return False
-        stored = []
-        for item in messages:
-            if item[1].persistent:
-                stored.append(item)
-            else:
-                self._unstored.add(item[0])
-        self._store.put_many(self._uid, stored)
-        return bool(stored)
+        if not all([message.persistent for _, message in messages]):  # noqa: C419
+            messages = [item for item in messages if item[1].persistent]
+        self._store.put_many(self._uid, messages)
+        return bool(messages)
 
     def settle(self, numbers: list[int]) -> bool:
-        """Remove messages; True if any of them may be stored."""
-        unstored = self._unstored
-        if unstored:
-            kept = [number for number in numbers if number not in unstored]
-            unstored.difference_update(numbers)
-            numbers = kept
-        if numbers:
-            self._store.settle(self._uid, numbers)
-        return bool(numbers)
+        """Remove messages; True if any of them was recorded."""
+        self._drop(numbers)
+        return self._durable and self._store.settle(self._uid, numbers) > 0
+
+    def clear(self, first: int, last: int) -> bool:
+        """Remove all from number `first` to `last`; True if any of them was recorded."""
+        self.drop_pages(first, last)
+        return self._durable and self._store.clear(self._uid, first, last) > 0
+
+    # Paging.
+
+    def page_out(self, pages: list[tuple[int, Message]]) -> None:
+        """Write messages that are not recorded, so that they can leave the memory."""
+        self._pages += len(pages)
+        self._page_bytes += sum([len(message.content) for _, message in pages])
+        self._paged.add([(number, 0) for number, _ in pages])
+        self._store.page_out(self._uid, pages)
+
+    def read(self, numbers: list[int], *, keep: bool = False) -> list[tuple[int, Message]]:
+        """Read messages; those that are lost are left out.
+
+        Args:
+            numbers: Ascending.
+            keep: Pages stay; otherwise they are gone with this, for the message is in memory.
+        """
+        if self._paged and not keep:
+            self._paged.remove(numbers)
+        return self._store.read_many(self._uid, numbers, keep=keep)
+
+    def filled(self, items: list[Delivery], *, keep: bool = False) -> list[Delivery]:
+        """Return deliveries with their contents, in the same order; what is lost is left out.
+
+        Args:
+            items: Some of them stubs.
+            keep: The queue goes on with its stubs: their pages stay.
+        """
+        numbers = sorted([item.number for item in items if item.message.is_stub])
+        if not numbers:
+            return items
+        found = dict(self.read(numbers, keep=keep))
+        return [
+            Delivery(item.number, item.delivery_count, found[item.number])
+            if item.message.is_stub
+            else item
+            for item in items
+            if not item.message.is_stub or item.number in found
+        ]
+
+    def drop_pages(self, first: int, last: int) -> None:
+        """Remove all pages from number `first` to `last`, both included."""
+        if self._paged and self._paged.remove_range(first, last):
+            self._store.drop_pages(self._uid, first, last)
+
+    def unpage(self, ended: list[ledger.LedgerRecord]) -> None:
+        """Remove the pages of messages that no ledger names (`Effects.unpaged`)."""
+        for record in ended:
+            if isinstance(record, ledger.Settled | ledger.Removed):
+                self._drop(record.numbers)
+            elif isinstance(record, ledger.Cleared):
+                self.drop_pages(record.first, record.last)
+
+    def _drop(self, numbers: list[int]) -> None:
+        """Remove the pages among some numbers."""
+        if not self._paged:
+            return
+        found = self._paged.remove(numbers)
+        if found:
+            self._store.remove_pages(self._uid, found)
+
+    def sweep(self, lowest: int) -> None:
+        """Drop pages of messages that have left the queue, if there may be many.
+
+        There should be none: who ends a message names it here (`settle`, `clear`, `unpage`).
+
+        Args:
+            lowest: Nothing below it is in the queue.
+        """
+        if self.is_sweep_due:
+            self._pages = self._page_bytes = 0
+            self.drop_pages(0, lowest - 1)
+
+    @property
+    def is_sweep_due(self) -> bool:
+        """Whether `sweep` would look."""
+        return self._pages >= PAGES_PER_SWEEP or self._page_bytes >= SWEEP_BYTES
+
+    # Whole queues.
+
+    def stored(self) -> Stored:
+        """What is recorded, none of it read."""
+        return self._store.stored(self._uid) if self._durable else Stored(Paged(), False)
 
     def recover(self) -> list[tuple[int, Message]]:
-        """All that is stored, in order."""
-        return self._store.recover(self._uid) if self._durable else []
+        """All that is recorded, in order."""
+        return self.read(list(self.stored().paged))
+
+    def forget_pages(self) -> None:
+        """Remove what an earlier serving of this process has paged out."""
+        self._store.drop_pages(self._uid, 0, self.next_number - 1)
 
     @property
     def next_number(self) -> int:
@@ -77,10 +166,10 @@ class DiskCopy:
 
     def empty(self) -> None:
         """Remove all messages; whose copy this is stays noted."""
+        self._paged.clear()
         self._store.empty_queue(self._uid)
-        self._unstored.clear()
 
     def erase(self) -> None:
         """Remove everything the queue has on this disk."""
+        self._paged.clear()
         self._store.delete_queue(self._uid)
-        self._unstored.clear()

@@ -87,7 +87,7 @@ def decode_answer(data: bytes) -> Answer:
 def cut_answer(answer: Answer) -> Iterator[Answer]:
     """Cut an answer whose deliveries are too many into several, which say the same in order."""
     deliveries = answer.deliveries
-    if sum([len(d[2].content) for _, _, some in deliveries for d in some]) <= ANSWER_BYTES_MAX:
+    if sum([len(d.message.content) for _, _, some in deliveries for d in some]) <= ANSWER_BYTES_MAX:
         yield answer
         return
     if answer.verdicts or answer.replies or answer.session_lost or answer.expected:
@@ -95,7 +95,7 @@ def cut_answer(answer: Answer) -> Iterator[Answer]:
     for holder, tag, some in deliveries:
         first, size = 0, 0
         for index, delivery in enumerate(some):
-            more = len(delivery[2].content)
+            more = len(delivery.message.content)
             if index > first and size + more > ANSWER_BYTES_MAX:
                 part = [(holder, tag, some[first:index])]
                 yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
@@ -130,7 +130,8 @@ def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]
         effects: What the machine wants done; its ledger is not looked at.
 
     Returns:
-        One answer for every node that has a share in it.
+        One answer for every node that has a share in it, in the order in which they should leave:
+        those with deliveries first, which are waited for longer than verdicts are.
     """
     answers: dict[str, Answer] = {}
 
@@ -141,6 +142,8 @@ def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]
             found = answers[node] = Answer(uid, epoch)
         return found
 
+    for (holder, tag), deliveries in effects.deliveries.items():
+        answer_for(holder).deliveries.append((holder, tag, deliveries))
     for verdict in effects.verdicts:
         answer_for(verdict.session).verdicts.append(
             (verdict.session, verdict.first, verdict.last, verdict.ok)
@@ -148,8 +151,6 @@ def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]
     for reply in effects.replies:
         packed = (reply.session, reply.number, pack_value(reply.value))
         answer_for(reply.session).replies.append(packed)
-    for (holder, tag), deliveries in effects.deliveries.items():
-        answer_for(holder).deliveries.append((holder, tag, deliveries))
     for holder, tag in effects.lost_consumers:
         answer_for(holder).lost_consumers.append((holder, tag))
     for session in effects.session_lost:

@@ -55,7 +55,7 @@ ENTRY_COMMANDS_MAX: Final = 1_000
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 
 
-SETTLES_WAIT_S: Final = 0.02
+SETTLES_WAIT_S: Final = 0.05
 """How long settles wait for company at most; far below the 2 s in which an ack may be lost."""
 
 
@@ -172,6 +172,8 @@ class QuorumQueue:
         if self.is_leading:
             self._rule()
             self._check_life()
+            if self._machine.is_pump_due:
+                self._serve_on()
             if self._unburied:
                 unburied, self._unburied = self._unburied, []
                 self._bury(unburied)
@@ -241,6 +243,8 @@ class QuorumQueue:
             self._machine.redeliver_checked_out()
             self._machine.redeliver_dead()
             self._run()
+            if self._machine.has_ready:
+                self._serve_on()  # the last leader may have stopped halfway
             self._rule()
             self._check_life()
             self._led(self, term)
@@ -270,6 +274,12 @@ class QuorumQueue:
                 self._hurry()
         self._wake_again()
         self._check_life()
+
+    def _serve_on(self) -> None:
+        """Have the consumers served on by an entry of its own, so that a full one can say so."""
+        self._is_time_due = True
+        if not self._is_due:
+            self._hurry()
 
     def _wake_again(self) -> None:
         """Set the timer for the head's end, unless an entry that tells that time is under way."""
@@ -352,6 +362,8 @@ class QuorumQueue:
         effects = self._machine.take_effects()
         if not self.is_leading:
             return
+        if self._machine.is_pump_due:
+            self._serve_on()
         self._wake_again()
         if self._life.is_limited:
             self._check_life()

@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
@@ -40,6 +40,8 @@ from broker.queues.machine_settings import config_of
 from broker.queues.mail import Mail
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
+from broker.queues.paging.level import LAZY_RAM_BYTES
+from broker.queues.paging.pager import Pageable
 from broker.queues.quorum import QuorumQueue, RaftGroup
 from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
@@ -231,6 +233,11 @@ class QueueRegistry:
         """How the machine of a mirrored queue's master behaves."""
         return config_of(queue, self._settings(queue), is_mirrored=True)
 
+    def ram_limit(self, queue: Queue) -> int | None:
+        """What a copy of a queue may take of the memory by the queue's own mode, in bytes."""
+        is_lazy = settings_of(queue, self._catalogue.effective_policy(queue)).is_lazy
+        return LAZY_RAM_BYTES if is_lazy else None
+
     def unserve(self, queue: Queue) -> None:
         """Another node serves a mirrored queue now, or nobody does."""
         self._deletes.stopped(queue.uid)
@@ -416,6 +423,16 @@ class QueueRegistry:
     def local_quorum(self) -> list[QuorumQueue]:
         """This node's quorum replicas."""
         return list(self._quorum.values())
+
+    def in_memory(self) -> Iterator[Pageable]:
+        """Classic queues and mirrors of this node, for its pager."""
+        for classic in self._classic.values():
+            yield classic.window
+        yield from self.rings.mirrors()
+
+    def held_back(self) -> list[int]:
+        """Queues that publishers of this node wait for, or did lately (state `flow`)."""
+        return [uid for uid, remote in self._remote.items() if remote.is_in_flow]
 
     def served_here(self) -> list[Queue]:
         """Queues that this node serves: homes and led replicas."""

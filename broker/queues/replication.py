@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from broker.fifo.commands import Offer
 from broker.fifo.ledger import LedgerRecord
@@ -60,20 +60,6 @@ class Replication(Protocol):
             lost: When this node ceases to be the master before that.
         """
         ...
-
-
-class LocalConsumer(NamedTuple):
-    """A consumer of this node that calls the queue directly.
-
-    Attributes:
-        spec: As asked, with the prefetch it has now.
-        port: The channel's ear.
-        is_active: False while its socket is full.
-    """
-
-    spec: ConsumerSpec
-    port: ConsumerPort
-    is_active: bool = True
 
 
 class Onward(QueueHandle, Protocol):

@@ -15,9 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from broker.errors import Refusal
 from broker.fifo import commands
@@ -37,8 +35,10 @@ CANCEL_ON_FAILOVER: Final = "x-cancel-on-ha-failover"
 Key = tuple[str, str]
 """(holder, tag)."""
 
-# Delivery(...) runs a Python-level __new__ (300 ns); the tuple's own takes 90 ns.
-_delivery = cast("Callable[[tuple[object, ...]], Delivery]", partial(tuple.__new__, Delivery))
+
+def _above(base: int, delivery: Delivery) -> Delivery:
+    """A delivery as its channel sees it: the epoch is in the number's upper bits."""
+    return Delivery(base + delivery.number, delivery.delivery_count, delivery.message)
 
 
 class Asked:
@@ -175,7 +175,7 @@ class RemoteConsumers:
             found.asked.tell(None)  # the reply was lost on its way
         base = self._base
         if base and not no_ack:
-            fresh = [_delivery((base + each[0], each[1], each[2])) for each in fresh]
+            fresh = [_above(base, each) for each in fresh]
         found.port.deliver(tag, fresh)
 
     def got(self, result: object) -> object:
@@ -183,8 +183,7 @@ class RemoteConsumers:
         base = self._base
         if not base or not isinstance(result, GetResult) or result.delivery is None:
             return result
-        number, count, message = result.delivery
-        return GetResult(Delivery(base + number, count, message), result.remaining)
+        return GetResult(_above(base, result.delivery), result.remaining)
 
     def numbers(self, given: list[int]) -> list[int]:
         """Return the queue's own numbers of those that its present machine has handed out."""

@@ -39,7 +39,7 @@ from broker.queues.elsewhere.consumers import Asked, RemoteConsumers
 from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.elsewhere.stats import AskStat, StatQuestions
 from broker.queues.envelopes import Answer
-from broker.queues.flow import lag_slowdown_us
+from broker.queues.flow import Waiters, has_room, lag_slowdown_us
 from broker.queues.quorum import SETTLES_WAIT_S
 from broker.queues.refusals import gone, settle_lost, unavailable
 from broker.queues.timing import Defer, Later
@@ -142,7 +142,7 @@ class RemoteQueue:
         self._silence_ms = SILENCE_MS
         self._lag = 0
         self._dropped = 0
-        self._drained: list[Callable[[], None]] = []
+        self._waiters = Waiters(clock)
         self._gets: dict[str, list[_Got]] = {}  # by holder
         self._stats = StatQuestions(record.uid, ask_stat, lambda: self._route.target)
         self._renewed_for: Server | None = None
@@ -163,6 +163,10 @@ class RemoteQueue:
         """True while half of what may be held for the queue is held."""
         return self._offers.is_congested
 
+    def has_room(self, messages: list[Message]) -> bool:
+        """False where a publish shall wait at its connection: here it would be refused (P12)."""
+        return has_room(self._offers.held_bytes, messages)
+
     @property
     def slowdown_us(self) -> int:
         """By what the queue's last answer said of its consumers' lag."""
@@ -170,7 +174,12 @@ class RemoteQueue:
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when enough was answered."""
-        self._drained.append(resume)
+        self._waiters.add(resume)
+
+    @property
+    def is_in_flow(self) -> bool:
+        """True while publishers of this node wait for the queue's store or peers, or did lately."""
+        return self._waiters.is_in_flow
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
@@ -336,10 +345,8 @@ class RemoteQueue:
         return answer.leader is None
 
     def _resume_drained(self) -> None:
-        if self._drained and not self._offers.is_congested:
-            drained, self._drained = self._drained, []
-            for resume in drained:
-                resume()
+        if self._waiters and not self._offers.is_congested:
+            self._waiters.release(lambda: not has_room(self._offers.held_bytes))
 
     def _take_answers(self, answer: Answer) -> None:
         for verdict in answer.verdicts:

@@ -34,8 +34,8 @@ queue is down until the last master's node returns and recovers from its disk.
     promotion.py   which steps are due where there is no master: successor, recovery, hand-over
     links.py       since when other nodes are gone, silent or cut off
     proposals.py   collects steps, one proposal at a time for the whole node (P2)
-    sync.py        older messages for a mirror that lacks them (P26), sync_frames.py their way
-    sync.py        fills mirrors that came late; `sync_frames.py`: what is said for that
+    sync.py        older messages for a mirror that lacks them (P26), batch by batch
+    sync_frames.py what is said for that
     payloads.py    what travels round the ring
     ports.py       what all of this needs of the node
 

@@ -80,6 +80,7 @@ class Master:
         epoch: Of this mastership.
         is_join_open: A join was proposed and its outcome is unknown: no verdict leaves (P20).
         is_stalled: Something waits for the lease: call `lease_back`.
+        is_pruning: Members may hold what this master does not: nobody counts as whole (P23).
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Master:
         self.epoch = ring.epoch
         self.is_join_open = False
         self.is_stalled = False
+        self.is_pruning = False
         self._gm = gm
         self._journal = journal
         self._defer = defer
@@ -234,7 +236,7 @@ class Master:
         The end of the last older message must have come round: if it died with this master, other
         mirrors would keep that message, and this member would not have it.
         """
-        if member not in self._in_place or member == self._filling:
+        if member not in self._in_place or member == self._filling or self.is_pruning:
             return False
         lowest = self.queue.machine.lowest_number()
         if lowest is not None and lowest < self._begins[member]:
@@ -290,10 +292,19 @@ class Master:
 
     def begins_again(self, member: RingMember, payload: bytes) -> None:
         """A member drops messages when this comes to it: it may lack all that is here (P26)."""
+        self.displace(member)
+        self.mark(payload, partial(self.placed, member))
+
+    def displace(self, member: RingMember) -> None:
+        """A member drops messages, or is about to: it may lack all that is here."""
         self._in_place.discard(member)
         self._begins[member] = self.queue.machine.next_number
         self._drained.pop(member, None)
-        self.mark(payload, partial(self._placed, member))
+
+    def placed(self, member: RingMember) -> None:
+        """What a member begins with has come round."""
+        self._in_place.add(member)
+        self._touched()
 
     # Parts.
 
@@ -304,11 +315,7 @@ class Master:
         self._begins[member] = machine.next_number
         handshake = encode_handshake(machine.handshake())
         payload = addressed(HANDSHAKE, member, handshake)
-        self.mark(payload, partial(self._placed, member))
-
-    def _placed(self, member: RingMember) -> None:
-        self._in_place.add(member)
-        self._touched()
+        self.mark(payload, partial(self.placed, member))
 
     def _flush_due(self) -> None:
         self._is_due = False

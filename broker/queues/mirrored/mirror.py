@@ -14,17 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.handshake import decode_handshake
 from broker.fifo.ledger import decode_records
+from broker.fifo.lines.priority import LEVEL_MAX
 from broker.fifo.replica import Replica
 from broker.metadata.rings import RingMember, encode_member
 from broker.ports import Journal
 from broker.queues.disk_copy import DiskCopy
+from broker.queues.flow import JOURNAL_BEHIND_BYTES
 from broker.queues.mirrored.payloads import HANDSHAKE, LEDGER, SYNC, Joiner, decode_addressed
+from broker.queues.paging.level import DEEP_RAM_BYTES
 from broker.storage.message_store import MessageStore
+
+LOOK_BYTES: Final = 1024 * 1024
+"""Without a limit of its own a mirror estimates its memory each time so many bytes have come."""
 
 
 class Delivered(Protocol):
@@ -58,11 +64,13 @@ class Mirror:
         journal: Tells when they are durable.
         synced: Told the ticket up to which everything is durable here.
         config: How the queue's machine behaves: which doubles it drops is remembered here too.
+        ram_limit: Most memory the queue may use by its own settings, in bytes; None is no limit.
 
     Attributes:
         replica: What the queue is, as known here.
         is_in_place: The handshake has come.
         took_sync: Called with (body, ticket) of a `SYNC` payload for this member; see `sync`.
+        ram_limit: As given; replaced when policies change.
     """
 
     def __init__(
@@ -76,10 +84,13 @@ class Mirror:
         journal: Journal,
         synced: Callable[[int], None],
         config: QueueConfig | None = None,
+        ram_limit: int | None = None,
     ) -> None:
-        self.replica = (
-            Replica() if config is None else Replica(config.dedup_size, config.dedup_ttl_ms)
-        )
+        self.replica = Replica() if config is None else _replica(config)
+        self.ram_limit = ram_limit
+        self._level: int | None = None
+        self._unlooked_bytes = 0
+        self._is_over = False
         self.is_in_place = founder
         self.took_sync: Callable[[bytes], None] | None = None
         self.disk = DiskCopy(store, uid, durable=durable)
@@ -110,11 +121,51 @@ class Mirror:
             payload = joiner.take(each.payload)
             if payload is not None:
                 is_written |= self._take(payload)
-        if is_written or self._unsynced:
+        # Pages need no sync. Where the disk is behind with them the ring waits for it all the same,
+        # else they would pile up here, and nobody at the origin would hear of it (P14).
+        is_behind = self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
+        if is_written or is_behind or self._unsynced:
             self._unsynced += 1
             self._journal.when_synced(partial(self._is_synced, ticket))
         elif ticket:
             self._synced(ticket)
+
+    @property
+    def ram_bytes(self) -> int:
+        """About how much memory the messages take here, in bytes."""
+        return self.replica.ram_bytes
+
+    def page_to(self, level: int | None) -> None:
+        """Use no more memory than this from now on; what is too much goes in several steps.
+
+        Args:
+            level: Bytes, None is without limit. Called again until `ram_bytes` falls no more.
+        """
+        self._level = level
+        self.keep_to_level()
+
+    @property
+    def _has_limit(self) -> bool:
+        return self._level is not None or self.ram_limit is not None
+
+    def keep_to_level(self) -> None:
+        """Let messages out of memory, a few milliseconds' work at most."""
+        self._unlooked_bytes = 0
+        limits = [each for each in (self._level, self.ram_limit) if each is not None]
+        if self._is_over or (not limits and self.replica.ram_bytes <= DEEP_RAM_BYTES):
+            return
+        self.replica.weigh()
+        limit = min([*limits, DEEP_RAM_BYTES])
+        if self.replica.ram_bytes <= limit:
+            return
+        self.disk.page_out(self.replica.page_out(limit, durable=self._durable).pages)
+        if self.disk.is_sweep_due:
+            lowest = self.replica.lowest()
+            self.disk.sweep(self.replica.next_number if lowest is None else lowest)
+
+    def end(self) -> None:
+        """The queue is served from here now, or is here no more: what is written is not its own."""
+        self._is_over = True
 
     def wrote(self, then: Callable[[], None]) -> None:
         """Call back when everything written here until now is durable."""
@@ -132,7 +183,11 @@ class Mirror:
                 return False
             records = decode_records(payload[1:])
             self.replica.apply(records)
-            return self.disk.write(records)
+            is_written = self.disk.write(records)
+            self._unlooked_bytes += len(payload)
+            if self._has_limit or self._unlooked_bytes >= LOOK_BYTES:
+                self.keep_to_level()
+            return is_written
         if kind == HANDSHAKE:
             addressed = decode_addressed(payload)
             if addressed.member != self._me:
@@ -156,3 +211,8 @@ class Mirror:
     def _is_synced(self, ticket: int) -> None:
         self._unsynced -= 1
         self._synced(ticket)
+
+
+def _replica(config: QueueConfig) -> Replica:
+    top = max(1, min(config.priority_max, LEVEL_MAX)) if config.order == "priority" else 0
+    return Replica(config.dedup_size, config.dedup_ttl_ms, top)

@@ -68,6 +68,10 @@ class Stage(Protocol):
         """How the machine of its master behaves."""
         ...
 
+    def ram_limit(self, queue: Queue) -> int | None:
+        """Most memory a queue's messages may take by its own settings, in bytes (lazy queues)."""
+        ...
+
     def unserve(self, queue: Queue) -> None:
         """Another node serves the queue, or nobody does."""
         ...

@@ -26,6 +26,7 @@ from broker.metadata.rings import Ring, RingMember, decode_member
 from broker.queues.mirrored import promotion, tending
 from broker.queues.mirrored.links import LinkWatch
 from broker.queues.mirrored.master import Master
+from broker.queues.mirrored.mirror import Mirror
 from broker.queues.mirrored.ports import Surroundings
 from broker.queues.mirrored.proposals import Proposals
 from broker.queues.mirrored.seat import Seat, ring_member
@@ -123,7 +124,7 @@ class Rings:
                         seat.mirror.replica.end_boot(node, boot)
 
     def touch(self, uid: int) -> None:
-        """Look at a queue soon: a step may be due."""
+        """Look at a queue soon: a step may be due, or its policy has changed."""
         self._touched[uid] = None
         if not self._is_due and not self._is_over:
             self._is_due = True
@@ -242,6 +243,10 @@ class Rings:
         self.touch(uid)
         return True
 
+    def mirrors(self) -> list[Mirror]:
+        """The mirrors on this node: what holds messages beside the queues it serves."""
+        return [seat.mirror for seat in self._seats.values() if seat.mirror is not None]
+
     def masters(self) -> list[Seat]:
         """Seats of the queues this node is the master of."""
         return [seat for seat in self._seats.values() if seat.master is not None]
@@ -359,6 +364,7 @@ class Rings:
             return self._recover(queue, ring)
         if seat is None:
             return False
+        seat.settings_changed()
         if seat.is_failed:
             return self._give_up(seat)
         if seat.master is not None:

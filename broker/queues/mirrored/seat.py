@@ -100,6 +100,7 @@ class Seat:
                 journal=around.journal,
                 synced=self._synced,
                 config=around.stage.config(record),
+                ram_limit=around.stage.ram_limit(record),
             )
             self._sink = SyncSink(record.uid, self.mirror, send_frame)
             self._sink.follow(record.ring.epoch)
@@ -131,6 +132,11 @@ class Seat:
         elif ring.master == self.me:
             self._take_over(ring, is_lossy=not was_synced)
 
+    def settings_changed(self) -> None:
+        """A policy may be another now."""
+        if self.mirror is not None:
+            self.mirror.ram_limit = self._around.stage.ram_limit(self.record)
+
     def received(self, frame: Frame) -> None:
         """Take what another node says of a synchronisation."""
         if isinstance(frame, Batch):
@@ -148,6 +154,8 @@ class Seat:
         if self.source is not None:
             self.source.end()
             self.source = None
+        if self.mirror is not None:
+            self.mirror.end()
         self.mirror = self._sink = None
 
     # From GM.
@@ -192,6 +200,7 @@ class Seat:
         mirror, self.mirror = self.mirror, None
         self._sink = None
         assert mirror is not None, "a seat without a master has a mirror"
+        mirror.end()
         machine = mirror.replica.promote(self._around.stage.config(self.record))
         queue = self._around.stage.serve(self.record, machine)
         queue.disk = mirror.disk
@@ -219,6 +228,7 @@ class Seat:
             around.node,
             self.master,
             clock=around.clock,
+            defer=around.defer,
             send=self._send_frame,
             has_alarm=around.has_alarm,
         )

@@ -1,8 +1,12 @@
 """Synchronisation: an old mirror's gap, filled by its master (protocol.md P26).
 
 The master (`SyncSource`) marks a place of its ledger in the ring, and sends the mirror (`SyncSink`)
-what it held at that place, point to point: the ring carries only the marks. The mirror replays the
-ledger meanwhile; what is settled behind the mark stays gone, whatever a batch brings.
+what is older than that place, point to point: the ring carries only the marks. The mirror replays
+the ledger meanwhile; what is settled behind the mark stays gone, whatever a batch brings.
+
+A deep queue lies on the disk, and neither side holds it for this: a batch is cut and read when its
+turn comes, one a turn of the loop. What was settled since the mark is simply not sent (`fifo.fill`
+says why that is right).
 
     master                                       mirror
     Begin, round the ring ---------------------> empties itself (blocking style), notes the place
@@ -23,19 +27,20 @@ emptied by a mark in the ring. Automatic mode tries again, ever more rarely.
 Invariants:
 1. A mirror under synchronisation is not noted as synchronised before its Filled, though the queue
    may have drained meanwhile; after it, nothing cancels until group 0 has said so.
-2. At most `WINDOW` batches are under way: limits sit at the origin (P14).
+2. At most `WINDOW` batches are under way, and no others are read: limits sit at the origin (P14).
 3. Frames of another synchronisation than the present one are dropped.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
-from broker.fifo.fill import Fill, cut_fills
-from broker.fifo.handshake import ranges_of
-from broker.message import Delivery
+from broker.fifo.fill import Cut, Fill, cut_fill
+from broker.fifo.handshake import Ranges, ranges_of
+from broker.message import Message
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.rings import Ring, RingMember
 from broker.ports import Clock
@@ -57,12 +62,19 @@ from broker.queues.mirrored.sync_frames import (
     decode_mark,
     encode_mark,
 )
+from broker.queues.timing import Defer
 
 PATIENCE_MS: Final = 5_000
 """Without progress for so long it is cancelled (P26)."""
 
 BATCH_BYTES_MAX: Final = 1 << 20
 """Contents of one batch (P13); a larger message goes alone."""
+
+ITEMS_MAX: Final = 500
+"""Messages of one batch, though the policy allow more: one turn of the loop reads them."""
+
+LOOK_MAX: Final = 2_000
+"""Messages one batch tells of, sent or not: one turn looks through them on either side."""
 
 WINDOW: Final = 4
 """Batches sent and not yet on the mirror's disk."""
@@ -98,22 +110,30 @@ class _Running:
     """One synchronisation, as its master sees it.
 
     Attributes:
-        fills: Batches not sent yet; None until the mirror is ready.
+        total: Messages in the queue at the mark.
+        low: First number of the next batch.
+        last: Last number that batches are about.
+        has: What the mirror has already; None until it is ready.
         acked: Batches on the mirror's disk.
+        is_due: The next batch follows in another turn of the loop.
         is_filled: The mirror has everything: only group 0's word is missing.
     """
 
-    def __init__(self, sync: SyncId, member: RingMember, policy: HaPolicy, now_ms: int) -> None:
+    def __init__(
+        self, sync: SyncId, member: RingMember, policy: HaPolicy, master: Master, now_ms: int
+    ) -> None:
         self.sync = sync
         self.member = member
         self.is_online = policy.sync_style == "online"
-        self.items_max = policy.sync_batch_size
-        self.contents: list[Delivery] = []
-        self.next_number = 1
-        self.fills: Iterator[Fill] | None = None
+        self.items_max = min(policy.sync_batch_size, ITEMS_MAX)
+        stat = master.queue.machine.stat()
+        self.total = stat.ready + stat.unacked
+        self.low, self.last = 1, master.queue.machine.next_number - 1
+        self.has: Ranges | None = None
         self.sent = 0
         self.acked = 0
         self.messages_sent = 0
+        self.is_due = False
         self.is_ended = False
         self.is_filled = False
         self.progress_ms = now_ms
@@ -127,6 +147,7 @@ class SyncSource:
         node: This node.
         master: Of the queue.
         clock: Time.
+        defer: `loop.call_soon`.
         send: To the mirrors' nodes.
         has_alarm: Whether a node is short of memory or disk.
     """
@@ -138,6 +159,7 @@ class SyncSource:
         master: Master,
         *,
         clock: Clock,
+        defer: Defer,
         send: SendFrame,
         has_alarm: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -145,6 +167,7 @@ class SyncSource:
         self._node = node
         self._master = master
         self._clock = clock
+        self._defer = defer
         self._send = send
         self._has_alarm = has_alarm
         self._count = 0
@@ -164,7 +187,7 @@ class SyncSource:
         run = self._running
         if run is None:
             return None
-        return Progress(run.member.node, run.messages_sent, len(run.contents))
+        return Progress(run.member.node, run.messages_sent, run.total)
 
     # What the node asks.
 
@@ -190,16 +213,38 @@ class SyncSource:
     def prune(self, ring: Ring) -> None:
         """This master was not synchronised when it took over: what only mirrors hold is lost.
 
-        Called before anything has happened here.
+        They are told what is here number range by number range. Until the last has come round
+        nobody counts as whole: if this master dies before, the next one must do it again.
         """
-        machine = self._master.queue.machine
-        held = ranges_of([item.number for item in machine.contents()])
-        body = encode_mark(
-            Prune((self._master.epoch, 0), Fill(1, machine.next_number - 1, held, [], []))
-        )
-        for member in ring.mirrors():
-            if self._master.is_in_place(member):
-                self._master.begins_again(member, addressed(SYNC, member, body))
+        master = self._master
+        members = [member for member in ring.mirrors() if master.is_in_place(member)]
+        if members:
+            master.is_pruning = True
+            for member in members:
+                master.displace(member)
+            self._prune_from(1, master.queue.machine.next_number - 1, members)
+
+    def _prune_from(self, low: int, last: int, members: list[RingMember]) -> None:
+        master = self._master
+        if not master.is_pruning:
+            return
+        items = master.queue.machine.from_number(low, LOOK_MAX)
+        is_rest = len(items) < LOOK_MAX
+        numbers = [number for number, _, _ in items if number <= last]
+        high = last if is_rest or not numbers else numbers[-1]
+        mark = Prune((master.epoch, 0), Fill(low, high, ranges_of(numbers), [], []))
+        body = encode_mark(mark)
+        *others, youngest = [addressed(SYNC, member, body) for member in members]
+        for payload in others:
+            master.mark(payload, _nothing)
+        master.mark(youngest, _nothing if high < last else partial(self._pruned, members))
+        if high < last:
+            self._defer(partial(self._prune_from, high + 1, last, members))
+
+    def _pruned(self, members: list[RingMember]) -> None:
+        self._master.is_pruning = False
+        for member in members:
+            self._master.placed(member)
 
     def tend(self, ring: Ring, policy: HaPolicy, *, may_begin: bool) -> None:
         """Once a second, and when the ring or the policy has changed.
@@ -212,7 +257,7 @@ class SyncSource:
         run = self._running
         if run is not None:
             self._watch(run, ring)
-        if self._running is not None or not may_begin:
+        if self._running is not None or not may_begin or self._master.is_pruning:
             return
         is_wanted = self._is_asked or policy.sync_mode == "automatic"
         now_ms = self._clock.monotonic_ms()
@@ -232,6 +277,7 @@ class SyncSource:
     def end(self) -> None:
         """This node is the master no more."""
         self._running = None
+        self._master.is_pruning = False
 
     # What the mirror says.
 
@@ -242,14 +288,8 @@ class SyncSource:
             return
         run.progress_ms = self._clock.monotonic_ms()
         if isinstance(frame, Ready):
-            if run.fills is None:
-                run.fills = cut_fills(
-                    run.contents,
-                    run.next_number,
-                    frame.has,
-                    items_max=run.items_max,
-                    bytes_max=BATCH_BYTES_MAX,
-                )
+            if run.has is None:
+                run.has = frame.has
         elif isinstance(frame, Got):
             run.acked = max(run.acked, frame.batches)
         elif run.is_ended:
@@ -263,11 +303,9 @@ class SyncSource:
         master = self._master
         self._count += 1
         sync = (master.epoch, self._count)
-        run = self._running = _Running(sync, member, policy, now_ms)
+        run = self._running = _Running(sync, member, policy, master, now_ms)
         if not run.is_online:
             master.queue.block(BLOCK)
-        machine = master.queue.machine
-        run.contents, run.next_number = machine.contents(), machine.next_number
         master.filling(member)
         mark = Begin(sync, self._node, not run.is_online)
         master.mark(addressed(SYNC, member, encode_mark(mark)), _nothing)
@@ -277,20 +315,55 @@ class SyncSource:
         )
 
     def _feed(self, run: _Running) -> None:
-        """Send as many batches as may be under way, and the end behind the last."""
-        if run.fills is None or run.is_ended:
+        """Send a batch if one more may be under way, and the end behind the last."""
+        if run.has is None or run.is_ended or run.is_due or run.sent - run.acked >= WINDOW:
             return
-        while run.sent - run.acked < WINDOW:
-            fill = next(run.fills, None)
-            if fill is None:
-                run.is_ended = True
-                mark = End(run.sync, run.sent)
-                payload = addressed(SYNC, run.member, encode_mark(mark))
-                self._master.mark(payload, _nothing)
-                return
-            run.sent += 1
-            run.messages_sent += len(fill.numbers)
-            self._send(run.member.node, Batch(self._uid, run.sync, run.sent, fill))
+        if run.low > run.last:
+            run.is_ended = True
+            self._master.queue.hand_in_ledger()  # what was left out has its end before this mark
+            payload = addressed(SYNC, run.member, encode_mark(End(run.sync, run.sent)))
+            self._master.mark(payload, _nothing)
+            return
+        fill = self._next_fill(run, run.has)
+        run.low = fill.high + 1
+        run.sent += 1
+        run.messages_sent += len(fill.numbers)
+        self._send(run.member.node, Batch(self._uid, run.sync, run.sent, fill))
+        run.is_due = True
+        self._defer(partial(self._feed_on, run))
+
+    def _feed_on(self, run: _Running) -> None:
+        run.is_due = False
+        if run is self._running:
+            self._feed(run)
+
+    def _next_fill(self, run: _Running, has: Ranges) -> Fill:
+        """The next batch, of what is in the queue now; what is on disk is read."""
+        items = self._master.queue.machine.from_number(run.low, LOOK_MAX)
+        cut = cut_fill(
+            items,
+            run.last,
+            has,
+            is_rest=len(items) < LOOK_MAX,
+            items_max=run.items_max,
+            bytes_max=BATCH_BYTES_MAX,
+        )
+        numbers, messages = self._read(cut)
+        return Fill(run.low, cut.high, cut.held, numbers, messages)
+
+    def _read(self, cut: Cut) -> tuple[list[int], list[Message]]:
+        """The messages of a batch; what the disk has lost is missing."""
+        found: dict[int, Message] = {}
+        absent: list[int] = []
+        for number, _, message in cut.wanted:
+            if message is None or message.is_stub:
+                absent.append(number)
+            else:
+                found[number] = message
+        if absent:
+            found.update(self._master.queue.disk.read(absent, keep=True))
+        numbers = [number for number, _, _ in cut.wanted if number in found]
+        return numbers, [found[number] for number in numbers]
 
     def _is_filled(self, run: _Running) -> None:
         run.is_filled = True
@@ -382,6 +455,7 @@ class SyncSink:
         added, dropped = self._mirror.replica.fill(batch.fill)
         self._mirror.disk.settle(dropped)
         self._mirror.disk.put(added)
+        self._mirror.keep_to_level()
         got = Got(self._uid, begun.sync, self._batches)
         self._mirror.wrote(lambda: self._send(begun.master, got))
         self._check_complete(begun)

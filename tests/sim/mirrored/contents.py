@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from broker.fifo.machine import QueueMachine
 from tests.sim.mirrored.client import ident_of
 from tests.sim.mirrored.history import Content
 from tests.sim.mirrored.serving import Serving
 
 
-def machine_contents(machine: QueueMachine) -> dict[int, Content]:
-    """What is in a queue's machine, by number."""
-    line = machine._ready
-    ready = [*line._fresh, *(item for _, item in line._returned)]
-    found = {item.number: Content(ident_of(item.message), False) for item in ready}
-    for held in (each for tags in machine._held.values() for each in tags.values()):
-        for number, item in held.items():
-            found[number] = Content(ident_of(item.message), True)
-    return found
-
-
 def contents_at(serving: Serving, uid: int) -> dict[int, Content] | None:
-    """What the queue's master here holds; None where this node is not the master."""
+    """What the queue's master here holds, in memory or on disk; None where there is no master."""
     classic = serving.queues._classic.get(uid)
-    return None if classic is None else machine_contents(classic.machine)
+    if classic is None:
+        return None
+    machine = classic.machine
+    held = {n for tags in machine._held.values() for each in tags.values() for n in each}
+    items = machine.from_number(0, 1 << 60)
+    here = {n: each for n, _, each in items if each is not None and not each.is_stub}
+    here.update(classic.disk.read([n for n, _, _ in items if n not in here], keep=True))
+    return {number: Content(ident_of(each), number in held) for number, each in here.items()}
 
 
 def is_dying(serving: Serving, uid: int) -> bool:
@@ -34,11 +29,13 @@ def is_dying(serving: Serving, uid: int) -> bool:
 
 
 def replica_at(serving: Serving, uid: int) -> dict[int, Content] | None:
-    """What the queue's mirror here holds; None where this node is no mirror."""
+    """What the queue's mirror here holds, in memory or on disk; None where there is no mirror."""
     seat = serving.queues.rings.seat(uid)
     if seat is None or seat.mirror is None:
         return None
-    messages = seat.mirror.replica.messages()
+    replica = seat.mirror.replica
+    paged = seat.mirror.disk.read(replica.paged_numbers(), keep=True)
+    messages = [*replica.messages(), *paged]
     return {number: Content(ident_of(message), False) for number, message in messages}
 
 

@@ -17,6 +17,7 @@ BURST_STEPS = (1, 2, 4, 8, 12, 18, 26)
 FAST_MS = 400
 STOPPED_MS = 1_000
 ALL_P = 0.5
+BAD_SYNC_P = 0.4
 MASTER_P = 0.35
 """The master is hit more often than chance would have it."""
 
@@ -52,6 +53,8 @@ class Nemesis:
         world.network.heal_ways(set(world.network.cut))
         world.group0.slow.clear()
         world.slow_disks.clear()
+        world.full_disks.clear()
+        world.bad_syncs.clear()
         for name in world.names:
             self._resume(name)
             world.start(name)
@@ -68,6 +71,8 @@ class Nemesis:
             return
         if step == 0 and options.late_policy and options.kind != "plain":
             world.set_policy(world.policy())
+        if options.disk_p:
+            self._break_disks()
         if options.script is None:
             self._draw()
             return
@@ -91,6 +96,19 @@ class Nemesis:
             other = rng.choice(world.others(one))
         kind = "stop" if rng.random() < options.stop_p else rng.choice(FAULTS)
         self.begin(kind, one, other, rng.choice(LENGTHS))
+
+    def _break_disks(self) -> None:
+        """A disk fills up for a while, or its next sync fails."""
+        world, rng = self._world, self._world.disk_rng
+        if rng.random() >= world.options.disk_p:
+            return
+        node = rng.choice(world.names)
+        if rng.random() < BAD_SYNC_P:
+            world.bad_syncs.add(node)
+        else:
+            lasts_ms = rng.choice(LENGTHS) * STEP_MS
+            world.note(f"the disk of {node} is full for {lasts_ms} ms")
+            world.full_disks[node] = world.clock.now_ms + lasts_ms
 
     def begin(self, kind: str, node: str, other: str, length: int) -> None:
         """Begin one fault.

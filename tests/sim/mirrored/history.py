@@ -339,11 +339,15 @@ class History:
                 text = f"{ident} of {publish.publisher}, published at {publish.at_ms} ms"
                 self.fail("live:unanswered", now_ms, text)
                 break
+        if not self.is_served():
+            self.fail("live:no-confirm-after-heal", now_ms, f"healed at {self.heal_ms} ms")
+
+    def is_served(self) -> bool:
+        """Whether a publish was confirmed soon enough after healing, or none can be."""
         if self.is_queue_gone or self.heal_ms is None:
-            return
-        if not any(
+            return True
+        return any(
             publish.verdict == "ok"
             and self.heal_ms < publish.answered_ms <= self.heal_ms + SERVE_AGAIN_MS
             for publish in self.publishes.values()
-        ):
-            self.fail("live:no-confirm-after-heal", now_ms, f"healed at {self.heal_ms} ms")
+        )

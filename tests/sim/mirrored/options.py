@@ -61,6 +61,11 @@ class Options:
         lost_answer: Share of group 0's answers that get lost.
         ttl_ms: The queue's x-message-ttl; 0 is none. With rules, messages may go unread.
         max_length: The queue's x-max-length, dropping from the head; 0 is none.
+        sync_style: "blocking" or "online".
+        sync_batch: Most messages of a batch.
+        page_bytes: Memory that members may use, now and then; -1 is as much as they like.
+        disk_p: Chance in each step that a disk fills up or fails a sync. Above 0 a kill is a power
+            cut as often as not: what no sync has covered is lost from some point on.
         script: Faults given beforehand instead of drawn ones: (step, kind, node, other, length).
     """
 
@@ -92,6 +97,10 @@ class Options:
     lost_answer: float = 0.02
     ttl_ms: int = 0
     max_length: int = 0
+    sync_style: str = "blocking"
+    sync_batch: int = 4_096
+    page_bytes: int = -1
+    disk_p: float = 0.0
     script: tuple[tuple[int, str, int, int, int], ...] | None = None
 
 
@@ -133,6 +142,10 @@ def draw(seed: int, **given: object) -> Options:
     if rules.random() < RULED:
         drawn["ttl_ms"] = rules.choice((0, 300, 3_000))
         drawn["max_length"] = rules.choice((0, 3, 20))
+    deep = random.Random(seed * 7 + 3)  # of its own, as rules
+    drawn["page_bytes"] = deep.choice((-1, 0, 0, 1_500, 6_000))
+    drawn["sync_style"] = deep.choice(("blocking", "online", "online"))
+    drawn["sync_batch"] = deep.choice((1, 3, 4_096))
     return Options(**{"seed": seed, **drawn, **given})  # type: ignore[arg-type]
 
 

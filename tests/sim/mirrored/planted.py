@@ -7,15 +7,19 @@ time of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from broker.fifo.config import QueueConfig
 from broker.fifo.evidence import Evidence
+from broker.fifo.fill import Gone
+from broker.fifo.lines.ram import PageOut
+from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
-from broker.fifo.queue import Queue
+from broker.fifo.replica import Replica
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
@@ -59,16 +63,34 @@ def _offers_again_as_new() -> Any:
 
 
 def _promoted_as_new() -> Any:
-    def make(original: Callable[..., None]) -> Any:
-        def restore(self: Queue, messages: Any, next_number: int) -> None:
-            original(self, messages, next_number)
-            fresh = self._ready._fresh
-            for index, item in enumerate(fresh):
-                fresh[index] = Delivery(item[0], 0, item[2])
+    def make(original: Callable[..., QueueMachine]) -> Any:
+        def promote(self: Replica, config: QueueConfig) -> QueueMachine:
+            machine = original(self, config)
+            line = machine._ready
+            line.redelivered_below = 0
+            for part in (line._fresh, line._deep.tail if line._deep is not None else []):
+                for index, item in enumerate(part):
+                    part[index] = Delivery(item.number, 0, item.message)
+            return machine
 
-        return restore
+        return promote
 
-    return _method(Queue, "restore_messages", make)
+    return _method(Replica, "promote", make)
+
+
+def _fills_bring_back_what_ended() -> Any:
+    return patch.object(Gone, "__contains__", lambda _self, _number: False)
+
+
+def _pages_are_forgotten() -> Any:
+    def make(original: Callable[..., Any]) -> Any:
+        def page_out(self: Replica, limit_bytes: int, *, durable: bool) -> Any:
+            pages = original(self, limit_bytes, durable=durable).pages
+            return PageOut(pages[1:])
+
+        return page_out
+
+    return _method(Replica, "page_out", make)
 
 
 def _settles_of_any_epoch() -> Any:
@@ -198,6 +220,8 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P23": _picks_the_oldest,
     "P23c": _recovers_any_copy,
     "P23r": _recovers_beside_others,
+    "P26": _fills_bring_back_what_ended,
+    "paged": _pages_are_forgotten,
 }
 
 
@@ -236,6 +260,16 @@ _SLOW_DISKS: Final[dict[str, Any]] = {
     "durable": True,
     "fault_ms": 25_000,
 }
+_ONLINE: Final[dict[str, Any]] = {
+    "sync": "automatic",
+    "sync_style": "online",
+    "sync_batch": 1,
+    "sync_ms": 60,
+    "latency_ms": 60,
+    "publish_ms": 30,
+    "waiting_max": 60,
+    "settle_ms": 800,
+}
 
 AIMED: Final[dict[str, dict[str, Any]]] = {
     "P4": _HELD_BACK,
@@ -248,15 +282,12 @@ AIMED: Final[dict[str, dict[str, Any]]] = {
     "P23": {**_UNSYNCED, "promote_on_failure": "when-synced"},
     "P23c": {**_UNSYNCED, "promote_on_failure": "when-synced"},
     "P23r": {**_UNSYNCED, "promote_on_failure": "when-synced"},
+    "P26": _ONLINE,
+    "paged": {"transient": 0.3, "page_bytes": 0},
 }
 """Options under which a bug shows within few seeds: what it needs is rare otherwise."""
 
 
-@contextmanager
-def planted(bug: str | None) -> Iterator[None]:
+def planted(bug: str | None) -> AbstractContextManager[Any]:
     """Have a bug for the time of a run; None has none."""
-    if bug is None:
-        yield
-        return
-    with BUGS[bug]():
-        yield
+    return nullcontext() if bug is None else BUGS[bug]()

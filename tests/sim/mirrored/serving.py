@@ -198,6 +198,14 @@ class Serving:
             return
         self.process.after(TICK_MS, self._tick)
         self.queues.tick()
+        self._page()
+
+    def _page(self) -> None:
+        """As the node's pager, at random: masters and mirrors let go of what they hold."""
+        level = self.world.options.page_bytes
+        if level >= 0:
+            for each in self.queues.in_memory():
+                each.page_to(self.world.paging.choice((None, level)))
 
     def _guard(self) -> None:
         if self._is_stopped:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from broker.fifo.commands import Enqueue
 from broker.fifo.evidence import Evidence
+from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
 from broker.fifo.replica import Replica
 from broker.queues.elsewhere.routes import HomeRoute
@@ -101,6 +102,14 @@ def _filled(tally: Tally, _replica: Any) -> None:
     tally.counts["fills ended (P26)"] += 1
 
 
+def _promotes(tally: Tally, replica: Any) -> None:
+    tally.counts["promoted unread"] += replica.paged > 0
+
+
+def _read(tally: Tally, _machine: Any) -> None:
+    tally.counts["read by a master"] += 1
+
+
 _WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
     (Seat, "__init__", None, _seated),
     (Offers, "fail_over", _fails_over, None),
@@ -109,4 +118,6 @@ _WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
     (Replica, "adopt", _adopted, None),
     (Replica, "begin_fill", _begun, None),
     (Replica, "end_fill", _filled, None),
+    (Replica, "promote", _promotes, None),
+    (QueueMachine, "page_in", _read, None),
 )

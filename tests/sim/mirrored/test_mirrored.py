@@ -17,7 +17,10 @@ SMALL = 6
 # The first seed that found each planted bug. Any change to the broker or the simulator moves these,
 # so a test looks at the next few seeds too; when it no longer finds the bug there, search again
 # with `python -m tests.sim.mirrored --bugs --seeds 40` and write the seed down here.
-FOUND_AT = {"P11r": 5, "P16": 2, "P18": 2, "P19": 8, "P19r": 4, "P20": 12, "P23": 9, "P4": 15}
+FOUND_AT = {
+    "P11r": 2, "P16": 1, "P18": 2, "P19": 34, "P19r": 9, "P20": 1, "P23": 17, "P26": 49, "P4": 17,
+    "paged": 1,
+}  # fmt: skip
 LOOK_AHEAD = 20
 # What a correct ring must have done in some seeds for them to mean anything.
 MUST_HAPPEN = (
@@ -34,6 +37,8 @@ MUST_HAPPEN = (
     "duplicates judged (P11)",
     "answers fenced off (P18)",
     "boot.redrawn",
+    "promoted unread",
+    "read by a master",
 )
 
 
@@ -91,6 +96,8 @@ def test_seeds_draw_different_worlds() -> None:
     assert any(each.flap_p for each in options)
     assert any(each.stop_p for each in options)
     assert any(each.late_policy for each in options)
+    assert {each.sync_style for each in options} == {"blocking", "online"}
+    assert {each.page_bytes for each in options} > {-1, 0}
     assert len(set(FAULTS)) == 11
 
 

@@ -14,7 +14,7 @@ from broker.metadata.rings import Ring
 from broker.queues.envelopes import Answer
 from broker.storage.message_store import MessageStore
 from tests.memory_journal import MemoryDisk
-from tests.sim.clock import Clock
+from tests.sim.clock import Clock, Wall
 from tests.sim.mirrored.client import Client
 from tests.sim.mirrored.disk import Journal
 from tests.sim.mirrored.group0 import Group0
@@ -40,19 +40,6 @@ def is_mirrored(epoch: int) -> bool:
 _DEATHS = (commands.EndBoot, commands.BootNode, commands.EndMemberships)
 
 
-class Wall:
-    """`broker.ports.Clock`."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + self._clock.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self._clock.now_ms
-
-
 class World:
     """Everything of a run.
 
@@ -63,6 +50,11 @@ class World:
         is_consuming: Clients may attach consumers.
         is_faulty: The phase of faults is not over.
         lost_answer: Share of group 0's answers that get lost now.
+        paging: Draws what queues may keep in memory; of its own, so that old seeds stay the same.
+        slow_disks: Until when syncs take long, by node.
+        full_disks: Until when nothing can be written, by node.
+        bad_syncs: Nodes whose next sync fails.
+        disk_rng: Draws faults of disks; of its own, too.
         counts: What happened how often.
         tail: The last notes.
     """
@@ -70,6 +62,7 @@ class World:
     def __init__(self, options: Options, *, trace: bool = False) -> None:
         self.options = options
         self.rng = random.Random(options.seed)
+        self.paging = random.Random(options.seed * 7 + 4)
         self.clock = Clock()
         self.wall = Wall(self.clock)
         self.counts: Counter[str] = Counter()
@@ -80,6 +73,9 @@ class World:
         self.names = [f"n{number}" for number in range(1, options.nodes + 1)]
         self.disks = {name: MemoryDisk() for name in self.names}
         self.slow_disks: dict[str, int] = {}
+        self.full_disks: dict[str, int] = {}
+        self.bad_syncs: set[str] = set()
+        self.disk_rng = random.Random(options.seed * 7 + 5)
         self.uid = 0
         self.is_declared = False
         self.is_publishing = False
@@ -154,6 +150,13 @@ class World:
         self.group0.ended(name)
         if not self.is_faulty:
             self.clock.after(START_AGAIN_MS, self.start, name)
+
+    def sync_failed(self, name: str) -> None:
+        """A node's disk has failed a sync: the process ends with code 74, and is started again."""
+        self.note(f"{name} ends: a sync has failed")
+        self.counts["ends with 74"] += 1
+        self.kill(name)
+        self.clock.after(START_AGAIN_MS, self.start, name)
 
     def stop(self, name: str) -> None:
         """Stop a node in good order."""
@@ -295,6 +298,8 @@ class World:
         definition: dict[str, object] = {
             "ha-mode": options.ha_mode,
             "ha-sync-mode": options.sync,
+            "ha-sync-batch-size": options.sync_batch,
+            "warren-sync": options.sync_style,
             "ha-promote-on-failure": options.promote_on_failure,
             "ha-promote-on-shutdown": options.promote_on_shutdown,
         }

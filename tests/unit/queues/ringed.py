@@ -13,7 +13,6 @@ from collections.abc import Callable
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer
 from broker.fifo.config import classic_config, mirrored_config
-from broker.fifo.fill import cut_fills
 from broker.fifo.ledger import LedgerRecord, cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
@@ -26,6 +25,7 @@ from broker.metadata.rings import Ring, RingMember
 from broker.ports import ConsumerSpec, Done
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer, answers_by_node
+from tests.model.fills import Disk, fills_of
 from tests.unit.queues.rig import A, B, C, Channel, Clock
 
 FAR = 1 << 40
@@ -260,13 +260,7 @@ class RingedWorld:
         node.replica.adopt(master.machine.handshake())
         node.applied = len(master.sent)
         node.replica.begin_fill()
-        for fill in cut_fills(
-            master.machine.contents(),
-            master.machine.next_number,
-            [],
-            items_max=100,
-            bytes_max=1 << 20,
-        ):
+        for fill in fills_of(master.machine, Disk(), []):
             node.replica.fill(fill)
         node.replica.end_fill()
         self.step(ring_commands.RingJoined(self.uid, me, epoch, member))

@@ -354,23 +354,32 @@ def test_a_held_message_that_would_circle_is_let_go() -> None:
     assert held(world, queue) == 0
 
 
-def test_another_strategy_lets_go_what_is_held() -> None:
-    """Rows: 1.18 change strategy"""
+KEPT: dict[str, object] = {
+    "dead-letter-strategy": "at-least-once",
+    "overflow": "reject-publish",
+}
+"""What of a policy makes a quorum queue hold what it can't hand on."""
+
+
+def held_under(policy: dict[str, object]) -> tuple[World, Queue]:
+    """A queue on three nodes that holds one expired message, by a policy that can be changed."""
     world = World(A, B, C, timers=True)
     arguments: dict[str, object] = {"x-queue-type": "quorum", "x-message-ttl": 100}
     queue = world.declare("q", arguments=arguments, members=(A, B, C))
     world.lead(queue, A)
-    policy: dict[str, object] = {
-        "dead-letter-exchange": "amq.direct",
-        "dead-letter-strategy": "at-least-once",
-        "overflow": "reject-publish",
-    }
     world.apply(commands.SetPolicy("/", "p", "^q$", policy))
     world.settle()
     publish(world, queue, 1)
     world.advance(500)
     assert held(world, queue) == 1
-    world.apply(commands.SetPolicy("/", "p", "^q$", {"dead-letter-exchange": "amq.direct"}))
+    return world, queue
+
+
+def test_another_strategy_lets_go_what_is_held() -> None:
+    """Rows: 1.18 change strategy"""
+    once: dict[str, object] = {"dead-letter-exchange": "amq.direct"}
+    world, queue = held_under(once | KEPT)
+    world.apply(commands.SetPolicy("/", "p", "^q$", once))
     world.advance(100)
     assert [held(world, queue, node) for node in (A, B, C)] == [0, 0, 0]
 
@@ -431,19 +440,13 @@ def test_a_lost_burial_is_proposed_again() -> None:
 
 def test_what_was_let_go_is_not_published_later() -> None:
     """Rows: 1.18 change strategy"""
-    world = World(A, B, C, timers=True)
-    kind: dict[str, object] = {"x-queue-type": "quorum", "x-message-ttl": 100}
-    queue = world.declare("q", arguments=kind, members=(A, B, C))
+    once: dict[str, object] = {
+        "dead-letter-exchange": "amq.direct",
+        "dead-letter-routing-key": "k",
+    }
+    world, queue = held_under(once | KEPT)
     target = world.declare("dead", B)
-    world.lead(queue, A)
-    once: dict[str, object] = {"dead-letter-exchange": "amq.direct"}
-    kept = {**once, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
-    world.apply(commands.SetPolicy("/", "p", "^q$", {**kept, "dead-letter-routing-key": "k"}))
-    world.settle()
-    publish(world, queue, 1)
-    world.advance(500)
-    assert held(world, queue) == 1
-    world.apply(commands.SetPolicy("/", "p", "^q$", {**once, "dead-letter-routing-key": "k"}))
+    world.apply(commands.SetPolicy("/", "p", "^q$", once))
     world.advance(100)
     bind(world, target)
     world.advance(5_000)
@@ -452,21 +455,8 @@ def test_what_was_let_go_is_not_published_later() -> None:
 
 def test_what_is_held_goes_by_the_exchange_of_now() -> None:
     """Rows: 1.18 worker"""
-    world = World(A, B, C, timers=True)
-    kind: dict[str, object] = {"x-queue-type": "quorum", "x-message-ttl": 100}
-    queue = world.declare("q", arguments=kind, members=(A, B, C))
-    world.lead(queue, A)
-    policy: dict[str, object] = {
-        "dead-letter-exchange": "missing",
-        "dead-letter-routing-key": "dead",
-        "dead-letter-strategy": "at-least-once",
-        "overflow": "reject-publish",
-    }
-    world.apply(commands.SetPolicy("/", "p", "^q$", policy))
-    world.settle()
-    publish(world, queue, 1)
-    world.advance(500)
-    assert held(world, queue) == 1
+    policy = KEPT | {"dead-letter-exchange": "missing", "dead-letter-routing-key": "dead"}
+    world, queue = held_under(policy)
     target = world.declare("dead", B)
     world.apply(commands.SetPolicy("/", "p", "^q$", policy | {"dead-letter-exchange": ""}))
     world.advance(100)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
 from broker.fifo.effects import pack_value
+from broker.fifo.offers import HELD_BYTES_MAX
 from broker.message import Delivery
+from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import ANSWER_BYTES_MAX, Answer, cut_answer
-from tests.unit.queues.rig import A, B, Channel, World, message
+from broker.queues.flow import FLOW_SHOWN_MS, SLOW_ANSWER_MS, FlowMark, Waiters, has_room
+from tests.unit.queues.rig import A, B, C, Channel, World, message
+
+MIB = 1 << 20
 
 
 def test_a_clogged_link_pauses_the_consumers_behind_it() -> None:
@@ -26,6 +35,61 @@ def test_a_clogged_link_pauses_the_consumers_behind_it() -> None:
     home.registry.drained(B)
     world.settle()
     assert [item.number for item in channel.delivered] == [1, 2]
+
+
+def filled_quorum_queue() -> tuple[World, RemoteQueue]:
+    """Forty messages of a quarter MiB, led by A; what B's channels see of it."""
+    world = World(A, B, C)
+    queue = world.declare_quorum()
+    world.lead(queue, A)
+    handle = world.nodes[B].registry.open(queue)
+    assert isinstance(handle, RemoteQueue)
+    for _ in range(2):  # what a node holds for a queue is bounded
+        handle.publish([message(bytes(MIB // 4)) for _ in range(20)], None, Channel())
+        world.settle()
+    return world, handle
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_a_quorum_queue_hands_out_a_mebibyte_an_entry(no_ack: bool) -> None:
+    """Else a consumer that reads nothing would be given all of it, whatever it says meanwhile."""
+    world, handle = filled_quorum_queue()
+    channel = Channel()
+    handle.consume(world.nodes[B].spec(no_ack=no_ack), channel, _ignore)
+    counts = [0]
+    while counts[-1] < 40:
+        step(world)
+        counts.append(len(channel.delivered))
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 5
+
+
+def test_a_full_consumer_of_a_quorum_queue_stops_it_between_two_entries() -> None:
+    world, handle = filled_quorum_queue()
+    channel, spec = Channel(), world.nodes[B].spec(no_ack=True)
+    handle.consume(spec, channel, _ignore)
+    while not channel.delivered:
+        step(world)
+    handle.set_active(spec.holder, spec.tag, active=False)
+    for _ in range(100):  # no more is to come
+        step(world)
+    assert len(channel.delivered) < 20
+    handle.set_active(spec.holder, spec.tag, active=True)
+    while len(channel.delivered) < 25:
+        step(world)
+    world.lead(handle.record, C)  # it finds work half done
+    world.settle()
+    assert len(channel.delivered) >= 40
+
+
+def step(world: World) -> None:
+    """One turn of every node's loop, and the mail that comes of it."""
+    for node in list(world.nodes.values()):
+        for _ in range(len(node.deferred)):
+            node.deferred.popleft()()
+    for _ in range(len(world.mail)):
+        sender, to, act = world.mail.popleft()
+        if to in world.nodes and (sender, to) not in world.cut:
+            act(world.nodes[to])
 
 
 def test_offers_wait_where_they_come_from_while_the_link_is_clogged() -> None:
@@ -68,8 +132,101 @@ def test_an_answer_is_cut_at_one_mib() -> None:
     assert all((part.uid, part.epoch, part.lag) == (7, 3, 5) for part in parts)
     cut = [(tag, item) for part in parts for _, tag, items in part.deliveries for item in items]
     assert cut == [("t", item) for item in some] + [("u", some[0])]
-    sizes = [sum(len(d[2].content) for _, _, ds in part.deliveries for d in ds) for part in parts]
+    sizes = [
+        sum(len(d.message.content) for _, _, ds in part.deliveries for d in ds) for part in parts
+    ]
     assert max(sizes) <= ANSWER_BYTES_MAX
+
+
+def test_a_mark_is_shown_while_something_waits_and_five_seconds_more() -> None:
+    mark = FlowMark()
+    assert not mark.is_on(0)
+    mark.begin(1_000)
+    mark.begin(2_000)
+    mark.end(3_000)
+    assert mark.is_on(10**6)
+    mark.end(20_000)
+    assert mark.is_on(20_000 + FLOW_SHOWN_MS - 1)
+    assert not mark.is_on(20_000 + FLOW_SHOWN_MS)
+    mark.note(30_000)
+    assert mark.is_on(30_000)
+
+
+def test_a_queue_that_answers_late_is_in_flow_itself_and_one_that_is_busy_is_not() -> None:
+    """Recipe 16: it waits for its store or its peers, not for its turn."""
+    world = World()
+    queue = world.declare()
+    handle = world.nodes[B].registry.open(queue)
+    assert isinstance(handle, RemoteQueue)
+    resumed: list[bool] = []
+
+    def fill() -> None:
+        handle.publish([message(b"x")] * 300, None, Channel())
+        assert handle.is_congested
+        handle.when_drained(lambda: resumed.append(True))
+
+    fill()
+    world.settle()
+    assert (resumed, handle.is_in_flow) == ([True], False)
+    world.cut |= {(A, B), (B, A)}
+    fill()
+    assert not handle.is_in_flow
+    world.clock.ms += SLOW_ANSWER_MS
+    assert handle.is_in_flow
+    world.cut.clear()
+    world.tick(3)
+    assert (resumed, handle.is_in_flow) == ([True, True], True)
+    world.clock.ms += FLOW_SHOWN_MS
+    assert not handle.is_in_flow
+
+
+def test_who_waited_first_goes_on_first_and_only_as_far_as_there_is_room() -> None:
+    world = World()
+    waiters, room = Waiters(world.clock), 2
+    order: list[str] = []
+
+    def wait(name: str) -> None:
+        def resume() -> None:
+            nonlocal room
+            room -= 1
+            order.append(name)
+
+        waiters.add(resume)
+
+    for name in "abc":
+        wait(name)
+    waiters.release(lambda: room == 0)
+    wait("d")
+    assert order == ["a", "b"]
+    room = 9
+    waiters.release(lambda: room == 0)
+    assert order == ["a", "b", "c", "d"]
+    assert not waiters
+
+
+def test_who_finds_no_room_after_all_waits_again() -> None:
+    """One message larger than the room that is left: it must not spin."""
+    waiters, tries = Waiters(World().clock), []
+
+    def again() -> None:
+        tries.append(1)
+        waiters.add(again)
+
+    waiters.add(again)
+    waiters.release(lambda: False)
+    assert (len(tries), bool(waiters)) == (1, True)
+
+
+def test_room_is_what_would_not_be_refused() -> None:
+    small, large = message(bytes(1_000)), message(bytes(12 << 20))
+    half = HELD_BYTES_MAX // 2
+    assert has_room(half)
+    assert not has_room(half + 1)
+    assert has_room(half + 1, [small])
+    assert not has_room(HELD_BYTES_MAX - 1_000, [small])
+    assert has_room(0, [message(bytes(HELD_BYTES_MAX + 1))])  # alone, it is taken
+    assert not has_room(half, [large])
+    assert has_room(1_000, [large])
 
 
 def _ignore(result: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.fifo.digest import digest_of
+from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring
@@ -63,17 +65,23 @@ class Trio(World):
         stat = seat.master.queue.machine.stat()
         return stat.ready + stat.unacked
 
+    def contents(self, node: str) -> list[tuple[int, Message]]:
+        """What a member holds, in memory or on disk."""
+        seat = self.seat(node)
+        if seat.mirror is not None:
+            replica = seat.mirror.replica
+            paged = seat.mirror.disk.read(replica.paged_numbers(), keep=True)
+            return sorted(replica.messages() + paged)
+        assert seat.master is not None
+        queue = seat.master.queue
+        items = queue.machine.from_number(0, 1 << 60)
+        found = {number: each for number, _, each in items if each is not None and each.content}
+        absent = [number for number, _, _ in items if number not in found]
+        return sorted([*found.items(), *queue.disk.read(absent, keep=True)])
+
     def digests(self) -> set[str]:
         """What all members hold; one digest when they hold the same."""
-        found = set()
-        for member in self.ring.alive():
-            seat = self.seat(member.node)
-            replica = seat.mirror.replica if seat.mirror is not None else None
-            machine = seat.master.queue.machine if seat.master is not None else None
-            held = replica or machine
-            assert held is not None
-            found.add(held.digest())
-        return found
+        return {digest_of(self.contents(member.node)) for member in self.ring.alive()}
 
     def publish(self, node: str, *seqnos: int, persistent: bool = True) -> Channel:
         """Publish from a node; nothing is settled yet."""

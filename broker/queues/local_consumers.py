@@ -1,0 +1,81 @@
+"""Consumers of this node that call a queue's handle directly, and hear from it the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.message import Delivery
+from broker.ports import ConsumerPort, ConsumerSpec
+
+Key = tuple[str, str]
+"""(holder, tag)."""
+
+
+class LocalConsumer(NamedTuple):
+    """A consumer of this node that calls the queue directly.
+
+    Attributes:
+        spec: As asked, with the prefetch it has now.
+        port: The channel's ear.
+        is_active: False while its socket is full.
+    """
+
+    spec: ConsumerSpec
+    port: ConsumerPort
+    is_active: bool = True
+
+
+class LocalConsumers:
+    """Those of one queue."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[Key, LocalConsumer] = {}
+
+    def attach(self, spec: ConsumerSpec, port: ConsumerPort) -> None:
+        """Add a consumer, or replace the one of the same holder and tag."""
+        self._found[spec.holder, spec.tag] = LocalConsumer(spec, port)
+
+    def detach(self, holder: str, tag: str) -> None:
+        """Remove a consumer; an unknown one is ignored."""
+        self._found.pop((holder, tag), None)
+
+    def release(self, holder: str) -> None:
+        """Remove all consumers of a channel."""
+        for key in [key for key in self._found if key[0] == holder]:
+            del self._found[key]
+
+    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+        """Note whether a consumer's socket takes more."""
+        local = self._found.get((holder, tag))
+        if local is not None:
+            self._found[holder, tag] = local._replace(is_active=active)
+
+    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+        """Note a consumer's other limit."""
+        local = self._found.get((holder, tag))
+        if local is not None:
+            spec = local.spec._replace(prefetch=prefetch)
+            self._found[holder, tag] = local._replace(spec=spec)
+
+    def deliver(self, deliveries: dict[Key, list[Delivery]]) -> None:
+        """Hand over what is for consumers here, and take it out of what is due."""
+        found = self._found
+        for key in list(deliveries):
+            local = found.get(key)
+            if local is not None:
+                local.port.deliver(key[1], deliveries.pop(key))
+
+    def lost(self) -> Iterable[Key]:
+        """The queue is gone: tell every consumer; returns who was told."""
+        found, self._found = self._found, {}
+        for (_, tag), consumer in found.items():
+            consumer.port.consumer_lost(tag)
+        return found.keys()
+
+    def take(self) -> list[LocalConsumer]:
+        """Remove and return all."""
+        found, self._found = self._found, {}
+        return list(found.values())

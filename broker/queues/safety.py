@@ -1,0 +1,107 @@
+"""When what has happened in a classic queue may be told: confirms, and outcomes of settles.
+
+A plain queue's word is good at once where nothing has to survive a restart, and after the sync that
+made it durable otherwise. A mirrored queue's, whatever it is about, once it is safe at its mirrors
+too (P19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from broker.errors import Refusal
+from broker.message import Message
+from broker.ports import Done, Journal, PublisherPort
+from broker.queues.flow import JOURNAL_BEHIND_BYTES
+from broker.queues.replication import Replication
+
+
+class Safety:
+    """See the module.
+
+    Args:
+        journal: Tells when something is durable.
+        durable: The queue is.
+
+    Attributes:
+        copies: The mirrors of a mirrored queue; None for a plain one.
+    """
+
+    __slots__ = ("_durable", "_journal", "copies")
+
+    def __init__(self, journal: Journal, *, durable: bool) -> None:
+        self._journal = journal
+        self._durable = durable
+        self.copies: Replication | None = None
+
+    def is_behind(self, *, is_paging: bool) -> bool:
+        """Whether the disk or the mirrors have so much to do that publishers shall wait.
+
+        Args:
+            is_paging: The queue writes what nobody asked to keep as well.
+        """
+        writes = self._durable or is_paging
+        if writes and self._journal.pending_bytes > JOURNAL_BEHIND_BYTES:
+            return True
+        return self.copies is not None and self.copies.is_congested
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        """Call back when what is pending now is safe."""
+        if self.copies is not None:
+            self.copies.when_safe(resume, resume)
+        else:
+            self._journal.when_synced(resume)
+
+    def confirm(
+        self,
+        messages: list[Message],
+        seqnos: list[int],
+        refused: list[int],
+        publisher: PublisherPort,
+    ) -> None:
+        """Confirm what was enqueued, as soon as that is true of it; reject the rest.
+
+        Args:
+            messages: In publish order.
+            seqnos: The publisher's confirm numbers, one a message.
+            refused: Indexes of those that did not come in.
+            publisher: Told.
+        """
+        if refused:
+            publisher.rejected([seqnos[index] for index in refused])
+            out = set(refused)
+            kept = [index for index in range(len(seqnos)) if index not in out]
+            messages = [messages[index] for index in kept]
+            seqnos = [seqnos[index] for index in kept]
+        if not seqnos:
+            return
+        if self.copies is not None:
+            rejected = partial(publisher.rejected, seqnos)
+            self.copies.when_safe(partial(publisher.confirmed, seqnos), rejected)
+            return
+        if not self._durable:
+            publisher.confirmed(seqnos)
+            return
+        durable = [
+            seqno for seqno, message in zip(seqnos, messages, strict=True) if message.persistent
+        ]
+        if len(durable) < len(seqnos):
+            waits = set(durable)
+            publisher.confirmed([seqno for seqno in seqnos if seqno not in waits])
+        if durable:
+            self._journal.when_synced(partial(publisher.confirmed, durable))
+
+    def settled(self, done: Done, lost: Refusal) -> None:
+        """Tell that a settle is done, once it is as safe as a confirm would be (P18).
+
+        Args:
+            done: Told None.
+            lost: What it is told instead when another node turns out to be the master.
+        """
+        if self.copies is not None:
+            self.copies.when_safe(partial(done, None), partial(done, lost))
+        elif self._durable:
+            self._journal.when_synced(partial(done, None))
+        else:
+            done(None)
