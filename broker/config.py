@@ -85,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         channel_max: `channel_max`; 0 is 65535.
         channel_max_per_node: `channel_max_per_node`, 0 for unlimited.
         consumer_max_per_channel: `consumer_max_per_channel`, None for unlimited.
+        cluster_queue_limit: `cluster_queue_limit`: most queues of the cluster, None for unlimited.
         connection_max: `connection_max`, None for unlimited.
         max_message_size_bytes: `max_message_size`: the largest body.
         handshake_timeout_ms: `handshake_timeout`.
@@ -104,12 +105,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         default_permissions: `default_permissions.configure|write|read`, in this order.
         password_hashing: `password_hashing_module`: rabbit_password_hashing_sha256, _sha512, _md5.
         default_queue_type: `default_queue_type`.
+        classic_queue_default_version: `classic_queue.default_version`: 1 or 2, stored alike.
         queue_leader_locator: `queue_leader_locator` or `queue_master_locator`.
         quorum_initial_group_size: Replicas of a new quorum queue.
         quorum_global_qos: `compat.quorum_global_qos`: accept basic.qos(global) on quorum queues.
         vm_memory_high_watermark: `vm_memory_high_watermark.relative`: share of the memory.
         vm_memory_high_watermark_bytes: `.absolute`; wins over the share when not None.
         total_memory_available_bytes: `total_memory_available_override_value`; None measures.
+        vm_memory_high_watermark_paging_ratio: Share of the watermark at which queues move messages
+            out of memory, above 0 and below 1.
         disk_free_limit_bytes: `disk_free_limit.absolute`.
         disk_free_limit_relative: `disk_free_limit.relative`: times the memory; wins if not None.
         compat_product: `compat.product`: `product` in connection.start. Celery looks at it.
@@ -140,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channel_max: int = 2_047
     channel_max_per_node: int = 0
     consumer_max_per_channel: int | None = None
+    cluster_queue_limit: int | None = None
     connection_max: int | None = None
     max_message_size_bytes: int = 134_217_728
     handshake_timeout_ms: int = 10_000
@@ -160,12 +165,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     password_hashing: str = "rabbit_password_hashing_sha256"  # noqa: S105 - an algorithm's name
 
     default_queue_type: str = "classic"
+    classic_queue_default_version: int = 1
     queue_leader_locator: str = "client-local"
     quorum_initial_group_size: int = 3
     quorum_global_qos: bool = False
 
     vm_memory_high_watermark: float = 0.4
     vm_memory_high_watermark_bytes: int | None = None
+    vm_memory_high_watermark_paging_ratio: float = 0.5
     total_memory_available_bytes: int | None = None
     disk_free_limit_bytes: int = 50_000_000
     disk_free_limit_relative: float | None = None

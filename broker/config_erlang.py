@@ -24,6 +24,9 @@ _RENAMED = {
     "cluster_nodes": "cluster_formation.classic_config.nodes",
     "log_levels": "log.default.level",
     "listener": "tcp",
+    "mem_relative": "relative",
+    "classic_queue_default_version": "classic_queue.default_version",
+    "msg_store_shutdown_timeout": "message_store_shutdown_timeout",
 }
 
 

@@ -40,6 +40,10 @@ _UNITS = {
     "tib": 1024**4,
     "tb": 1000**4,
     "ti": 1024**4,
+    "p": 1024**5,
+    "pib": 1024**5,
+    "pb": 1000**5,
+    "pi": 1024**5,
 }
 
 
@@ -91,6 +95,12 @@ def size_bytes(text: str) -> int:
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
+def _binary_size(text: str) -> int:
+    """RabbitMQ's other kind of size, of few keys: KB, MB and GB are powers of two there."""
+    number = text.lower().removesuffix("b")
+    return size_bytes(number if number[-1:] in ("k", "m", "g") else text)
+
+
 def _integer(text: str) -> int:
     try:
         return int(text)
@@ -109,6 +119,15 @@ def _unlimited(text: str) -> int | None:
     return None if text in ("infinity", "unlimited", "undefined", "false", "-1") else _natural(text)
 
 
+def _limit(text: str) -> int | None:
+    if text == "infinity":
+        return None
+    value = _integer(text)
+    if value < 1:
+        raise ValueError("an integer of at least 1, or infinity")
+    return value
+
+
 def _ratio(text: str) -> float:
     try:
         value = float(text)
@@ -116,6 +135,13 @@ def _ratio(text: str) -> float:
         raise ValueError("a number such as 0.4") from None
     if not 0 <= value < math.inf:
         raise ValueError("a number of at least 0")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = _ratio(text)
+    if not 0 < value < 1:
+        raise ValueError("a number above 0 and below 1")
     return value
 
 
@@ -170,9 +196,27 @@ def _hashing(text: str) -> str:
     )(text)
 
 
-_LEVEL = _one_of("debug", "info", "notice", "warning", "error", "critical", "none")
+def _queue_type(text: str) -> str:
+    """Either `quorum` or `rabbit_quorum_queue`, its module."""
+    return _one_of("classic", "quorum", "stream")(
+        text.removeprefix("rabbit_").removesuffix("_queue")
+    )
+
+
+def _level(text: str) -> str:
+    """A level's name; "<=notice" and the like of `log.file.level` are read as the level they name.
+
+    Raises:
+        ValueError: It names none.
+    """
+    name = _one_of(*_LEVELS)(text.lstrip("<=!"))
+    return _OUR_LEVELS.get(name, name)
+
+
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
+_OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergency": "error"}
 _LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
-_QUEUE_TYPE = _one_of("classic", "quorum", "stream")
+DAY_MS = 86_400_000
 
 # key -> (field of Settings, reader)
 SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -185,14 +229,18 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cluster.disconnect_after": ("cluster_disconnect_after_ms", _natural),
     "cluster_name": ("cluster_name", str),
     "heartbeat": ("heartbeat_s", _natural),
-    "frame_max": ("frame_max_bytes", _natural),
-    "initial_frame_max": ("initial_frame_max_bytes", _natural),
+    "frame_max": ("frame_max_bytes", _binary_size),
+    "initial_frame_max": ("initial_frame_max_bytes", _binary_size),
     "channel_max": ("channel_max", _natural),
-    "channel_max_per_node": ("channel_max_per_node", _natural),
+    "channel_max_per_node": ("channel_max_per_node", lambda text: _unlimited(text) or 0),
     "consumer_max_per_channel": ("consumer_max_per_channel", _unlimited),
+    "cluster_queue_limit": ("cluster_queue_limit", _limit),
     "connection_max": ("connection_max", _unlimited),
     "max_message_size": ("max_message_size_bytes", size_bytes),
-    "handshake_timeout": ("handshake_timeout_ms", _natural),
+    "handshake_timeout": (
+        "handshake_timeout_ms",
+        lambda text: DAY_MS if text == "infinity" else _natural(text),
+    ),
     "consumer_timeout": ("consumer_timeout_ms", _unlimited),
     "tcp_listen_options.backlog": ("tcp_backlog", _natural),
     "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
@@ -203,24 +251,45 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "default_pass": ("default_password", str),
     "default_vhost": ("default_vhost", str),
     "password_hashing_module": ("password_hashing", _hashing),
-    "default_queue_type": ("default_queue_type", _QUEUE_TYPE),
+    "default_queue_type": ("default_queue_type", _queue_type),
+    "classic_queue.default_version": (
+        "classic_queue_default_version",
+        lambda text: int(_one_of("1", "2")(text)),
+    ),
     "queue_leader_locator": ("queue_leader_locator", _LOCATOR),
     "queue_master_locator": ("queue_leader_locator", _LOCATOR),
     "quorum_cluster_size": ("quorum_initial_group_size", _natural),
     "compat.quorum_global_qos": ("quorum_global_qos", _flag),
     "vm_memory_high_watermark.relative": ("vm_memory_high_watermark", _ratio),
     "vm_memory_high_watermark.absolute": ("vm_memory_high_watermark_bytes", size_bytes),
+    "vm_memory_high_watermark_paging_ratio": ("vm_memory_high_watermark_paging_ratio", _fraction),
     "total_memory_available_override_value": ("total_memory_available_bytes", size_bytes),
     "disk_free_limit.absolute": ("disk_free_limit_bytes", size_bytes),
     "disk_free_limit.relative": ("disk_free_limit_relative", _ratio),
     "compat.product": ("compat_product", str),
     "compat.version": ("compat_version", str),
 }
+# Keys of which only one value means anything here -> (reader, that value, how it is written)
+_FIXED: dict[str, tuple[Callable[[str], Any], Any, str]] = {
+    "cluster_partition_handling": (
+        _one_of("ignore", "pause_minority", "autoheal", "pause_if_all_down"),
+        "pause_minority",
+        "pause_minority",
+    ),
+    "memory_monitor_interval": (_natural, 2_500, "2500"),
+    "queue_index_embed_msgs_below": (_binary_size, 4_096, "4096"),
+    "vm_memory_calculation_strategy": (
+        _one_of("rss", "erlang", "allocated", "legacy"),
+        "rss",
+        "rss",
+    ),
+}
+_LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
 _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "log.level": ("level", _LEVEL),
-    "log.default.level": ("level", _LEVEL),
-    "log.console.level": ("level", _LEVEL),
-    "log.file.level": ("level", _LEVEL),
+    "log.level": ("level", _level),
+    "log.default.level": ("level", _level),
+    "log.console.level": ("level", _level),
+    "log.file.level": ("level", _level),
     "log.console": ("console", _flag),
     "log.console.formatter": ("format", _one_of("plain", "plaintext", "json")),
     "log.file.formatter": ("format", _one_of("plain", "plaintext", "json")),
@@ -239,15 +308,14 @@ _GROUPED = (
     "management.tcp.ip",
     "prometheus.tcp.port",
     "prometheus.tcp.ip",
-    "cluster_partition_handling",
     "cluster_formation.peer_discovery_backend",
     "default_permissions.configure",
     "default_permissions.read",
     "default_permissions.write",
 )
-OUR_KEYS = (*SIMPLE, *_LOG, *_GROUPED)
-_SECRETS = frozenset({"cluster.secret", "default_pass"})
-_BACKENDS = ("classic_config", "rabbit_peer_discovery_classic_config")
+OUR_KEYS = (*SIMPLE, *_FIXED, *_LOG, *_GROUPED)
+_SECRET = re.compile(r"(^|[._])(secret|pass|password|key|cookie)($|\.)|(^|\.)key\.")
+_BACKENDS = ("classic_config", "classic", "config", "rabbit_peer_discovery_classic_config")
 
 
 def read_settings(entries: Iterable[Entry], node_name: str = "rabbit@localhost") -> Outcome:
@@ -281,10 +349,13 @@ class _Reader:
         self.values: dict[str, Any] = {"node_name": node_name}
 
     def settings(self) -> Settings:
+        self._one_limit_each()
         for key in list(self.left):
             if key in SIMPLE:
                 field, read = SIMPLE[key]
                 self.values[field] = self.take(key, read)
+            elif key in _FIXED:
+                self._fixed(key)
         self._logging()
         self._listeners()
         self._users()
@@ -293,7 +364,7 @@ class _Reader:
         shown = tuple(
             f"{key} = {entry.value}"
             for key, entry in sorted(self.entries.items())
-            if key not in _SECRETS
+            if not _SECRET.search(key)
         )
         return Settings(**self.values, environment=shown)
 
@@ -307,7 +378,7 @@ class _Reader:
         try:
             return read(entry.value)
         except ValueError as error:
-            shown = "" if key in _SECRETS else f", found {entry.value!r}"
+            shown = "" if _SECRET.search(key) else f", found {entry.value!r}"
             raise ConfigError(f"{entry.source}: {key} must be {error}{shown}") from None
 
     def family(self, prefix: str) -> list[str]:
@@ -317,6 +388,26 @@ class _Reader:
 
     def warn(self, entry: Entry, text: str) -> None:
         self.warnings.append(f"{entry.source}: {text}")
+
+    def _one_limit_each(self) -> None:
+        """Of two ways to say a limit the later source's counts, in one source the absolute one."""
+        order = list(self.left)
+        for name in _LIMITS:
+            absolute, relative = f"{name}.absolute", f"{name}.relative"
+            if absolute not in self.left or relative not in self.left:
+                continue
+            sources = [self.left[key].source.partition(":")[0] for key in (absolute, relative)]
+            if sources[0] == sources[1]:
+                text = f"both {absolute} and {relative} are configured: {absolute} counts"
+                self.warn(self.left.pop(relative), text)
+            else:
+                del self.left[min(absolute, relative, key=order.index)]
+
+    def _fixed(self, key: str) -> None:
+        entry = self.left[key]
+        read, ours, shown = _FIXED[key]
+        if self.take(key, read) != ours:
+            self.warn(entry, f"{key} = {entry.value} acts as {shown}")
 
     def _logging(self) -> None:
         log: dict[str, Any] = {}
@@ -331,9 +422,7 @@ class _Reader:
             if key in _LOG:
                 field, read = _LOG[key]
                 value = self.take(key, read)
-                log[field] = {"plaintext": "plain", "notice": "info", "critical": "error"}.get(
-                    value, value
-                )
+                log[field] = "plain" if value == "plaintext" else value
         self.values["log"] = msgspec.structs.replace(Settings().log, **log)
 
     def _listeners(self) -> None:
@@ -383,14 +472,6 @@ class _Reader:
             self.values["auth_mechanisms"] = tuple(self.take(key, known) for key in mechanisms)
 
     def _cluster(self) -> None:
-        handling = "cluster_partition_handling"
-        if handling in self.left:
-            entry = self.left[handling]
-            word = self.take(
-                handling, _one_of("ignore", "pause_minority", "autoheal", "pause_if_all_down")
-            )
-            if word != "pause_minority":
-                self.warn(entry, f"{handling} = {word} acts as pause_minority")
         backend = "cluster_formation.peer_discovery_backend"
         if backend in self.left:
             entry = self.left.pop(backend)

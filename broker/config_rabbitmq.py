@@ -1,7 +1,8 @@
 """The keys RabbitMQ 3.13 knows in rabbitmq.conf, as patterns, to tell a typo from a key we lack.
 
 A `$` segment stands for one or more name parts (`loopback_users.$`). Written from RabbitMQ's
-documentation; where the documentation names a family, so does the pattern. Pure.
+documentation and schema; where the documentation names a family, so does the pattern. Some are of
+its advanced.config, which is written in this syntax here. Pure.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from functools import cache
 _TLS = (
     "verify fail_if_no_peer_cert cacertfile certfile keyfile key.RSAPrivateKey key.DSAPrivateKey"
     " key.PrivateKeyInfo password psk_identity honor_cipher_order honor_ecc_order"
-    " client_renegotiation reuse_sessions secure_renegotiate depth dh dhfile versions.$"
-    " ciphers.$ log_alert"
+    " client_renegotiation reuse_session reuse_sessions secure_renegotiate depth dh dhfile"
+    " versions.$ ciphers.$ log_alert log_level"
     " cacerts.$ cert crl_check bypass_pem_cache hostname_verification sni"
 )
 _TCP = (
     "backlog nodelay keepalive sndbuf recbuf buffer delay_send dual_stack linger.on linger.timeout"
     " exit_on_close high_watermark low_watermark high_msgq_watermark low_msgq_watermark deliver"
     " packet mode priority raw read_packets show_econnreset send_timeout send_timeout_close tos"
+    " dontroute fd port"
 )
 _COWBOY = (
     "compress idle_timeout inactivity_timeout request_timeout shutdown_timeout max_keepalive"
@@ -80,6 +82,8 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("reverse_dns_lookups", ""),
     ("proxy_protocol", ""),
     ("permit_deprecated_features", "$"),
+    ("deprecated_features", "permit.$"),
+    ("default_worker_pool_size", ""),
     ("feature_flags_file", ""),
     ("license_line", ""),
     ("vm_memory_high_watermark", "relative absolute"),
@@ -120,6 +124,15 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("msg_store_credit_disc_bound", ""),
     ("msg_store_io_batch_size", ""),
     ("msg_store_shutdown_timeout", ""),
+    ("message_store_shutdown_timeout", ""),
+    ("credit_flow_default_credit", ""),
+    ("fhc_read_buffering", ""),
+    ("fhc_write_buffering", ""),
+    ("file_handles_high_watermark", ""),
+    ("runtime_parameters", "limits.$"),
+    ("amqp_client", "$"),
+    ("ssl_options", ""),
+    ("tcp_listen_options", ""),
     ("classic_queue", "default_version"),
     ("quorum_queue", "$"),
     ("quorum_queue.property_equivalence", "relaxed_checks_on_redeclaration"),
@@ -138,6 +151,7 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("mnesia_table_loading_retry_timeout", ""),
     ("mnesia_table_loading_retry_limit", ""),
     ("khepri_default_timeout", ""),
+    ("metadata_store", "$"),
     ("khepri_leader_wait_retry_timeout", ""),
     ("collect_statistics", ""),
     ("collect_statistics_interval", ""),
@@ -166,7 +180,8 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("erlang", "$"),
     (
         "log",
-        "dir console file exchange syslog console.$ file.$ exchange.$ syslog.$ default.$"
+        "dir console file exchange syslog journald console.$ file.$ exchange.$ syslog.$ journald.$"
+        " default.$"
         " connection.$ channel.$ queue.$ mirroring.$ federation.$ upgrade.$ ra.$ prelaunch.$"
         " feature_flags.$ ldap.$ metadata_store.$",
     ),

@@ -176,27 +176,39 @@ class Assembler:
             The commands it completed, in order. At most one hard Fault, and then as the last.
         """
         out: list[Command] = []
-        if self._pieces:
-            self._pieces.append(data)
-            self._buffered += len(data)
-            if self._buffered < self._needed:
+        pos = 0
+        while self._pieces:  # only the frame that was cut is put together, not all that follows
+            missing = self._needed - self._buffered
+            if len(data) - pos < missing:
+                self._pieces.append(data[pos:])
+                self._buffered += len(data) - pos
                 return out
-            data = b"".join(self._pieces)
+            self._pieces.append(data[pos : pos + missing])
+            pos += missing
+            frame = b"".join(self._pieces)
             self._pieces.clear()
+            self._take(frame, 0, out)
+        self._take(data, pos, out)
+        return out
+
+    def _take(self, data: bytes, pos: int, out: list[Command]) -> None:
+        """Parse from `pos` on, and keep what is incomplete."""
         if self._is_lost:
-            return out
+            return
         try:
-            rest = self._refused(data, out) if self._is_refusing else self._walk(data, out)
+            if self._is_refusing:
+                rest = self._refused(data, out, pos)
+            else:
+                rest = self._walk(data, pos, out)
         except _Hard as fault:
             out.append(Fault(fault.channel, fault.error))
             self.refuse()
             if fault.next_frame is None:
                 self._is_lost = True
-                return out
+                return
             rest = self._refused(data, out, fault.next_frame)
         if rest < len(data):
             self._keep(data, rest)
-        return out
 
     def forget_contents(self) -> None:
         """From here on `has_content` tells of what comes; nothing that is under way is lost."""
@@ -204,9 +216,9 @@ class Assembler:
         self._facts = PropertyFacts()  # equal to none: no publish counts as a repetition
         self._repeat = _NO_REPEAT
 
-    def _walk(self, data: bytes, out: list[Command]) -> int:
-        """Parse whole frames; returns where the first incomplete one starts."""
-        pos, size_of_chunk = 0, len(data)
+    def _walk(self, data: bytes, pos: int, out: list[Command]) -> int:
+        """Parse whole frames from `pos` on; returns where the first incomplete one starts."""
+        size_of_chunk = len(data)
         partials, frame_max = self._partials, self.frame_max
         unpack, unpack_ack, append = _START.unpack_from, _ACK_REST.unpack_from, out.append
         repeat = self._repeat

@@ -169,9 +169,13 @@ def encode_deliveries(
     append, pack_tag = out.append, _TAG.pack
     number = channel.to_bytes(2, "big")
     header_start, body_start = b"\x02" + number, b"\x03" + number
-    for _, delivery_count, message in deliveries:
-        # Identity first: the assembler gives equal names the same str, and `is` costs nothing.
-        if message.exchange is not exchange or message.routing_key is not routing_key:
+    for delivery in deliveries:
+        message = delivery.message
+        # Identity first: the assembler gives equal names the same str, and `is` costs nothing. What
+        # was read from disk has its own, and comparing is cheaper than making the parts anew.
+        if (message.exchange is not exchange or message.routing_key is not routing_key) and (
+            message.routing_key != routing_key or message.exchange != exchange
+        ):
             exchange = message.exchange
             routing_key = message.routing_key
             head, tail = _deliver_parts(
@@ -180,7 +184,7 @@ def encode_deliveries(
                 exchange.encode("utf-8", "surrogateescape"),
                 routing_key.encode("utf-8", "surrogateescape"),
             )
-        append(head + pack_tag(tag, delivery_count > 0) + tail)
+        append(head + pack_tag(tag, delivery.delivery_count > 0) + tail)
         content = message.content
         if message.channel == channel and len(content) <= frame_max:
             append(content)

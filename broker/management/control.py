@@ -9,6 +9,7 @@ from broker.config import Settings
 from broker.ports import Clock
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
+from broker.storage.group_commit import GroupCommit
 
 
 class NodeControl(Protocol):
@@ -35,6 +36,11 @@ class NodeControl(Protocol):
     @property
     def cluster(self) -> Cluster | None:
         """The node among others; None after a reset, until it joins or starts."""
+        ...
+
+    @property
+    def journal(self) -> GroupCommit | None:
+        """The node's writer; there whenever `cluster` is."""
         ...
 
     @property

@@ -95,6 +95,7 @@ class Report(msgspec.Struct, array_like=True):
         served: Queues it serves.
         replicas: Quorum queues whose replica runs there.
         owners: Its connections that own exclusive queues.
+        held: Queues that its publishers wait for.
     """
 
     node: Item = {}
@@ -104,6 +105,7 @@ class Report(msgspec.Struct, array_like=True):
     served: list[Served] = []
     replicas: list[int] = []
     owners: list[Owner] = []
+    held: list[int] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -243,6 +245,7 @@ class Reports:
             for replica in serving.queues.local_quorum()
             if uids is None or replica.record.uid in uids
         ]
+        report.held = serving.queues.held_back()
         for each in self._connections():
             session, info = each.session, each.info
             for queue in serving.catalogue.queues_of(session.owner) if session else ():
@@ -267,6 +270,8 @@ def _node(control: NodeControl) -> Item:
         **found._asdict(),
         "memory_alarm": MEMORY in alarms,
         "disk_alarm": DISK in alarms,
+        "file_descriptor_limit_alarm": serving is not None and serving.listener.is_short_of_files,
+        "journal": {} if control.journal is None else control.journal.stats.facts(),
         "pid": os.getpid(),
         "uptime_ms": max(0, control.clock.now_ms() - control.started_ms),
         "is_serving": serving is not None and serving.listener.is_open,
@@ -365,7 +370,7 @@ def _channels(connection: AmqpConnection, node: str) -> list[Item]:
             "node": node,
             "number": facts.number,
             "prefetch_count": facts.prefetch,
-            "state": "closing" if facts.is_closing else "running",
+            "state": connection.channel_state(facts.number, is_closing=facts.is_closing),
             "transactional": facts.is_transactional,
             "user": info.user,
             "user_who_performed_action": info.user,

@@ -10,7 +10,7 @@ Those of exchanges and bindings stand in `vhost_tables.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.amqp.content import Properties
@@ -56,9 +56,12 @@ class Catalogue:
         index: Group 0 index of the last applied entry.
         cluster_id: "" before Bootstrap.
         cluster_name: What users see.
+        alternate_missing: Called while routing with vhost, exchange and its alternate when the
+            message needs the alternate and there is none; does nothing until it is set.
     """
 
     def __init__(self) -> None:
+        self.alternate_missing: Callable[[str, str, str], None] = _nobody
         self.version = 0
         self.clear()
 
@@ -179,10 +182,9 @@ class Catalogue:
         """The exclusive queues of a connection, "NODE/BOOT/CONNECTION_ID"."""
         return [self._queues[uid] for uid in self._owned.get(owner, ())]
 
-    def queue_count(self, vhost: str) -> int:
-        """How many queues a vhost has."""
-        entry = self._vhosts.get(vhost)
-        return 0 if entry is None else len(entry.queues)
+    def queue_count(self, vhost: str | None = None) -> int:
+        """How many queues a vhost has, or all of them; stores are not counted."""
+        return sum(len(home.queues) for home in self._entries(vhost))
 
     def is_reachable(self, queue: Queue) -> bool:
         """False for a classic queue whose home is down (404 "home node ... is down").
@@ -339,7 +341,9 @@ class Catalogue:
         if home is None or entry is None:
             return None
         keys = (routing_key, *extra_keys)
-        uids, stores = home.route(entry, keys, headers, properties, draw)
+        uids, stores, missing = home.route(entry, keys, headers, properties, draw)
+        for name, alternate in missing:
+            self.alternate_missing(vhost, name, alternate)
         return Route(entry.record, self._queues_of(uids), self._queues_of(stores) if stores else ())
 
     # Changing. Machine only; each keeps the invariants, none decides anything.
@@ -508,3 +512,7 @@ class Catalogue:
     def _exchange_entry(self, vhost: str, name: str) -> ExchangeEntry | None:
         home = self._vhosts.get(vhost)
         return None if home is None else home.exchanges.get(name)
+
+
+def _nobody(vhost: str, exchange: str, alternate: str) -> None:
+    """Until somebody listens."""

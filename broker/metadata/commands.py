@@ -182,6 +182,8 @@ class DeclareQueue(Command, frozen=True, tag=15):
         home: Node to serve it, or first leader of a quorum queue.
         members: Nodes with a replica; () is (home,).
         server_named: The session drew the name ("amq.gen-..."); any other "amq." name is a 403.
+        queue_limit: Most queues the cluster may have, as the asking node is configured; it stands
+            in the command so that every replica decides alike. None is without limit.
     """
 
     vhost: str
@@ -193,6 +195,7 @@ class DeclareQueue(Command, frozen=True, tag=15):
     home: str
     members: tuple[str, ...] = ()
     server_named: bool = False
+    queue_limit: int | None = None
 
 
 class DeleteQueue(Command, frozen=True, tag=16):

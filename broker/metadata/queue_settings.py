@@ -59,6 +59,7 @@ class QueueSettings(NamedTuple):
         single_active_consumer: One consumer at a time.
         dedup_size: Publishes remembered to drop their doubles; 0 is none.
         dedup_ttl_ms: How long they are.
+        is_lazy: The queue keeps next to nothing in memory.
         warnings: What an operator should know of settings that do not act, in RabbitMQ's words.
     """
 
@@ -76,6 +77,7 @@ class QueueSettings(NamedTuple):
     single_active_consumer: bool = False
     dedup_size: int = 0
     dedup_ttl_ms: int | None = None
+    is_lazy: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -134,6 +136,7 @@ def settings_of(queue: Queue, policy: Mapping[str, object]) -> QueueSettings:
         single_active_consumer=arguments.get("x-single-active-consumer") is True,
         dedup_size=_dedup_size(arguments),
         dedup_ttl_ms=_natural(arguments.get("x-cache-ttl")),
+        is_lazy=not is_quorum and chosen("queue-mode", _queue_mode) == "lazy",
         warnings=tuple(warnings),
     )
 
@@ -148,6 +151,10 @@ def _text(value: object) -> str | None:
 
 def _overflow(value: object) -> str | None:
     return value if isinstance(value, str) and value in _OVERFLOWS else None
+
+
+def _queue_mode(value: object) -> str | None:
+    return value if isinstance(value, str) and value in ("default", "lazy") else None
 
 
 def _delivery_limit(arguments: Mapping[str, object], policy: Mapping[str, object]) -> int | None:

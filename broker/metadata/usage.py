@@ -14,7 +14,7 @@ create_channel/2; rabbit_auth_backend_internal.erl is_over_connection_limit/1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,15 +23,6 @@ from broker.metadata.catalogue import Catalogue
 
 CONNECTIONS: Final = "max-connections"
 CHANNELS: Final = "max-channels"
-
-
-class Holder(Protocol):
-    """A connection's session."""
-
-    @property
-    def channel_count(self) -> int:
-        """Open channels."""
-        ...
 
 
 class Counts(msgspec.Struct, array_like=True, frozen=True):
@@ -51,7 +42,6 @@ class Counts(msgspec.Struct, array_like=True, frozen=True):
 class _Open(NamedTuple):
     vhost: str
     user: str
-    holder: Holder
 
 
 class Usage:
@@ -73,7 +63,9 @@ class Usage:
         self._catalogue = catalogue
         self._open: dict[int, _Open] = {}
         self._vhosts: dict[str, int] = {}
-        self._users: dict[str, dict[int, Holder]] = {}
+        self._users: dict[str, int] = {}
+        self._channels: dict[str, int] = {}
+        self._channel_count = 0
         self._others: dict[str, Counts] = {}
 
     # This node
@@ -83,11 +75,11 @@ class Usage:
         """Open connections of this node."""
         return len(self._open)
 
-    def connected(self, connection_id: int, vhost: str, user: str, holder: Holder) -> None:
+    def connected(self, connection_id: int, vhost: str, user: str) -> None:
         """A connection has been opened."""
-        self._open[connection_id] = _Open(vhost, user, holder)
-        self._vhosts[vhost] = self._vhosts.get(vhost, 0) + 1
-        self._users.setdefault(user, {})[connection_id] = holder
+        self._open[connection_id] = _Open(vhost, user)
+        _add(self._vhosts, vhost, 1)
+        _add(self._users, user, 1)
         self._tell(vhost, user)
 
     def disconnected(self, connection_id: int) -> None:
@@ -95,14 +87,19 @@ class Usage:
         known = self._open.pop(connection_id, None)
         if known is None:
             return
-        self._vhosts[known.vhost] -= 1
-        if not self._vhosts[known.vhost]:
-            del self._vhosts[known.vhost]
-        mine = self._users[known.user]
-        del mine[connection_id]
-        if not mine:
-            del self._users[known.user]
+        _add(self._vhosts, known.vhost, -1)
+        _add(self._users, known.user, -1)
         self._tell(known.vhost, known.user)
+
+    def channel_opened(self, user: str) -> None:
+        """A connection of a user has one more channel."""
+        self._channel_count += 1
+        _add(self._channels, user, 1)
+
+    def channels_closed(self, user: str, count: int) -> None:
+        """Channels of a user's connection are gone."""
+        self._channel_count -= count
+        _add(self._channels, user, -count)
 
     # Limits
 
@@ -132,7 +129,7 @@ class Usage:
         limit = self.user_limit(user, CONNECTIONS)
         if limit is None:
             return None
-        count = len(self._users.get(user, ()))
+        count = self._users.get(user, 0)
         count += sum(other.users.get(user, 0) for other in self._others.values())
         if count < limit:
             return None
@@ -142,7 +139,7 @@ class Usage:
     def channel_refusal(self, user: str) -> Refusal | None:
         """Why a user may not open a further channel, None if it may; asked before each."""
         most = self.node_channel_max
-        if most and sum(each.holder.channel_count for each in self._open.values()) >= most:
+        if most and self._channel_count >= most:
             text = (
                 f"number of channels opened on node '{self.node}' has reached the maximum "
                 f"allowed limit of ({most})"
@@ -152,7 +149,7 @@ class Usage:
         if limit is None:
             return None
         self.changed()
-        count = self._channels(user)
+        count = self._channels.get(user, 0)
         count += sum(other.channels.get(user, 0) for other in self._others.values())
         if count < limit:
             return None
@@ -174,13 +171,13 @@ class Usage:
                 if limited(vhost, CONNECTIONS) is not None
             },
             {
-                user: len(mine)
-                for user, mine in self._users.items()
+                user: count
+                for user, count in self._users.items()
                 if self.user_limit(user, CONNECTIONS) is not None
             },
             {
-                user: self._channels(user)
-                for user in self._users
+                user: count
+                for user, count in self._channels.items()
                 if self.user_limit(user, CHANNELS) is not None
             },
         )
@@ -194,15 +191,21 @@ class Usage:
         for node in nodes:
             self._others.pop(node, None)
 
-    def _channels(self, user: str) -> int:
-        return sum(holder.channel_count for holder in self._users.get(user, {}).values())
-
     def _tell(self, vhost: str, user: str) -> None:
         record = self._catalogue.user(user)
         if (record is not None and record.limits) or (
             self._catalogue.vhost_limit(vhost, CONNECTIONS) is not None
         ):
             self.changed()
+
+
+def _add(counts: dict[str, int], name: str, change: int) -> None:
+    """Change a count; what comes to nothing is forgotten."""
+    count = counts.get(name, 0) + change
+    if count:
+        counts[name] = count
+    else:
+        counts.pop(name, None)
 
 
 def _nobody() -> None:

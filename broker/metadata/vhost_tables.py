@@ -82,7 +82,7 @@ class ExchangeEntry:
 
     def __init__(self, record: Exchange) -> None:
         self.record = record
-        self.source = router.Source(record.type, record.alternate, record.arguments)
+        self.source = router.Source(record.type, record.alternate, record.arguments, record.name)
         self.bindings: dict[BindingKey, Binding] = {}
         self.incoming: dict[tuple[str, BindingKey], Binding] = {}
         self.sharding: Sharding | None = None
@@ -136,8 +136,11 @@ class VhostTables:
         headers: Mapping[str, object] | None,
         properties: Properties | None,
         draw: int,
-    ) -> tuple[list[Hashable], list[Hashable]]:
-        """The uids of the queues, and of the stores, that a message goes to."""
+    ) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]]]:
+        """The uids of the queues, and of the stores, that a message goes to.
+
+        Then (exchange, alternate) for each alternate that it needed and that is not there.
+        """
         traits = Traits(keys, headers, properties, draw)
         return router.walk(entry.source, traits, self._sources.get)
 

@@ -24,8 +24,10 @@ class Source:
         exchange_type: One of `types.TYPES`.
         arguments: The exchange's, checked.
         alternate: Name of the alternate exchange, or None.
+        name: Its name, to tell of it.
 
     Attributes:
+        name: Its name.
         type: Exchange type.
         alternate: Name of the alternate exchange, or None.
         looks_inside: True if matching wants more of a message than its keys.
@@ -33,12 +35,17 @@ class Source:
         store: What holds messages for it (x-delayed-message, x-recent-history), or None.
     """
 
-    __slots__ = ("alternate", "looks_inside", "matcher", "store", "type")
+    __slots__ = ("alternate", "looks_inside", "matcher", "name", "store", "type")
 
     def __init__(
-        self, exchange_type: str, alternate: str | None, arguments: Mapping[str, object] = {}
+        self,
+        exchange_type: str,
+        alternate: str | None,
+        arguments: Mapping[str, object] = {},
+        name: str = "",
     ) -> None:
         found, _ = type_of(exchange_type, arguments)
+        self.name = name
         self.type = exchange_type
         self.alternate = alternate
         self.looks_inside = found.looks_inside(arguments)
@@ -48,7 +55,7 @@ class Source:
 
 def walk(
     start: Source, traits: Traits, find: Callable[[str], Source | None]
-) -> tuple[list[Hashable], list[Hashable]]:
+) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]]]:
     """Find all leaves a message reaches.
 
     Args:
@@ -57,10 +64,12 @@ def walk(
         find: Looks an alternate exchange up by name; None if there is none.
 
     Returns:
-        Leaves, each once; and the stores that take the message, each once.
+        Leaves, each once; the stores that take the message, each once; and for each alternate that
+        was wanted and is not there the exchange's name and its own.
     """
     leaves: dict[Hashable, None] = {}
     stores: dict[Hashable, None] = {}
+    missing: list[tuple[str, str]] = []
     seen = {id(start)}
     pending = [start]
     while pending:
@@ -79,10 +88,12 @@ def walk(
                 pending.append(destination)
         if not is_routed and source.alternate is not None:
             alternate = find(source.alternate)
-            if alternate is not None and id(alternate) not in seen:
+            if alternate is None:
+                missing.append((source.name, source.alternate))
+            elif id(alternate) not in seen:
                 seen.add(id(alternate))
                 pending.append(alternate)
-    return list(leaves), list(stores)
+    return list(leaves), list(stores), missing
 
 
 def _takes(source: Source, traits: Traits) -> bool:

@@ -44,6 +44,12 @@ ALARMS: Final = 25
 REPEATS: Final = 3
 """How many ticks "no alarm" is told again."""
 
+HELD_TICKS: Final = 5
+"""A store that can't write for so many ticks gives away what others could do better."""
+
+HELD_AGAIN_TICKS: Final = 30
+"""And so often what has come back to it since."""
+
 SILENT_TICKS_MAX: Final = 10
 """A node with an alarm tells it at every tick; after so many without, it has none."""
 
@@ -57,6 +63,22 @@ class AlarmLinks(Protocol):
 
     def send(self, node: str, stream: int, kind: int, payload: bytes) -> bool:
         """Send, or drop when the link is down."""
+        ...
+
+
+class StoreRoom(Protocol):
+    """The disk's room as the store sees it (`broker.storage.group_commit.GroupCommit`)."""
+
+    on_short: Callable[[], None]
+
+    @property
+    def is_short(self) -> bool:
+        """Hardly more is free than what is under way needs."""
+        ...
+
+    @property
+    def held_s(self) -> float:
+        """How long nothing could be written."""
         ...
 
 
@@ -141,7 +163,15 @@ class AlarmWatch:
         self._memory_due_ms = self._disk_due_ms = 0
         self._repeats = 0
         self._silent: dict[str, int] = {}
+        self._store: StoreRoom | None = None
+        self._give_away: Callable[[], None] | None = None
+        self._held_ticks = 0
         links.on(ALARMS, self._heard)
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """More resident memory than this is an alarm, as the machine was at the last look."""
+        return self.limits.memory_limit(self._total)
 
     # This node
 
@@ -151,6 +181,23 @@ class AlarmWatch:
         _log.info(memory_limit_text(self.limits.memory_limit(total), total))
         _log.info(disk_limit_text(self.limits.disk_limit(total)))
         self._look()
+
+    def follow_store(self, store: StoreRoom, give_away: Callable[[], None]) -> None:
+        """Have the disk's alarm whenever the store is short of room, whatever the limit.
+
+        Args:
+            store: Tells when that changes.
+            give_away: Called when it could not write for some seconds, and now and then after.
+        """
+        self._store, self._give_away = store, give_away
+        store.on_short = self._store_changed
+        self._store_changed()
+
+    def _store_changed(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._disk_due_ms = 0
+            self._look()
 
     def stop(self) -> None:
         """Look no more; this node's alarms are over for the others."""
@@ -201,15 +248,19 @@ class AlarmWatch:
 
     def _read_disk(self, found: set[str]) -> int:
         """Read the free space; returns when to read it again, in ms."""
+        is_short = self._store is not None and self._store.is_short  # it has said so itself
+        limit = self.limits.disk_limit(self._total)
         try:
             free = self._gauge.disk_free()
         except OSError as why:
             _log.warning("disk.unreadable", extra={"why": str(why)})
+            if is_short:
+                found.add(DISK)
             return DISK_INTERVAL_MAX_MS
-        limit = self.limits.disk_limit(self._total)
-        if (free < limit) is not (DISK in found):
+        if (free < limit or is_short) is not (DISK in found):
             found ^= {DISK}
-            _log.info(disk_text(free, limit))
+            if not is_short:
+                _log.info(disk_text(free, limit))
         return disk_interval_ms(free, limit)
 
     # The other nodes
@@ -219,6 +270,10 @@ class AlarmWatch:
         if self._board.here or self._repeats:
             self._repeats -= 1
             self._tell(tuple(sorted(self._board.here)), is_new=False)
+        if self._store is not None and self._give_away is not None:
+            self._held_ticks = self._held_ticks + 1 if self._store.held_s else 0
+            if self._held_ticks % HELD_AGAIN_TICKS == HELD_TICKS:
+                self._give_away()
         for node in self._board.others():
             ticks = self._silent[node] = self._silent.get(node, 0) + 1
             if ticks > SILENT_TICKS_MAX:

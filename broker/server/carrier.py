@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.metadata.commands import AnyCommand
-from broker.ports import QueueHandle
+from broker.ports import GetResult, QueueHandle
+from broker.queues.elsewhere.remote import RemoteQueue
 from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
+from broker.server.throttle import Throttle
 from broker.session import effects
 from broker.session.session import Session
 
 _log = logging.getLogger(__name__)
+
+GOT_BYTES_MAX: Final = 1024 * 1024
+"""What basic.get may bring a connection between two writes; one larger message comes alone."""
 
 
 class Carrier:
@@ -25,10 +30,12 @@ class Carrier:
         session: Whose effects these are.
         wrote: Called after the session may have output.
         close: Called with a hard error that ends the connection.
+        delivered: Called with about how many bytes were just delivered.
+        throttle: Holds the connection back where queues are behind.
 
     Attributes:
-        congested: A queue that is behind after a publish; the connection waits for it.
-        slowdown_us: How long the connection's next read shall wait, in microseconds.
+        is_full: The client does not read: nothing more is got for it (`go_on`).
+        got_bytes: What was got in this turn; the connection sets it back when that is written.
     """
 
     def __init__(
@@ -37,17 +44,26 @@ class Carrier:
         session: Session,
         wrote: Callable[[], None],
         close: Callable[[AmqpError], None],
+        delivered: Callable[[int], None],
+        throttle: Throttle,
     ) -> None:
         self._context = context
         self._queues = context.queues
         self._session = session
         self._wrote = wrote
         self._close = close
+        self._delivered = delivered
+        self._throttle = throttle
         self._ports: dict[int, ChannelPort] = {}
         self._later: list[effects.Effect] = []  # of answers that came while a list is run
         self._is_running = False
-        self.congested: QueueHandle | None = None
-        self.slowdown_us = 0
+        self._gets: list[effects.Get] = []  # of clients that don't read
+        self._parked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
+        self._congested: dict[int, QueueHandle] = {}
+        self._slowdown_us = 0
+        self._held: set[int] = set()  # keys of channels that published to any of those
+        self.is_full = False
+        self.got_bytes = 0
         self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
             effects.PublishTo: self._publish,
             effects.Settle: self._settle,
@@ -71,20 +87,55 @@ class Carrier:
         """Carry effects out, in order; what comes of one waits until all before it are done.
 
         An answer that comes at once may end the connection. Were its releases run in between, a
-        consume later in the list would attach a consumer that nobody ever releases.
+        consume later in the list would attach a consumer that nobody ever releases. To pause or
+        resume consumers waits for nothing: else each queue in the list would serve a full socket.
         """
         if self._is_running:
-            self._later += asked
+            for effect in asked:
+                if type(effect) is effects.SetActive:
+                    self._set_active(effect)
+                else:
+                    self._later.append(effect)
             return
         handlers = self._handlers
         self._is_running = True
         try:
             while asked:
                 for effect in asked:
+                    if self._parked and self._is_behind_parked(effect):
+                        continue
                     handlers[type(effect)](effect)
                 asked, self._later = self._later, []
         finally:
             self._is_running = False
+        if self._held:
+            queues, self._congested = self._congested, {}
+            slowdown_us, self._slowdown_us = self._slowdown_us, 0
+            channels, self._held = self._held, set()
+            self._throttle.hold(queues, slowdown_us, channels, self._unpark)
+
+    def _park(self, effect: effects.PublishTo, handle: QueueHandle) -> None:
+        """Keep a publish until its queue, which is full of others', takes it (P12)."""
+        uid = effect.queue.uid
+        self._parked.setdefault(uid, []).append(effect)
+        self._congested[uid] = handle
+        self._held.add(effect.channel)
+
+    def _is_behind_parked(self, effect: effects.Effect) -> bool:
+        """Whether an effect is for a queue with something parked, and goes behind it."""
+        queue = getattr(effect, "queue", None)
+        uid = getattr(effect, "queue_uid", 0) if queue is None else queue.uid
+        waiting = self._parked.get(uid)
+        if waiting is None:
+            return False
+        waiting.append(effect)
+        return True
+
+    def _unpark(self, uid: int) -> None:
+        """A queue has room again."""
+        waiting = self._parked.pop(uid, None)
+        if waiting is not None:
+            self._run_and_write(waiting)
 
     def _run_and_write(self, asked: list[effects.Effect]) -> None:
         if asked:
@@ -94,7 +145,9 @@ class Carrier:
     def _port(self, channel: int) -> ChannelPort:
         port = self._ports.get(channel)
         if port is None:
-            port = ChannelPort(self._session, channel, self._run_and_write, self._failed)
+            port = ChannelPort(
+                self._session, channel, self._run_and_write, self._delivered, self._failed
+            )
             self._ports[channel] = port
         return port
 
@@ -114,10 +167,17 @@ class Carrier:
 
     def _publish(self, effect: effects.PublishTo) -> None:
         handle = self._queues.open(effect.queue)
+        if isinstance(handle, RemoteQueue) and not handle.has_room(effect.messages):
+            self._park(effect, handle)
+            return
         handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
         if handle.is_congested:
-            self.congested = handle
-        self.slowdown_us += handle.slowdown_us * len(effect.messages)
+            self._congested[effect.queue.uid] = handle
+            self._held.add(effect.channel)
+        slowdown_us = handle.slowdown_us
+        if slowdown_us:
+            self._slowdown_us += slowdown_us * len(effect.messages)
+            self._held.add(effect.channel)
 
     def _settle(self, effect: effects.Settle) -> None:
         handle = self._queues.find(effect.queue_uid)
@@ -155,10 +215,14 @@ class Carrier:
 
     def _release(self, effect: effects.Release) -> None:
         for uid in effect.queue_uids:
-            handle = self._queues.find(uid)
-            if handle is not None:
+            parked = self._parked.get(uid)
+            if parked is not None:
+                parked.append(effects.Release(effect.channel, effect.holder, [uid]))
+            elif (handle := self._queues.find(uid)) is not None:
                 handle.release(effect.holder)
         self._ports.pop(effect.channel, None)
+        self._gets = [each for each in self._gets if each.holder != effect.holder]
+        self._throttle.forget(effect.channel)
 
     def _consume(self, effect: effects.Consume) -> None:
         handle = self._queues.open(effect.queue)
@@ -173,8 +237,26 @@ class Carrier:
             handle.cancel(effect.holder, effect.tag, done)
 
     def _get(self, effect: effects.Get) -> None:
+        """Get, unless the client has not read what it got before: what it asks for is no credit."""
+        if self.is_full or self.got_bytes > GOT_BYTES_MAX:
+            self._gets.append(effect)
+            return
+        complete = self._completion(effect.token)
+
+        def done(result: object) -> None:
+            if isinstance(result, GetResult) and result.delivery is not None:
+                self.got_bytes += len(result.delivery.message.content)
+            complete(result)
+
         handle = self._queues.open(effect.queue)
-        handle.get(effect.holder, no_ack=effect.no_ack, done=self._completion(effect.token))
+        handle.get(effect.holder, no_ack=effect.no_ack, done=done)
+
+    def go_on(self) -> None:
+        """What was got has been written: get what had to wait."""
+        self.got_bytes = 0
+        if self._gets and not self.is_full:
+            asked, self._gets = self._gets, []
+            self._run_and_write(list(asked))
 
     def _purge(self, effect: effects.Purge) -> None:
         self._queues.open(effect.queue).purge(self._completion(effect.token))

@@ -22,21 +22,24 @@ class ChannelPort:
         session: The connection's session.
         number: The channel's number.
         wrote: Called with effects after the session may have output, to have the socket written.
+        delivered: Called with about how many bytes were delivered, likewise.
         failed: Ends the connection, because of a bug.
     """
 
-    __slots__ = ("_failed", "_number", "_session", "_wrote")
+    __slots__ = ("_delivered", "_failed", "_number", "_session", "_wrote")
 
     def __init__(
         self,
         session: Session,
         number: int,
         wrote: Callable[[list[Effect]], None],
+        delivered: Callable[[int], None],
         failed: Callable[[], None],
     ) -> None:
         self._session = session
         self._number = number
         self._wrote = wrote
+        self._delivered = delivered
         self._failed = failed
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
@@ -57,7 +60,9 @@ class ChannelPort:
         """Pass deliveries on (`ConsumerPort`)."""
         try:
             self._session.deliver(self._number, consumer_tag, deliveries)
-            self._wrote([])
+            # The last one's size stands for all: to add them up would cost each of them.
+            size_bytes = len(deliveries) * len(deliveries[-1].message.content) if deliveries else 0
+            self._delivered(size_bytes)
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 

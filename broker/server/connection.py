@@ -30,10 +30,11 @@ from broker.amqp.frames import FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.commands import CloseConnection
-from broker.ports import QueueHandle
 from broker.server.carrier import Carrier
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
+from broker.server.reading import FULL_BYTES, fit
+from broker.server.throttle import Throttle, Turn
 from broker.session.effects import Effect
 from broker.session.facts import ConnectionFacts
 from broker.session.session import Session
@@ -46,18 +47,22 @@ _log = logging.getLogger(__name__)
 WRITE_HIGH_BYTES = 1024 * 1024
 """Unsent output above which a connection's consumers are paused (reliability.md case 39)."""
 
-SLOWDOWN_US_MIN = 1_000
-SLOWDOWN_US_MAX = 50_000
-"""A read waits between 1 ms (less is not worth a timer) and 50 ms for consumers that lag."""
+LARGE_BYTES = 16 * 1024
+"""Output that ends with a piece as large as this is handed to the socket piece by piece."""
+
+UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
+"""Unsent output above which a client's socket is not read: deliveries were paused long before, so
+these are answers to what it asks, and who takes none gets no more."""
+
+REPLIES_BYTES_MAX = 64 * 1024 * 1024
+"""Unsent output above which a direct reply costs the client its connection: others decide how many
+of them come, and nobody would know of one that was dropped."""
 
 PARTIAL_IDLE_MS = 60_000
 """How long an incomplete content may lie on a connection that brings nothing (case 35)."""
 
 HALTS_MAX = 3
 """Heartbeat intervals in which a client with a full socket may take nothing (case 39)."""
-
-FLOW_SHOWN_MS = 5_000
-"""How long a connection is listed as `flow` after it had to wait (behaviour.md 1.22)."""
 
 
 class AmqpConnection(asyncio.Protocol):
@@ -95,8 +100,13 @@ class AmqpConnection(asyncio.Protocol):
         self._user: User | None = None
         self._alarms = context.alarms
         self._is_reading = True
-        self._awaited = 0
+        self._throttle = Throttle(context.clock, self._pause_reading, self._maybe_resume_reading)
+        self._delivered_bytes = 0  # in this turn
+        self._is_glutted = False  # it asks and does not read
         self._stalled: list[Command] = []
+        self._turn = Turn()
+        self._is_cut = False  # what is stalled waits for its turn, not for the lease
+        self._is_going_on = False
         self._is_mute = False
         self._partial_bytes = 0
         self._partial_at_ms = 0  # when the last piece of an incomplete content came
@@ -122,6 +132,10 @@ class AmqpConnection(asyncio.Protocol):
             commands = machine.receive(data, now_ms)
             if commands:
                 self._handle(commands, now_ms)
+                if size >= FULL_BYTES:
+                    fit(self._transport, self, size // len(commands))
+            if self._is_cut:
+                break  # what follows waits for its turn too
             if machine.events:
                 self._run_events()
             if not machine.has_input:
@@ -150,29 +164,62 @@ class AmqpConnection(asyncio.Protocol):
             self._stalled += commands
             self._pause_reading()
             return
+        turn = self._turn
+        if len(commands) > turn.commands:
+            commands = self._cut(commands)
         effects = session.handle(commands, now_ms)
         if effects:
             carrier.run(effects)
-            if carrier.congested is not None:
-                self._wait_for(carrier.congested)
-                carrier.congested = None
-            if carrier.slowdown_us:
-                self._slow_down(carrier.slowdown_us)
-                carrier.slowdown_us = 0
         if session.is_congested:
             self._pause_reading()
+        turn.took(len(commands), self._context.clock.monotonic_ms() - now_ms)
+
+    def _cut(self, commands: list[Command]) -> list[Command]:
+        """Keep what is too much for one turn of the loop; return the rest."""
+        most = self._turn.commands
+        self._stalled = commands[most:]
+        self._is_cut = True
+        self._throttle.note()
+        self._pause_reading()
+        self._go_on_soon()
+        return commands[:most]
+
+    def _go_on_soon(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """The others have had their turn: carry out what was cut off, and what lay behind it."""
+        self._is_going_on = False
+        if self._transport is None or self._is_held():
+            return  # `_maybe_resume_reading` comes back to it
+        self._is_cut = False
+        stalled, self._stalled = self._stalled, []
+        self._handle(stalled, self._context.clock.monotonic_ms())
+        if not self._stalled:
+            self.data_received(b"")
 
     def pause_writing(self) -> None:
         """The client reads too slowly: pause its consumers."""
         self._taken = (-1, self._context.clock.monotonic_ms())
+        if self._carrier is not None:
+            self._carrier.is_full = True
         if self.session is not None:
             self._carry(self.session.set_active(active=False))
 
     def resume_writing(self) -> None:
         """The client caught up: go on."""
         self._taken = None
+        self._is_glutted = False
+        carrier = self._carrier
+        if carrier is not None:
+            carrier.is_full = False
         if self.session is not None and not self._is_mute:
-            self._carry(self.session.set_active(active=True))
+            self._carry(self.session.set_active(active=True))  # may fill the socket again
+        if carrier is not None:
+            carrier.go_on()
+        self._maybe_resume_reading()
 
     def eof_received(self) -> bool:
         """The client half-closed: the connection is over."""
@@ -204,9 +251,18 @@ class AmqpConnection(asyncio.Protocol):
             return "blocked"
         if self._alarms.reason:
             return "blocking"
-        if self.info.flow_until_ms > self._context.clock.monotonic_ms():
-            return "flow"
-        return "running"
+        return "flow" if self._throttle.is_flow() else "running"
+
+    def channel_state(self, number: int, *, is_closing: bool) -> str:
+        """As listings show a channel: running, flow or closing.
+
+        Args:
+            number: The channel's.
+            is_closing: It waits for close-ok.
+        """
+        if is_closing:
+            return "closing"
+        return "flow" if self._throttle.is_channel_flow(number) else "running"
 
     def follow_alarms(self) -> None:
         """Alarms have changed, or one is on and something came: block who publishes (1.21).
@@ -239,18 +295,50 @@ class AmqpConnection(asyncio.Protocol):
                 out[:0] = session.out
                 session.out.clear()
         if out:
-            data = b"".join(out)
-            out.clear()
-            if self._transport is not None:
-                self.info.sent_bytes += len(data)
-                self._machine.wrote(self._context.clock.monotonic_ms())
-                self._transport.write(data)
+            self._write(out)
+        self._delivered_bytes = 0
+        if self._carrier is not None and self._carrier.got_bytes:
+            self._carrier.go_on()
         if not self._is_reading:
             self._maybe_resume_reading()
 
+    def _write(self, out: list[bytes]) -> None:
+        pieces = out[:]
+        out.clear()  # first: a full socket may say more here
+        transport = self._transport
+        if transport is None:
+            return
+        self._machine.wrote(self._context.clock.monotonic_ms())
+        if len(pieces[-1]) >= LARGE_BYTES:  # a copy of it costs more than a place in writev
+            self.info.sent_bytes += sum(map(len, pieces))
+            transport.writelines(pieces)
+        else:
+            data = b"".join(pieces)
+            self.info.sent_bytes += len(data)
+            transport.write(data)
+        if self._untaken_bytes() > UNTAKEN_BYTES_MAX:
+            self._is_glutted = True
+            self._pause_reading()
+
+    def _untaken_bytes(self) -> int:
+        """What a client that does not read has not taken; 0 for one that does."""
+        if self._taken is None or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def _delivered(self, size_bytes: int) -> None:
+        """Write at the turn's end, or now: a full socket has to pause its consumers in between."""
+        self._delivered_bytes += size_bytes
+        if self._delivered_bytes > WRITE_HIGH_BYTES and not self._is_released:
+            self._delivered_bytes = 0
+            session = self.session
+            if session is not None and session.out and self._may_speak():
+                self._write(session.out)
+        self._context.outbox.mark(self)
+
     def resume(self) -> None:
         """The lease is there: run and write what waited for it (P4)."""
-        if self._stalled:
+        if self._stalled and not self._is_cut:
             stalled, self._stalled = self._stalled, []
             self._handle(stalled, self._context.clock.monotonic_ms())
             self._context.outbox.mark(self)  # a flush reads on
@@ -263,7 +351,7 @@ class AmqpConnection(asyncio.Protocol):
     def tick(self, now_ms: int) -> None:
         """Heartbeats and deadlines; called about once a second."""
         self._machine.tick(now_ms)
-        if self._machine.events:
+        if self._machine.events and not self._is_cut:
             self._run_events()
         if self.session is not None and not self.session.is_closed:
             self._carry(self.session.tick(now_ms))
@@ -271,6 +359,8 @@ class AmqpConnection(asyncio.Protocol):
                 text = f"a message was left incomplete for {PARTIAL_IDLE_MS // 1000} s"
                 self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
         self._check_reader(now_ms)
+        if self._is_reading and self._machine.has_published and self._transport is not None:
+            self._throttle.look_at_input(self._transport)
         self._context.outbox.mark(self)
 
     def _check_reader(self, now_ms: int) -> None:
@@ -299,7 +389,10 @@ class AmqpConnection(asyncio.Protocol):
 
     def deliver_reply(self, channel: int, key: str, message: Message) -> None:
         """Hand a direct reply to the channel that waits for it."""
-        if self.session is not None:
+        if self._untaken_bytes() > REPLIES_BYTES_MAX:
+            self._drop("the client does not read its replies")
+            self.abort()
+        elif self.session is not None:
             self.session.deliver_reply(channel, key, message)
             self._context.outbox.mark(self)
 
@@ -399,11 +492,14 @@ class AmqpConnection(asyncio.Protocol):
             quota=context.access.usage,
             consumer_count=context.queues.consumer_count,
         )
-        self._carrier = Carrier(context, self.session, self._mark, self._fail)
+        self._carrier = Carrier(
+            context, self.session, self._mark, self._fail, self._delivered, self._throttle
+        )
+        self._carrier.is_full = self._taken is not None
         self.info.opened(facts, machine)
         self._machine.opened()
         context.gate.opened(self.info.connection_id)
-        context.access.usage.connected(self.info.connection_id, vhost, user.name, self.session)
+        context.access.usage.connected(self.info.connection_id, vhost, user.name)
 
     def _update_secret(self, reason: str) -> None:
         """Users of our own database have no secret that ends; their rights are looked at again."""
@@ -473,27 +569,6 @@ class AmqpConnection(asyncio.Protocol):
         if self._transport.get_write_buffer_size():  # a peer that is gone never takes it
             asyncio.get_running_loop().call_later(GRACE_MS / 1000, self.abort)
 
-    def _wait_for(self, queue: QueueHandle) -> None:
-        """A queue is behind: do not read until it has caught up (flow)."""
-        self._awaited += 1
-        self._pause_reading()
-        self.info.flow_until_ms = self._context.clock.monotonic_ms() + FLOW_SHOWN_MS
-        queue.when_drained(self._drained)
-
-    def _slow_down(self, wait_us: int) -> None:
-        """Consumers lag behind what this client publishes: read on a little later (flow)."""
-        if wait_us < SLOWDOWN_US_MIN:
-            return
-        self._awaited += 1
-        self._pause_reading()
-        self.info.flow_until_ms = self._context.clock.monotonic_ms() + FLOW_SHOWN_MS
-        wait_s = min(wait_us, SLOWDOWN_US_MAX) / 1_000_000
-        asyncio.get_running_loop().call_later(wait_s, self._drained)
-
-    def _drained(self) -> None:
-        self._awaited -= 1
-        self._maybe_resume_reading()
-
     def _pause_reading(self) -> None:
         if self._is_reading and self._transport is not None:
             self._is_reading = False
@@ -501,15 +576,22 @@ class AmqpConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _maybe_resume_reading(self) -> None:
-        session = self.session
-        if self._is_reading or self._awaited or self._stalled or self._must_wait():
+        if self._is_reading or self._is_held():
             return
-        if session is not None and session.is_congested:
+        if self._is_cut:
+            self._go_on_soon()
+        if self._stalled or self._must_wait():
             return
         self._is_reading = True
         self._machine.set_reading(is_reading=True)
         if self._transport is not None:
             self._transport.resume_reading()
+
+    def _is_held(self) -> bool:
+        """Nothing of the client's is carried out: queues, its channels or its socket are full."""
+        session = self.session
+        is_congested = session is not None and session.is_congested
+        return is_congested or self._throttle.is_waiting or self._is_glutted
 
     def _must_wait(self) -> bool:
         """Blocked by an alarm; a client that is told to go may still answer."""

@@ -46,7 +46,6 @@ class ConnectionInfo:
         mechanism: SASL mechanism.
         received_bytes: From the client.
         sent_bytes: To the client.
-        flow_until_ms: Monotonic time until which the connection counts as in flow.
     """
 
     __slots__ = (
@@ -54,7 +53,6 @@ class ConnectionInfo:
         "client_properties",
         "connected_at_ms",
         "connection_id",
-        "flow_until_ms",
         "frame_max",
         "heartbeat_s",
         "host",
@@ -84,7 +82,6 @@ class ConnectionInfo:
         self.mechanism = ""
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.flow_until_ms = 0
 
     def connected(self, transport: asyncio.Transport, now_ms: int) -> None:
         """Note the two ends of the socket."""

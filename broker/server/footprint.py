@@ -6,6 +6,7 @@ A few system calls each; no file of any size is read.
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -66,7 +67,13 @@ def memory_total(settings: Settings) -> int:
 
 def memory_used() -> int:
     """Resident memory of the process, bytes."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_process(os.getpid()).memory_info().rss)
+
+
+@cache
+def _process(pid: int) -> psutil.Process:
+    """Making one reads more than it is asked for later."""
+    return psutil.Process(pid)
 
 
 def machine_memory(root: Path = _ROOT) -> int:

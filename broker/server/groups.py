@@ -63,7 +63,7 @@ class QueueGroups:
             first,
             machine,
             campaign_at_once=first is not None and queue.home == self._node,
-            push_commits=False,  # nobody reads a queue at a follower
+            is_read=False,
         )
 
     def close(self, uid: int, *, erase: bool) -> None:

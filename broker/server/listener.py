@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import socket
+from typing import Final
+
+import psutil
 
 from broker.config import Listener, Settings
 from broker.errors import ReplyCode
@@ -19,6 +24,21 @@ TICK_S = 1.0
 CLOSE_GRACE_S = 2.0
 """How long clients get to answer connection.close when the node stops."""
 
+FILES_RESERVED: Final = 100
+"""File descriptors that are kept for the store and for other nodes."""
+
+FILES_TICKS: Final = 2
+"""How often open files are counted, in ticks (file_handle_cache.erl: FILE_HANDLES_CHECK_INTERVAL);
+connections are counted as they come."""
+
+_STARS: Final = "*" * 68
+_SHORT_OF_FILES: Final = (
+    "file descriptor limit alarm set.",
+    _STARS,
+    "*** New connections will not be accepted until this alarm clears ***",
+    _STARS,
+)
+
 
 class AmqpListener:
     """The AMQP ports of a node and the connections that came through them.
@@ -26,24 +46,32 @@ class AmqpListener:
     Args:
         context: The node.
 
+    While the node is short of file descriptors nobody is accepted: who comes waits in the backlog
+    of the port, and is served when there is room again.
+
     Attributes:
         connections: By connection id.
         ports: Those listened on, in the order of the settings.
+        is_short_of_files: So many descriptors are in use that nobody is accepted.
     """
 
     def __init__(self, context: ServerContext) -> None:
         self.connections: dict[int, AmqpConnection] = {}
         self.ports: list[int] = []
         self._context = context
+        self.is_short_of_files = False
         self._servers: list[asyncio.Server] = []
+        self._parked: list[socket.socket] = []  # ports that are open and not accepted from
+        self._ticks = 0
+        self._connections_max = _connections_max(_files_max())
         self._last_id = 0
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
     @property
     def is_open(self) -> bool:
-        """True while clients can connect."""
-        return bool(self._servers)
+        """True while clients can connect, if only to wait."""
+        return bool(self._servers or self._parked)
 
     async def open(self) -> None:
         """Listen.
@@ -51,7 +79,7 @@ class AmqpListener:
         Raises:
             OSError: An address is taken or not ours; nothing listens then.
         """
-        if self._servers:
+        if self.is_open:
             return
         loop = asyncio.get_running_loop()
         self.ports.clear()
@@ -78,6 +106,9 @@ class AmqpListener:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for parked in self._parked:
+            parked.close()
+        self._parked.clear()
 
     async def close_connections(self, text: str) -> None:
         """Tell every client 320 and why, wait a little, then drop what is left.
@@ -136,6 +167,9 @@ class AmqpListener:
     async def tick(self) -> None:
         """Tick every connection; called every `TICK_S`."""
         now_ms = self._context.clock.monotonic_ms()
+        if self._ticks % FILES_TICKS == 0:
+            await self._count_files()
+        self._ticks += 1
         for connection in list(self.connections.values()):
             try:
                 connection.tick(now_ms)
@@ -153,10 +187,56 @@ class AmqpListener:
         self._last_id += 1
         connection = AmqpConnection(self._context, self._last_id, self._ended)
         self.connections[self._last_id] = connection
+        if len(self.connections) >= self._connections_max and not self.is_short_of_files:
+            self.is_short_of_files = True
+            asyncio.get_running_loop().call_soon(self._park)  # the server is at work in this call
         return connection
+
+    async def _count_files(self) -> None:
+        """Find out whether there are descriptors for more clients; the limit may be another now."""
+        most = _files_max()
+        self._connections_max = _connections_max(most)
+        is_short = (
+            len(self.connections) >= self._connections_max
+            or psutil.Process().num_fds() >= most - FILES_RESERVED // 2
+        )
+        if is_short and not self.is_short_of_files:
+            self.is_short_of_files = True
+            self._park()
+        elif not is_short and self.is_short_of_files:
+            await self._unpark()
+
+    def _park(self) -> None:
+        """Accept nobody; the ports stay open, so that nobody is refused."""
+        if not self.is_short_of_files or self._parked:
+            return
+        for line in _SHORT_OF_FILES:
+            _log.warning(line)
+        for server in self._servers:
+            self._parked += [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+            server.close()
+        self._servers.clear()
+
+    async def _unpark(self) -> None:
+        """There is room again."""
+        self.is_short_of_files = False
+        if not self._parked:
+            return
+        _log.warning("file descriptor limit alarm cleared")
+        loop = asyncio.get_running_loop()
+        backlog = self._context.settings.tcp_backlog
+        for each in list(self._parked):
+            server = await loop.create_server(self._accept, sock=each, backlog=backlog)
+            if each in self._parked:
+                self._parked.remove(each)
+                self._servers.append(server)
+            else:  # the ports were closed meanwhile
+                server.close()
 
     def _ended(self, connection: AmqpConnection) -> None:
         self.connections.pop(connection.info.connection_id, None)
+        if self.is_short_of_files:
+            self._ticks = 0  # look with the next tick
         if not self.connections:
             self._is_empty.set()
 
@@ -169,6 +249,20 @@ def _set_options(listening: socket.socket, settings: Settings) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.tcp_send_buffer_bytes)
     if settings.tcp_receive_buffer_bytes is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes)
+
+
+def _files_max() -> int:
+    """How many file descriptors this process may have, as of now."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if most != resource.RLIM_INFINITY else 1 << 30
+
+
+def _connections_max(files_max: int) -> int:
+    """How many of them may be clients' sockets.
+
+    Source: file_handle_cache.erl, OBTAIN_LIMIT and RESERVED_FOR_OTHERS.
+    """
+    return max(1, int((files_max - FILES_RESERVED) * 0.9) - 2)
 
 
 def _port(server: asyncio.Server, listener: Listener) -> int:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.cluster import placement
+from broker.cluster.beat import until_offbeat
 from broker.cluster.membership import Cluster
 from broker.config import Settings
 from broker.errors import ReplyCode
@@ -26,10 +27,13 @@ from broker.metadata.commands import ChangeRings, CloseConnection, DeleteQueue, 
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
+from broker.queues.paging.pager import LOOK_S, MemoryUse, Pager, trim_memory
 from broker.queues.registry import QueueRegistry
+from broker.server import footprint
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
 from broker.server.alarms import Limits as AlarmLimits
+from broker.server.alternates import MissingAlternates
 from broker.server.background import every
 from broker.server.context import ServerContext
 from broker.server.groups import QueueGroups
@@ -43,7 +47,7 @@ from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-GUARD_S: Final = 0.1
+GUARD_S: Final = 0.2
 """How often the lease is looked at while connections wait for it."""
 
 QUEUES_TICK_S: Final = 1.0
@@ -89,8 +93,8 @@ class Serving:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.catalogue: Catalogue = cluster.metadata.catalogue
-        most = settings.channel_max_per_node
-        self.access = Access(self.catalogue, settings.loopback_users, most)
+        self.catalogue.alternate_missing = MissingAlternates().note
+        self.access = Access(self.catalogue, settings.loopback_users, settings.channel_max_per_node)
         self._settings = settings
         self._cluster = cluster
         self._service = service
@@ -138,14 +142,24 @@ class Serving:
             place=self._place,
             new_name=_new_name,
             limits=_limits(settings),
-            reply_secret=settings.cluster_secret.encode()
-            or cluster.file.identity.cluster_id.encode(),
+            reply_secret=(settings.cluster_secret or cluster.file.identity.cluster_id).encode(),
             server_properties=server_properties,
             alarms=board,
         )
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
         self.alarms = self._watch(board, alarm_limits)
+        self._pager = self._build_pager()
+
+    def _build_pager(self) -> Pager:
+        return Pager(
+            lambda: MemoryUse(footprint.memory_used(), self.alarms.memory_limit_bytes),
+            self._settings.vm_memory_high_watermark_paging_ratio,
+            self.queues.in_memory,
+            self._clock,
+            asyncio.get_running_loop().call_soon,
+            trim_memory,
+        )
 
     def _watch(self, board: Board, limits: AlarmLimits | None) -> AlarmWatch:
         cluster, settings = self._cluster, self._settings
@@ -181,7 +195,8 @@ class Serving:
             ("connections", every(TICK_S, self.listener.tick)),
             ("queues", every(QUEUES_TICK_S, self._tick_queues)),
             ("replicas", every(QUEUES_TICK_S, self._tend_replicas)),
-            ("lease-guard", every(GUARD_S, self._guard)),
+            ("pager", every(LOOK_S, self._page, until_offbeat)),
+            ("lease-guard", every(GUARD_S, self._guard, until_offbeat)),
         ):
             self._running.append(tasks.create_task(work, name=name))
 
@@ -319,6 +334,9 @@ class Serving:
         for owner in self._orphans.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 
+    async def _page(self) -> None:
+        self._pager.tick()
+
     async def _close_owner(self, owner: str) -> None:
         """Delete what a connection that is gone still owns; asked again while it is there."""
         await self._cluster.propose(CloseConnection(owner))
@@ -376,5 +394,6 @@ def _limits(settings: Settings) -> Limits:
         max_message_size=settings.max_message_size_bytes,
         consumers_per_channel=settings.consumer_max_per_channel or 0,
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,
+        cluster_queues=settings.cluster_queue_limit,
         quorum_global_qos=settings.quorum_global_qos,
     )

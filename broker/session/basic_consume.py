@@ -188,17 +188,17 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         if result.delivery is None:
             channel.send(spec.BasicGetEmpty())
             return
-        number, delivery_count, message = result.delivery
-        if delivery_count and queue.type == "quorum":
-            message = with_count(message, delivery_count)
+        delivery, message = result.delivery, result.delivery.message
+        if delivery.delivery_count and queue.type == "quorum":
+            message = with_count(message, delivery.delivery_count)
         tag = channel.next_tag
         channel.next_tag += 1
         if not method.no_ack:
             source = channel.get_sources.setdefault(queue.uid, Source(queue.uid, ""))
-            channel.unacked.add(tag, source, [number], channel.context.now_ms)
+            channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
         answer = spec.BasicGetOk(
             delivery_tag=tag,
-            redelivered=delivery_count > 0,
+            redelivered=delivery.delivery_count > 0,
             exchange=message.exchange,
             routing_key=message.routing_key,
             message_count=result.remaining,
@@ -226,7 +226,7 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
         deliveries = window.admit(consumer, deliveries, channel.unacked.current_count)
         if not deliveries:
             return
-    numbers = [delivery[0] for delivery in deliveries]
+    numbers = [delivery.number for delivery in deliveries]
     channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
     _write(channel, consumer, deliveries)
 
@@ -260,8 +260,9 @@ def counted(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
     if not any(delivery.delivery_count for delivery in deliveries):
         return deliveries
     return [
-        Delivery(number, count, with_count(message, count) if count else message)
-        for number, count, message in deliveries
+        Delivery(each.number, count, with_count(each.message, count)) if count else each
+        for each in deliveries
+        for count in [each.delivery_count]
     ]
 
 
@@ -284,7 +285,7 @@ def unpark(channel: Channel) -> None:
     if not channel.window.has_parked:
         return
     for consumer, deliveries in channel.window.unpark(channel.unacked.current_count):
-        numbers = [delivery[0] for delivery in deliveries]
+        numbers = [delivery.number for delivery in deliveries]
         channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
         _write(channel, consumer, deliveries)
 

@@ -133,25 +133,7 @@ def bind(channel: Channel, method: spec.ExchangeBind) -> None:
     Raises:
         AmqpError: 403, 404 and 406 from group 0.
     """
-    destination, source = stripped(method.destination), stripped(method.source)
-    _check_binding(channel, destination, source, method.routing_key)
-
-    def bound(result: object) -> None:
-        del result
-        if not method.no_wait:
-            channel.send(spec.ExchangeBindOk())
-
-    command = Bind(
-        vhost=channel.context.facts.vhost,
-        source=source,
-        kind="exchange",
-        destination=destination,
-        routing_key=method.routing_key,
-        arguments=method.arguments,
-        connection=channel.context.facts.owner,
-    )
-    token = channel.ask(bound)
-    channel.emit(Propose(token, command))
+    _change_binding(channel, method, Bind, spec.ExchangeBindOk())
 
 
 def unbind(channel: Channel, method: spec.ExchangeUnbind) -> None:
@@ -160,15 +142,24 @@ def unbind(channel: Channel, method: spec.ExchangeUnbind) -> None:
     Raises:
         AmqpError: 403.
     """
+    _change_binding(channel, method, Unbind, spec.ExchangeUnbindOk())
+
+
+def _change_binding(
+    channel: Channel,
+    method: spec.ExchangeBind | spec.ExchangeUnbind,
+    change: type[Bind | Unbind],
+    answer: spec.Method,
+) -> None:
     destination, source = stripped(method.destination), stripped(method.source)
     _check_binding(channel, destination, source, method.routing_key)
 
-    def unbound(result: object) -> None:
+    def done(result: object) -> None:
         del result
         if not method.no_wait:
-            channel.send(spec.ExchangeUnbindOk())
+            channel.send(answer)
 
-    command = Unbind(
+    command = change(
         vhost=channel.context.facts.vhost,
         source=source,
         kind="exchange",
@@ -177,7 +168,7 @@ def unbind(channel: Channel, method: spec.ExchangeUnbind) -> None:
         arguments=method.arguments,
         connection=channel.context.facts.owner,
     )
-    token = channel.ask(unbound)
+    token = channel.ask(done)
     channel.emit(Propose(token, command))
 
 

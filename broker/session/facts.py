@@ -53,6 +53,7 @@ class Limits(NamedTuple):
         held_bytes: Bytes of content they may hold before the socket is not read.
         transaction_bytes: Content bytes an open transaction may hold; more is a 406.
         routes: Entries of the route cache.
+        cluster_queues: Most queues of the cluster, None is without limit (`cluster_queue_limit`).
         quorum_global_qos: Let a channel with a channel-wide limit consume from quorum queues,
             which RabbitMQ refuses (`compat.quorum_global_qos`).
     """
@@ -66,6 +67,7 @@ class Limits(NamedTuple):
     held_bytes: int = 1_048_576
     transaction_bytes: int = 268_435_456
     routes: int = 4096
+    cluster_queues: int | None = None
     quorum_global_qos: bool = False
 
 
@@ -82,6 +84,14 @@ class Quota(Protocol):
 
     def channel_refusal(self, user: str) -> Refusal | None:
         """Why a user may not open one more channel (530), None if it may; asked before each."""
+        ...
+
+    def channel_opened(self, user: str) -> None:
+        """A channel is open."""
+        ...
+
+    def channels_closed(self, user: str, count: int) -> None:
+        """Channels of a connection are gone."""
         ...
 
 

@@ -98,6 +98,7 @@ def _declare_active(channel: Channel, method: spec.QueueDeclare, asked: str) -> 
         home=home,
         members=members,
         server_named=server_named,
+        queue_limit=context.limits.cluster_queues,
     )
     token = channel.ask(declared)
     channel.emit(Propose(token, command))

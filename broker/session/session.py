@@ -455,6 +455,8 @@ class Session:
             return
         opened = Channel(self._context, number)
         self._channels[number] = opened
+        if self._quota is not None:
+            self._quota.channel_opened(self._context.facts.user)
         opened.send(spec.ChannelOpenOk())
 
     def _too_many(self, number: int) -> AmqpError | None:
@@ -487,6 +489,8 @@ class Session:
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.number]
         self._news.pop(channel.number, None)
+        if self._quota is not None:
+            self._quota.channels_closed(self._context.facts.user, 1)
 
     def _fail(self, channel: Channel, error: AmqpError) -> None:
         """Close the channel or the connection because of an error."""
@@ -516,6 +520,8 @@ class Session:
     def _end_channels(self) -> None:
         for channel in self._channels.values():
             channel.end()
+        if self._quota is not None:
+            self._quota.channels_closed(self._context.facts.user, len(self._channels))
         self._channels.clear()
         self._news.clear()
         self._context.questions.clear()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker import config_file, config_rabbitmq
-from broker.config import Listener, Peer, Settings, full_node_name
+from broker.config import Listener, LogSettings, Peer, Settings, full_node_name
 from broker.config_keys import ConfigError, Outcome, read_settings, size_bytes
 
 
@@ -46,8 +46,24 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
         ("default_pass = 'a#b'", "default_password", "a#b"),
         ("node.name = node1", "node_name", "rabbit@node1"),
         ("consumer_timeout = undefined", "consumer_timeout_ms", None),
+        ("frame_max = 128KB", "frame_max_bytes", 131_072),
+        ("initial_frame_max = 8kb", "initial_frame_max_bytes", 8_192),
+        ("handshake_timeout = infinity", "handshake_timeout_ms", 86_400_000),
+        ("default_queue_type = rabbit_quorum_queue", "default_queue_type", "quorum"),
+        ("log.console.level = alert", "log", LogSettings(level="error")),
+        ("log.file.level = <=notice", "log", LogSettings(level="info")),
+        ("channel_max_per_node = infinity", "channel_max_per_node", 0),
         ("consumer_max_per_channel = 16", "consumer_max_per_channel", 16),
         ("consumer_max_per_channel = infinity", "consumer_max_per_channel", None),
+        ("cluster_queue_limit = 7", "cluster_queue_limit", 7),
+        ("cluster_queue_limit = infinity", "cluster_queue_limit", None),
+        (
+            "vm_memory_high_watermark_paging_ratio = 0.75",
+            "vm_memory_high_watermark_paging_ratio",
+            0.75,
+        ),
+        ("classic_queue.default_version = 2", "classic_queue_default_version", 2),
+        ("vm_memory_high_watermark.absolute = 1PiB", "vm_memory_high_watermark_bytes", 2**50),
         ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", 0.6),
         ("disk_free_limit.absolute = 2GB", "disk_free_limit_bytes", 2_000_000_000),
         (
@@ -111,6 +127,62 @@ def test_other_partition_handlings_act_as_pause_minority_with_one_warning(word: 
 
 
 @pytest.mark.parametrize(
+    ("key", "silent", "other"),
+    [
+        ("queue_index_embed_msgs_below", ["4096", "4kb", "4KiB"], "0"),
+        ("memory_monitor_interval", ["2500"], "1000"),
+        ("vm_memory_calculation_strategy", ["rss"], "allocated"),
+    ],
+)
+def test_what_has_one_value_here_is_warned_of_only_where_another_was_asked_for(
+    key: str, silent: list[str], other: str
+):
+    for value in silent:
+        assert outcome_of(f"{key} = {value}").warnings == []
+    (warning,) = outcome_of(f"{key} = {other}").warnings
+    assert warning.startswith(f"rabbitmq.conf:1: {key} = {other} acts as ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vm_memory_high_watermark_paging_ratio = 1.0",
+        "vm_memory_high_watermark_paging_ratio = 0",
+        "vm_memory_high_watermark_paging_ratio = nan",
+        "classic_queue.default_version = 3",
+        "cluster_queue_limit = 0",
+        "cluster_queue_limit = -1",
+        "memory_monitor_interval = soon",
+        "vm_memory_calculation_strategy = guess",
+        "queue_index_embed_msgs_below = some",
+    ],
+)
+def test_values_that_rabbitmq_refuses_or_passes_over_are_refused(line: str):
+    with pytest.raises(ConfigError, match=r"^rabbitmq\.conf:1: .* must be .*, found"):
+        outcome_of(line)
+
+
+@pytest.mark.parametrize("name", ["vm_memory_high_watermark", "disk_free_limit"])
+def test_of_two_limits_the_absolute_one_counts(name: str, tmp_path: Path):
+    both = f"{name}.absolute = 1GB\n{name}.relative = 0.5"
+    outcome = outcome_of(both)
+    assert outcome.warnings == [
+        f"rabbitmq.conf:2: both {name}.absolute and {name}.relative are configured:"
+        f" {name}.absolute counts"
+    ]
+    settings = outcome.settings
+    assert (settings.vm_memory_high_watermark, settings.disk_free_limit_relative) == (0.4, None)
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text(f"{name}.absolute = 1GB\n")
+    said = config_file.load(str(conf), {}, [f"{name}.relative=0.5"])
+    assert said.warnings == []
+    found = said.settings
+    assert 0.5 in {found.vm_memory_high_watermark, found.disk_free_limit_relative}
+    assert found.vm_memory_high_watermark_bytes is None
+    assert found.disk_free_limit_bytes == 50_000_000
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "heartbeat",
@@ -127,8 +199,15 @@ def test_a_bad_line_is_an_error_with_file_and_line(text: str):
 
 
 def test_a_bad_secret_is_not_repeated_and_secrets_are_not_listed():
-    settings = settings_of("cluster.secret = hush\ndefault_pass = hush\nheartbeat = 5")
-    assert settings.environment == ("heartbeat = 5",)
+    settings = settings_of(
+        "cluster.secret = hush\ndefault_pass = hush\nheartbeat = 5\nssl_options.password = hush\n"
+        "default_users.me.password = hush\nssl_options.key.RSAPrivateKey = hush\n"
+        "password_hashing_module = rabbit_password_hashing_sha512"
+    )
+    assert settings.environment == (
+        "heartbeat = 5",
+        "password_hashing_module = rabbit_password_hashing_sha512",
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,6 +311,8 @@ def test_erlang_terms_are_refused_with_the_same_keys_in_conf_syntax(tmp_path: Pa
         "%% old\n[{rabbit, [{tcp_listeners, [5673]}, {heartbeat, 30}, {loopback_users, []},\n"
         '  {default_user, <<"me">>}, {vm_memory_high_watermark, 0.6},\n'
         "  {cluster_nodes, {['rabbit@a', 'rabbit@b'], disc}},\n"
+        "  {disk_free_limit, {mem_relative, 1.5}}, {credit_flow_default_credit, {400, 200}},\n"
+        "  {classic_queue_default_version, 2},\n"
         "  {tcp_listen_options, [{backlog, 128}]}]},\n"
         " {rabbitmq_management, [{listener, [{port, 15673}]}]}].\n"
     )
@@ -246,12 +327,14 @@ def test_erlang_terms_are_refused_with_the_same_keys_in_conf_syntax(tmp_path: Pa
         "vm_memory_high_watermark.relative = 0.6",
         "cluster_formation.classic_config.nodes.1 = rabbit@a",
         "cluster_formation.classic_config.nodes.2 = rabbit@b",
+        "disk_free_limit.relative = 1.5",
+        "credit_flow_default_credit = 400:200",
+        "classic_queue.default_version = 2",
         "tcp_listen_options.backlog = 128",
         "management.tcp.port = 15673",
     ]
-    assert (
-        config_file.load(None, {}, [line.replace(" = ", "=", 1) for line in shown]).warnings == []
-    )
+    outcome = config_file.load(None, {}, [line.replace(" = ", "=", 1) for line in shown])
+    assert [each.split()[1] for each in outcome.warnings] == ["credit_flow_default_credit"]
 
 
 @pytest.mark.parametrize("text", ["[{rabbit, fun() -> ok end}].", "[" * 100, "[{rabbit"])
@@ -272,6 +355,30 @@ def test_terms_that_are_not_plain_are_refused_without_a_translation(tmp_path: Pa
         "auth_backends.1",
         "ssl_options.versions.1",
         "listeners.ssl.default",
+        "message_store_shutdown_timeout",
+        "background_gc_enabled",
+        "background_gc_target_interval",
+        "mirroring_sync_max_throughput",
+        "credit_flow_default_credit",
+        "msg_store_credit_disc_bound",
+        "msg_store_file_size_limit",
+        "disk_monitor_failure_retries",
+        "fhc_read_buffering",
+        "file_handles_high_watermark",
+        "log.journald.level",
+        "log.console.formatter.time_format",
+        "runtime_parameters.limits.federation",
+        "amqp_client.ssl_options.verify",
+        "deprecated_features.permit.transient_nonexcl_queues",
+        "metadata_store.khepri.default_timeout",
+        "default_worker_pool_size",
+        "ssl_options",
+        "ssl_options.log_level",
+        "tcp_listen_options",
+        "tcp_listen_options.dontroute",
+        "amqp_client.ssl_options",
+        "definitions.tls.versions.1",
+        "message_interceptors.incoming.set_header_timestamp.overwrite",
     ],
 )
 def test_rabbitmqs_keys_are_known(key: str):

@@ -25,6 +25,7 @@ from broker.cli.cluster.layout import HOST, Layout, LayoutError, NodePlace
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.05
+_WATCH_S = 0.2
 _PROBE_TIMEOUT_S = 2.0
 _START_TIME_TOLERANCE_S = 1.0
 _TAIL_LINES = 15
@@ -332,7 +333,7 @@ def is_ready(place: NodePlace) -> bool:
 def watch(cluster: Cluster, is_over: Callable[[], bool]) -> None:
     """Return when `is_over` says so or no node runs any more; reaps what died meanwhile."""
     while not is_over() and any(cluster.pid(place) for place in cluster.layout.nodes()):
-        time.sleep(0.2)
+        time.sleep(_WATCH_S)
 
 
 def _environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -81,6 +82,22 @@ class Invocation(NamedTuple):
     def vhost(self) -> str:
         """The vhost of -p, "/" by default."""
         return self.values.get("vhost", "/")
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds of --timeout; None without one, or where it sets no limit ("infinity", 0).
+
+        Raises:
+            CtlError: 64 for what is no number.
+        """
+        text = self.values.get("timeout", "infinity")
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if math.isnan(seconds):
+            raise CtlError(EXIT_USAGE, f"--timeout must be a number of seconds, found {text!r}")
+        return seconds if 0 < seconds < math.inf else None
 
 
 def parse(words: Sequence[str]) -> Invocation:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from broker.cli.ctl.api import (
     EXIT_DATA,
-    EXIT_TEMPORARY,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
     Api,
@@ -15,9 +13,9 @@ from broker.cli.ctl.api import (
     segment,
 )
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.change import Patience
 
 _AWAIT_STARTUP_S = 300.0
-_POLL_S = 0.2
 _HTTP_OK = 200
 
 
@@ -147,17 +145,14 @@ def health(check: str, fine: str) -> Callable[[Api, Invocation], str | None]:
 
 def await_startup(api: Api, call: Invocation) -> str | None:
     """Wait until clients are served."""
-    limit_s = float(call.values.get("timeout", _AWAIT_STARTUP_S))
-    deadline = time.monotonic() + limit_s
+    patience = Patience(call, _AWAIT_STARTUP_S)
     while True:
         try:
             if api.status_of("/readyz") == _HTTP_OK:
                 return None
         except CtlError:
             pass  # not even listening yet
-        if time.monotonic() > deadline:
-            raise CtlError(EXIT_TEMPORARY, f"{api.url} did not serve within {limit_s:g} s")
-        time.sleep(_POLL_S)
+        patience.wait(f"{api.url} did not serve")
 
 
 def await_online_nodes(api: Api, call: Invocation) -> str | None:
@@ -165,12 +160,9 @@ def await_online_nodes(api: Api, call: Invocation) -> str | None:
     wanted = int(call.arguments[0]) if call.arguments[0].isdigit() else 0
     if wanted < 1:
         raise CtlError(EXIT_USAGE, "await_online_nodes needs a number of at least 1")
-    limit_s = float(call.values.get("timeout", _AWAIT_STARTUP_S))
-    deadline = time.monotonic() + limit_s
+    patience = Patience(call, _AWAIT_STARTUP_S)
     while len(api.get("/api/cluster/status")["running_nodes"]) < wanted:
-        if time.monotonic() > deadline:
-            raise CtlError(EXIT_TEMPORARY, f"fewer than {wanted} nodes after {limit_s:g} s")
-        time.sleep(_POLL_S)
+        patience.wait(f"{wanted} nodes did not run")
     return None
 
 

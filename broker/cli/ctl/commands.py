@@ -96,7 +96,7 @@ def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
     named = None if call.command == "list_user_limits" else call.values.get("user")
     user = call.values.get("login") or named or environ.get("WARRENMQ_USER", "guest")
     password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD", "guest")
-    timeout_s = _timeout_s(call)
+    timeout_s = call.timeout_s or _DEFAULT_TIMEOUT_S
 
     def api(url: str) -> Api:
         return Api(url, user, password, timeout_s)
@@ -129,17 +129,6 @@ def _answers(api: Api) -> bool:
     except CtlError:
         return False
     return True
-
-
-def _timeout_s(call: Invocation) -> float:
-    text = call.values.get("timeout", str(_DEFAULT_TIMEOUT_S))
-    try:
-        value = float(text)
-    except ValueError:
-        raise CtlError(
-            EXIT_USAGE, f"--timeout must be a number of seconds, found {text!r}"
-        ) from None
-    return value if value > 0 else _DEFAULT_TIMEOUT_S
 
 
 def _check(call: Invocation) -> None:

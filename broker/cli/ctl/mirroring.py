@@ -21,8 +21,8 @@ from broker.cli.ctl.api import (
     segment,
 )
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.change import Patience, TimeIsUp
 
-_POLL_S = 0.25
 _SEEN_S = 2.0
 """How long it may take to be seen that a synchronisation, or that of the next mirror, has begun."""
 _OK = 200
@@ -54,7 +54,9 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
     Raises:
         CtlError: 75 if mirrors still lack messages then (cancelled, or failed), where rabbitmqctl
             ends with 0: a script that goes on to stop the master must not take that for success.
+            75 too when --timeout is over; the synchronisation goes on.
     """
+    patience = Patience(call)
     _act(api, call, {"action": "sync"})
     last_seen = time.monotonic()
     asked: str | None = None
@@ -78,7 +80,10 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
                 f" {', '.join(sorted(lacking))} still lack messages: run it again, or see the log"
                 f" of {leader or 'its master'}",
             )
-        time.sleep(_POLL_S)
+        patience.wait(
+            "the synchronisation did not end",
+            "it goes on; the queue's state in list_queues tells, cancel_sync_queue ends it",
+        )
 
 
 def cancel_sync_queue(api: Api, call: Invocation) -> str | None:
@@ -120,7 +125,12 @@ def check_type(call: Invocation) -> None:
 
 
 def rebalance(api: Api, call: Invocation) -> str | None:
-    """Spread masters and leaders over the nodes; returns how many each has then."""
+    """Spread masters and leaders over the nodes; returns how many each has then.
+
+    Raises:
+        CtlError: 69 it was refused, 75 --timeout is over and the node goes on.
+    """
+    patience = Patience(call)
     body = {
         "type": call.arguments[0],
         "vhost_pattern": call.values.get("vhost_pattern", ".*"),
@@ -135,7 +145,9 @@ def rebalance(api: Api, call: Invocation) -> str | None:
         found = api.get("/api/rebalance/queues")
         if not found["running"]:
             break
-        time.sleep(_POLL_S)
+        patience.wait(
+            "the queues were not spread", "it goes on; the log of the node tells how it ended"
+        )
     rows = [
         {
             "Node name": each["node"],
@@ -154,7 +166,12 @@ def rebalance(api: Api, call: Invocation) -> str | None:
 
 
 def migrate_queue(api: Api, call: Invocation) -> str | None:
-    """Move a classic queue's messages and bindings to a quorum queue."""
+    """Move a classic queue's messages and bindings to a quorum queue.
+
+    Raises:
+        CtlError: 70 it failed, 75 it was cancelled: by Ctrl-C, or because --timeout is over.
+    """
+    patience = Patience(call)
     target = call.arguments[1]
     body = {
         "action": "migrate",
@@ -163,7 +180,7 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     }
     _act(api, call, body)
     try:
-        found = _migrated(api, call)
+        found = _migrated(api, call, patience)
     except KeyboardInterrupt:
         _act(api, call, {"action": "cancel_migrate"})
         raise CtlError(
@@ -175,7 +192,7 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     return f"{said}\n{found['text']}" if found["text"] else said
 
 
-def _migrated(api: Api, call: Invocation) -> Any:
+def _migrated(api: Api, call: Invocation, patience: Patience) -> Any:
     while True:
         status, found = api.look(_queue(call) + "/migration")
         if status == _NOT_FOUND:
@@ -183,4 +200,10 @@ def _migrated(api: Api, call: Invocation) -> Any:
             raise CtlError(EXIT_TEMPORARY, text)
         if status == _OK and found["state"] != "running":
             return found
-        time.sleep(_POLL_S)
+        try:
+            patience.wait(
+                "the migration did not end", "cancelled; nothing is lost: run it again to go on"
+            )
+        except TimeIsUp:
+            _act(api, call, {"action": "cancel_migrate"})
+            raise

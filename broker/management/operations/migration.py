@@ -233,6 +233,7 @@ class Migrations:
                 arguments=given,
                 home=home,
                 members=members,
+                queue_limit=serving.context.limits.cluster_queues,
             )
         )
         _check(result)

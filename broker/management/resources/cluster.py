@@ -32,8 +32,8 @@ async def status(call: Call) -> web.Response:
         "alarms": [
             f"{node}: {name}"
             for node, report in sorted(reports.items())
-            for name in ("memory", "disk")
-            if report.node[f"{name}_alarm"]
+            for name in ("memory", "disk", "file_descriptor_limit")
+            if report.node.get(f"{name}_alarm")
         ],
         "versions": {
             node: f"RabbitMQ {report.node['compat_version']}, WarrenMQ {report.node['version']}"

@@ -42,13 +42,13 @@ def _alarms(reports: Mapping[str, Report]) -> list[dict[str, str]]:
     return [
         {"node": node, "resource": resource}
         for node, report in reports.items()
-        for resource in ("memory", "disk")
-        if report.node[f"{resource}_alarm"]
+        for resource in ("memory", "disk", "file_descriptor_limit")
+        if report.node.get(f"{resource}_alarm")
     ]
 
 
 async def alarms(call: Call) -> web.Response:
-    """GET /api/health/checks/alarms: no node is short of memory or disk."""
+    """GET /api/health/checks/alarms: no node is short of memory, disk or files."""
     found = _alarms(await call.reports.gather(NODE))
     return _failed("There are alarms in effect in the cluster", alarms=found) if found else _ok()
 

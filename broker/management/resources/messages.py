@@ -52,7 +52,6 @@ _ACK_MODES: Final = (
     "reject_requeue_true",
     "reject_requeue_false",
 )
-_ROUTING_HEADERS: Final = ("CC", "BCC")
 
 
 class _Verdicts:
@@ -97,7 +96,11 @@ async def publish(call: Call) -> web.Response:
     call.check("write", "exchange", exchange, vhost)
     if record.internal:
         raise forbidden(f"cannot publish to internal {quoted('exchange', exchange, vhost)}")
-    extra_keys = _extra_keys(properties)
+    blind_keys = _header_keys(properties, "BCC")
+    extra_keys = [*_header_keys(properties, "CC"), *blind_keys]
+    most = call.serving.context.limits.cc_keys
+    if len(extra_keys) > most:
+        raise bad_request(f"invalid message: more than {most} CC and BCC keys")
     for key in (routing_key, *extra_keys) if record.type == "topic" else ():
         if not call.access.may_topic(call.user.name, vhost, exchange, "write", key):
             refuse(refused_topic("write", key, exchange, vhost, call.user.name))
@@ -113,6 +116,8 @@ async def publish(call: Call) -> web.Response:
     if properties.headers and "BCC" in properties.headers:
         properties.headers = {k: v for k, v in properties.headers.items() if k != "BCC"}
     message = _message(exchange, routing_key, properties, payload)
+    if blind_keys:
+        message = msgspec.structs.replace(message, bcc=tuple(blind_keys))
     queues_, stores = ((), ()) if route is None else (route.queues, route.stores)
     copies = keyed_copies(message, queues_)
     if stores:
@@ -189,19 +194,16 @@ def _properties(call: Call, given: dict[str, object]) -> Properties:
     return found
 
 
-def _extra_keys(properties: Properties) -> list[str]:
-    """The keys of CC and BCC.
+def _header_keys(properties: Properties, name: str) -> list[str]:
+    """The keys of CC or BCC; items that are no strings are passed over.
 
     Raises:
         ApiError: 400 for one that is no list.
     """
-    keys: list[str] = []
-    for name in _ROUTING_HEADERS:
-        value = (properties.headers or {}).get(name, [])
-        if not isinstance(value, list):
-            raise bad_request(f"header {name} must be a list")
-        keys += [item for item in value if isinstance(item, str)]
-    return keys
+    value = (properties.headers or {}).get(name, [])
+    if not isinstance(value, list):
+        raise bad_request(f"header {name} must be a list")
+    return [item for item in value if isinstance(item, str)]
 
 
 async def get(call: Call) -> web.Response:
@@ -328,6 +330,7 @@ async def prove_alive(call: Call, vhost: str) -> None:
                 arguments={},
                 home=home,
                 members=members,
+                queue_limit=context.limits.cluster_queues,
             )
         )
         assert isinstance(declared, Declared)

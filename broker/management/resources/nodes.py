@@ -12,12 +12,49 @@ from broker.management.call import Call, Route
 from broker.management.reports import NODE, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
 from broker.metadata.records import Node
+from broker.storage.commit_stats import SYNC_BOUNDS_S
 
 _MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
     "EXTERNAL": "TLS peer verification-based authentication plugin",
 }
+
+
+def _io(journal: dict[str, Any]) -> dict[str, Any]:
+    """What the store's log costs, under RabbitMQ's names: counts, and mean milliseconds of each.
+
+    `journal` has the rest: batches that were waited for, the slowest sync and a histogram of them,
+    and what was held for want of room on the disk. All since the node started.
+    """
+    if not journal:
+        return {}
+    return {
+        "io_write_count": journal["batches"],
+        "io_write_bytes": journal["bytes"],
+        "io_write_avg_time": _mean_ms(journal["write_s"], journal["batches"]),
+        "io_sync_count": journal["syncs"],
+        "io_sync_avg_time": _mean_ms(journal["sync_s"], journal["syncs"]),
+        "journal": {
+            "records": journal["records"],
+            "wait_count": journal["waits"],
+            "wait_avg_time": _mean_ms(journal["wait_s"], journal["waits"]),
+            "sync_max_time": _ms(journal["sync_max_s"]),
+            "sync_up_to": [_ms(bound) for bound in SYNC_BOUNDS_S],
+            "sync_counts": journal["sync_counts"],
+            "hold_count": journal["holds"],
+            "hold_time": _ms(journal["hold_s"]),
+            "stall_count": journal["stalls"],
+        },
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _mean_ms(seconds: float, count: int) -> float:
+    return _ms(seconds / count) if count else 0.0
 
 
 def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
@@ -43,6 +80,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "disk_free": facts["disk_free_bytes"],
         "disk_free_limit": facts["disk_free_limit_bytes"],
         "disk_free_alarm": facts["disk_alarm"],
+        **_io(facts.get("journal") or {}),
         "fd_used": facts["files"],
         "fd_total": facts["files_max"],
         "processors": facts["processors"],

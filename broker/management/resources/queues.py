@@ -37,6 +37,9 @@ ANSWER_TIMEOUT_S = 6.0
 """How long a queue may take for what is asked of it; a little more than a proposal may."""
 
 
+MESSAGE_RAM_BYTES = 600
+"""What a message takes of the memory beside its body, about."""
+
 SLICE = 500
 """Queues shown between two turns of the loop: about 5 ms, so that clients don't wait for it."""
 
@@ -52,6 +55,7 @@ class QueueStates:
         self.served: dict[int, tuple[str, Served]] = {}
         self.online: dict[int, list[str]] = {}
         self.owners: dict[int, Owner] = {}
+        self._held: set[int] = set()
         for node, report in reports.items():
             for served in report.served:
                 known = self.served.get(served.uid)
@@ -59,6 +63,7 @@ class QueueStates:
                     self.served[served.uid] = (node, served)
             for uid in report.replicas:
                 self.online.setdefault(uid, []).append(node)
+            self._held.update(report.held)
             for owner in report.owners:
                 self.owners[owner.uid] = owner
 
@@ -85,12 +90,13 @@ class QueueStates:
         return None if found is None else found[1].syncing
 
     def state(self, queue: Queue) -> str:
-        """One of "running", "syncing", "promoting", "minority" and "down"."""
+        """One of "running", "flow", "syncing", "promoting", "minority" and "down"."""
         if self.syncing(queue.uid) is not None:
             return "syncing"
         stat = self.stat(queue.uid)
         if stat is not None:
-            return stat.state
+            is_held = stat.state == "running" and queue.uid in self._held
+            return "flow" if is_held else stat.state
         if queue.ring is not None and queue.ring.successor is not None:
             return "promoting"
         if queue.type == "quorum":
@@ -100,8 +106,15 @@ class QueueStates:
         return "down"
 
 
-def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
-    """A queue as RabbitMQ shows it."""
+def item(queue: Queue, states: QueueStates, catalogue: Catalogue, version: int = 1) -> Item:
+    """A queue as RabbitMQ shows it.
+
+    Args:
+        queue: Which.
+        states: What nodes say of it.
+        catalogue: Group 0.
+        version: Of a classic queue that asks for none (`classic_queue.default_version`).
+    """
     found: Item = {
         "arguments": plain(queue.arguments),
         "auto_delete": queue.auto_delete,
@@ -128,10 +141,14 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue) -> Item:
     stat = states.stat(queue.uid)
     if stat is not None:
         if stat.active is not None:
-            found["single_active_consumer_tag"] = plain(stat.active[1])
+            kind = "single_active" if consumers.has_single(queue) else "exclusive"
+            found[f"{kind}_consumer_tag"] = plain(stat.active[1])
         found |= _counts(stat)
         if queue.type == "classic":
             found |= _counts_in_memory(stat)
+            found["backing_queue_status"] = _backing_queue_status(
+                stat, _version(queue, catalogue, version)
+            )
     owner = states.owners.get(queue.uid)
     if owner is not None:
         found["owner_pid_details"] = {
@@ -172,15 +189,68 @@ def _counts(stat: QueueStat) -> Item:
 
 
 def _counts_in_memory(stat: QueueStat) -> Item:
-    """A classic queue keeps all of its messages in memory, the durable ones on disk as well."""
+    """How much of a classic queue is in memory, and in which of RabbitMQ's four states.
+
+    Out of memory counts what has no content there (beta, gamma, delta), be it to last or not.
+    """
+    messages = stat.ready + stat.unacked
     return {
-        "message_bytes_paged_out": 0,
-        "message_bytes_ram": stat.ready_bytes + stat.unacked_bytes,
-        "messages_paged_out": 0,
-        "messages_ram": stat.ready + stat.unacked,
-        "messages_ready_ram": stat.ready,
-        "messages_unacknowledged_ram": stat.unacked,
+        "memory": stat.ram_bytes,
+        "message_bytes_paged_out": stat.ready_bytes + stat.unacked_bytes - stat.alpha_bytes,
+        "message_bytes_ram": stat.alpha_bytes,
+        "messages_alpha": stat.alpha,
+        "messages_beta": stat.beta,
+        "messages_delta": stat.delta,
+        "messages_gamma": stat.gamma,
+        "messages_paged_out": messages - stat.alpha,
+        "messages_ram": stat.alpha,
+        "messages_ready_ram": stat.alpha - stat.unacked_alpha,
+        "messages_unacknowledged_ram": stat.unacked_alpha,
     }
+
+
+def _backing_queue_status(stat: QueueStat, version: int) -> Item:
+    """What tools read of RabbitMQ's queue implementation, as far as it means something here.
+
+    All alphas that are ready count as q4, the head; q1 and q2, which RabbitMQ fills behind a
+    delta, stay empty.
+    """
+    in_memory = stat.alpha - stat.unacked_alpha
+    return {
+        "delta": ["delta", "undefined", stat.delta, 0, "undefined"],
+        "len": stat.ready,
+        "mode": stat.mode,
+        "next_seq_id": stat.next_number - 1,
+        "pending_acks": stat.unacked,
+        "q1": 0,
+        "q2": 0,
+        "q3": max(0, stat.ready - in_memory - stat.delta),
+        "q4": in_memory,
+        "ram_ack_count": stat.unacked_alpha,
+        "ram_msg_count": in_memory,
+        "target_ram_count": _target_count(stat),
+        "version": version,
+    }
+
+
+def _target_count(stat: QueueStat) -> int | str:
+    """How many messages may be in memory, of the size they have here."""
+    if stat.ram_target_bytes is None:
+        return "infinity"
+    messages = stat.ready + stat.unacked
+    body_bytes = (stat.ready_bytes + stat.unacked_bytes) // messages if messages else 0
+    return stat.ram_target_bytes // (MESSAGE_RAM_BYTES + body_bytes)
+
+
+def _default_version(call: Call) -> int:
+    return call.control.settings.classic_queue_default_version
+
+
+def _version(queue: Queue, catalogue: Catalogue, default: int) -> int:
+    """A classic queue's `x-queue-version`: taken and shown; there is one way to store messages."""
+    policy = catalogue.effective_policy(queue)
+    found = queue.arguments.get("x-queue-version", policy.get("queue-version", default))
+    return found if isinstance(found, int) else default
 
 
 def totals(states: QueueStates, queues: Iterable[Queue]) -> Item:
@@ -252,7 +322,8 @@ async def _show(call: Call, queues: list[Queue]) -> web.Response:
     queues.sort(key=lambda queue: (queue.vhost, queue.name))
     items: list[Item] = []
     for start in range(0, len(queues), SLICE):
-        items += [item(queue, states, call.catalogue) for queue in queues[start : start + SLICE]]
+        part = queues[start : start + SLICE]
+        items += [item(queue, states, call.catalogue, _default_version(call)) for queue in part]
         await asyncio.sleep(0)
     return json(paging.arranged(items, call.query))
 
@@ -261,7 +332,7 @@ async def show(call: Call) -> web.Response:
     """GET /api/queues/VHOST/NAME."""
     queue = named(call)
     reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid])
-    found = item(queue, QueueStates(reports), call.catalogue)
+    found = item(queue, QueueStates(reports), call.catalogue, _default_version(call))
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}
     attached = [
         consumer
@@ -311,6 +382,7 @@ async def put(call: Call) -> web.Response:
             arguments=given,
             home=home,
             members=members,
+            queue_limit=call.serving.context.limits.cluster_queues,
         )
     )
     return stored(is_new=isinstance(result, Declared) and result.created)

@@ -99,6 +99,12 @@ def _creation_refusal(
             f"cannot declare queue '{command.name}': "
             f"queue limit in vhost '{vhost.name}' ({limit}) is reached",
         )
+    limit = command.queue_limit
+    if limit is not None and step.catalogue.queue_count() >= limit:
+        return Refusal(
+            ReplyCode.PRECONDITION_FAILED,
+            f"cannot declare queue '{command.name}': queue limit in cluster ({limit}) is reached",
+        )
     return (
         _dead_letter_refusal(command)
         or arguments.queue_fault(command.vhost, command.name, wanted)

@@ -51,11 +51,13 @@ def test_content_for_any_channel_and_frame_size(
 @pytest.mark.parametrize("frame_max", [4096, 131_072])
 def test_a_batch_of_deliveries(channel: int, frame_max: int) -> None:
     other = build_message("", "ключ", Properties(), b"x")
-    messages = [message_of(), message_of(), other, message_of(9000), message_of(0)]
+    read = build_message("".join(["e", "x"]), "".join(["k", "ey"]), Properties(), b"y")  # own names
+    elsewhere = build_message("ex2", read.routing_key, Properties(), b"z")
+    messages = [message_of(), read, other, message_of(9000), elsewhere, read, message_of(0)]
     deliveries = [Delivery(10 + i, i % 2, each) for i, each in enumerate(messages)]
     out: list[bytes] = []
     after = frames.encode_deliveries(channel, b"ctag", 40, deliveries, frame_max, out)
-    assert after == 45
+    assert after == 47
     expected = b"".join(
         frames.method_frame(
             channel, spec.BasicDeliver("ctag", 40 + i, i % 2 == 1, each.exchange, each.routing_key)

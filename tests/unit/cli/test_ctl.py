@@ -257,6 +257,18 @@ def test_await_startup_waits_for_ready(api: FakeApi):
     assert ctl(api, "await_startup") == 0
 
 
+@pytest.mark.parametrize("text", ["infinity", "0", "-1"])
+def test_a_timeout_may_be_none(api: FakeApi, text: str):
+    api.answers["GET", "/readyz"] = (200, {})
+    assert ctl(api, "await_startup", "--timeout", text) == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", ""])
+def test_a_timeout_is_a_number(api: FakeApi, capsys, text: str):
+    assert ctl(api, "await_startup", "--timeout", text) == 64
+    assert "--timeout must be a number of seconds" in capsys.readouterr().err
+
+
 def test_nodes_are_found_in_the_local_cluster(tmp_path):
     Layout(tmp_path).create(3, 5672, 15672)
     for name in ("node2", "rabbit@node2"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker.cli.ctl import mirroring
+from broker.cli.ctl import change, mirroring
 from broker.cli.ctl.commands import run
 from tests.unit.cli.fake_api import FakeApi
 
@@ -30,7 +30,7 @@ REFUSED = (400, {"error": "bad_request", "reason": "not_mirrored"})
 
 @pytest.fixture
 def api(monkeypatch):
-    monkeypatch.setattr(mirroring, "_POLL_S", 0.01)
+    monkeypatch.setattr(change, "POLL_S", 0.01)
     monkeypatch.setattr(mirroring, "_SEEN_S", 0.2)
     fake = FakeApi()
     fake.answers["GET", "/api/overview"] = (200, {"node": "rabbit@node1"})
@@ -194,6 +194,27 @@ def test_migration_is_followed_to_its_end(api: FakeApi, capsys):
         "Migrating queue 'q' in vhost '/' to quorum queue 'qq' ...\n"
         "Moved 10 messages and 2 bindings to 'qq'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "running", "text"),
+    [
+        (("sync_queue", "q"), PATH, {**QUEUE, "state": "syncing"}, "cancel_sync_queue ends it"),
+        (("rebalance", "all"), REBALANCE, {"running": True}, "it goes on"),
+        (("migrate_queue", "q", "qq"), PATH + "/migration", {"state": "running"}, "run it again"),
+    ],
+)
+def test_nobody_waits_longer_than_the_timeout(
+    api: FakeApi, capsys, words: tuple[str, ...], path: str, running: object, text: str
+):
+    api.answers["POST", PATH + "/actions"] = api.answers["POST", REBALANCE] = (204, None)
+    api.answers["GET", path] = (200, running)
+    assert ctl(api, *words, "--timeout", "0.1") == 75
+    said = capsys.readouterr().err
+    assert "within 0.1 s" in said
+    assert text in said
+    cancelled = ("POST", PATH + "/actions", {"action": "cancel_migrate"})
+    assert (cancelled in api.asked) is (words[0] == "migrate_queue")
 
 
 def test_migrations_that_do_not_end_well(api: FakeApi, capsys):

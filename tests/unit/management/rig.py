@@ -19,6 +19,8 @@ from broker.metadata import commands
 from broker.metadata.access import Access, hash_password
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
+from broker.session.facts import Limits
+from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
 
 SALT = b"salt"
@@ -30,6 +32,7 @@ class Queues:
     def __init__(self, asker) -> None:
         self.asker = asker
         self.stats: dict[int, object] = {}
+        self.held = []
         self.syncing: dict[int, int] = {}
         self.rings = self
 
@@ -51,6 +54,9 @@ class Queues:
 
     def local_quorum(self):
         return []
+
+    def held_back(self):
+        return self.held
 
     def delete(self, queue, done, *, if_unused, if_empty):
         self.asker.ask(commands.DeleteQueue(queue.uid))
@@ -93,15 +99,22 @@ class Control:
         self.clock = SimpleNamespace(now_ms=lambda: 5_000, monotonic_ms=lambda: 5_000)
         self.cluster: Any = Cluster(asker)
         self.service = None
+        self.journal: Any = SimpleNamespace(stats=JournalStats())
         self.calls: list[str] = []
         catalogue = asker.machine.catalogue
         self.serving: Any = SimpleNamespace(
             catalogue=catalogue,
             access=Access(catalogue),
-            listener=SimpleNamespace(connections={}, ports=[5672], is_open=True),
+            listener=SimpleNamespace(
+                connections={}, ports=[5672], is_open=True, is_short_of_files=False
+            ),
             queues=Queues(asker),
             context=SimpleNamespace(
-                place=lambda *_: (ONE, (ONE,)), node=ONE, boot=BOOT_ONE, new_name=lambda: "x"
+                place=lambda *_: (ONE, (ONE,)),
+                node=ONE,
+                boot=BOOT_ONE,
+                limits=Limits(),
+                new_name=lambda: "x",
             ),
             is_valid=lambda: True,
         )

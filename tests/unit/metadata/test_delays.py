@@ -7,6 +7,7 @@ import pytest
 from broker.metadata import commands
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import STORE_ARGUMENT, Queue
+from broker.metadata.results import Declared
 from tests.unit.metadata.cluster import BOOT_ONE, BOOT_TWO, ONE, TWO, Asker, founded, refusal
 
 TYPE = "x-delayed-message"
@@ -92,7 +93,7 @@ def test_a_queue_limit_does_not_count_stores():
     asker = founded()
     asker.ask(commands.SetParameter("/", "vhost-limits", "limits", {"max-queues": 1}))
     declared(asker)
-    asker.queue("q")
+    assert isinstance(asker.queue("q", queue_limit=1), Declared)
     assert len(asker.machine.catalogue.all_queues()) == 2
 
 

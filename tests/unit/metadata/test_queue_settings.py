@@ -134,7 +134,8 @@ def test_deduplication_is_bounded() -> None:
     on: dict[str, object] = {"x-message-deduplication": True}
     assert settings({"x-cache-size": 5}, {}).dedup_size == 0
     assert settings(on, {}).dedup_size == DEDUP_SIZE_DEFAULT
-    assert settings(on | {"x-cache-size": 5, "x-cache-ttl": 7}, {})[-3:-1] == (5, 7)
+    found = settings(on | {"x-cache-size": 5, "x-cache-ttl": 7}, {})
+    assert (found.dedup_size, found.dedup_ttl_ms) == (5, 7)
     assert settings(on | {"x-cache-size": 1 << 40}, {}).dedup_size == DEDUP_SIZE_MAX
 
 
@@ -152,3 +153,17 @@ def test_values_of_a_wrong_type_count_as_absent(
     found = settings(arguments, {}, kind)
     assert found.message_ttl_ms is None or found.message_ttl_ms >= 0
     assert found.overflow in {"drop-head", "reject-publish", "reject-publish-dlx"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "policy", "is_lazy"),
+    [(None, None, False), (None, "lazy", True), ("default", "lazy", False), ("lazy", None, True)],
+)
+def test_a_queue_is_lazy_as_its_argument_says_or_else_its_policy(
+    argument: str | None, policy: str | None, *, is_lazy: bool
+) -> None:
+    """Rows: 1.3 x-queue-mode lazy; 1.12 policy vs arg"""
+    arguments: dict[str, object] = {} if argument is None else {"x-queue-mode": argument}
+    asked: dict[str, object] = {} if policy is None else {"queue-mode": policy}
+    assert settings(arguments, asked).is_lazy is is_lazy
+    assert not settings(arguments, asked, "quorum").is_lazy

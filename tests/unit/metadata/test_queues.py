@@ -168,6 +168,27 @@ def test_vhost_queue_limit_counts_new_queues_only():
     assert isinstance(asker.queue("r"), Declared)
 
 
+def test_the_limit_of_a_cluster_counts_the_queues_of_all_vhosts():
+    asker = founded()
+    asker.ask(commands.AddVhost("v"))
+    asker.queue("q")
+    asker.queue("r", vhost="v", queue_limit=2)
+    assert isinstance(asker.queue("q", queue_limit=2), Declared)
+    assert refusal(asker.queue("s", vhost="v", queue_limit=2)) == (
+        406,
+        "cannot declare queue 's': queue limit in cluster (2) is reached",
+    )
+    assert refusal(asker.queue("s", queue_limit=0))[0] == 406
+    assert isinstance(asker.queue("s", queue_limit=3), Declared)
+    assert isinstance(asker.queue("t"), Declared)
+
+
+def test_the_limit_of_a_vhost_is_told_before_that_of_the_cluster():
+    asker = founded()
+    asker.ask(commands.SetParameter("/", "vhost-limits", "limits", {"max-queues": 0}))
+    assert "limit in vhost" in refusal(asker.queue("q", queue_limit=0))[1]
+
+
 def test_nothing_is_placed_on_a_dead_node_or_owned_by_a_dead_boot():
     asker = founded()
     asker.ask(commands.EndBoot(TWO, BOOT_TWO))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +11,6 @@ from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Parameter, Permission, User, Vhost
 from broker.metadata.usage import Counts, Usage
-
-
-class Session(NamedTuple):
-    channel_count: int = 0
 
 
 def catalogue(
@@ -31,6 +25,11 @@ def catalogue(
     return made
 
 
+def with_channels(usage: Usage, user: str, count: int) -> None:
+    for _ in range(count):
+        usage.channel_opened(user)
+
+
 def text(refusal: Refusal | None) -> str | None:
     assert refusal is None or refusal.code is ReplyCode.NOT_ALLOWED
     return None if refusal is None else refusal.text
@@ -38,7 +37,7 @@ def text(refusal: Refusal | None) -> str | None:
 
 def test_a_vhost_at_its_limit_takes_no_further_connection() -> None:
     usage = Usage(catalogue({"max-connections": 2}))
-    usage.connected(1, "/", "u", Session())
+    usage.connected(1, "/", "u")
     assert usage.vhost_refusal("/", "u") is None
     usage.heard("b", Counts(vhosts={"/": 1, "other": 5}))
     assert text(usage.vhost_refusal("/", "u")) == (
@@ -62,26 +61,29 @@ def test_a_user_at_its_limit_opens_no_further_connection() -> None:
 
 def test_channels_of_all_connections_of_a_user_count() -> None:
     usage = Usage(catalogue(user={"max-channels": 5}))
-    usage.connected(1, "/", "u", Session(2))
-    usage.connected(2, "/", "u", Session(1))
-    usage.connected(3, "/", "other", Session(9))
+    with_channels(usage, "u", 3)
+    with_channels(usage, "other", 9)
     assert usage.channel_refusal("u") is None
     usage.heard("b", Counts(channels={"u": 2}))
     assert text(usage.channel_refusal("u")) == (
         "number of channels opened for user 'u' has reached the maximum allowed user limit of (5)"
     )
     assert usage.channel_refusal("other") is None
+    usage.channels_closed("u", 1)
+    assert usage.channel_refusal("u") is None
 
 
 def test_a_node_has_its_own_limit_of_channels() -> None:
     usage = Usage(catalogue())
     usage.node, usage.node_channel_max = "rabbit@a", 3
-    usage.connected(1, "/", "u", Session(2))
+    with_channels(usage, "u", 2)
     assert usage.channel_refusal("u") is None
-    usage.connected(2, "/", "other", Session(1))
+    with_channels(usage, "other", 1)
     assert text(usage.channel_refusal("u")) == (
         "number of channels opened on node 'rabbit@a' has reached the maximum allowed limit of (3)"
     )
+    usage.channels_closed("u", 2)
+    assert usage.channel_refusal("u") is None
 
 
 @pytest.mark.parametrize("limit", [-1, -100])
@@ -89,7 +91,8 @@ def test_a_negative_limit_is_none(limit: int) -> None:
     usage = Usage(
         catalogue({"max-connections": limit}, {"max-connections": limit, "max-channels": limit})
     )
-    usage.connected(1, "/", "u", Session(1))
+    usage.connected(1, "/", "u")
+    usage.channel_opened("u")
     assert usage.vhost_refusal("/", "u") is None
     assert usage.user_refusal("u") is None
     assert usage.channel_refusal("u") is None
@@ -105,7 +108,7 @@ def test_refusals_of_connection_open_come_in_rabbitmqs_order() -> None:
     known = catalogue({"max-connections": 1}, {"max-connections": 1})
     known.put_user(User("stranger", ""))
     access = Access(known)
-    access.usage.connected(1, "/", "u", Session())
+    access.usage.connected(1, "/", "u")
     node = "connection refused: node connection limit (1) is reached"
     assert text(access.opening_refusal("u", "nowhere", 1)) == node
     assert text(access.opening_refusal("u", "nowhere", 2)) == "vhost nowhere not found"
@@ -124,13 +127,15 @@ def test_only_names_with_a_limit_are_told() -> None:
     usage = Usage(known)
     told = []
     usage.changed = lambda: told.append(usage.counts())
-    usage.connected(1, "free", "other", Session(1))
+    usage.connected(1, "free", "other")
+    usage.channel_opened("other")
     assert told == []
-    usage.connected(2, "/", "u", Session(3))
+    usage.connected(2, "/", "u")
+    with_channels(usage, "u", 3)
     usage.channel_refusal("u")
+    usage.channels_closed("u", 3)
     usage.disconnected(2)
-    counts = Counts({"/": 1}, {}, {"u": 3})
-    assert told == [counts, counts, Counts()]
+    assert told == [Counts({"/": 1}), Counts({"/": 1}, {}, {"u": 3}), Counts()]
 
 
 @given(
@@ -151,10 +156,13 @@ def test_counts_are_those_of_what_is_open(steps: list[tuple[bool, int, str, str]
     for is_open, number, vhost, user in steps:
         if is_open and number not in model:
             model[number] = (vhost, user)
-            usage.connected(number, vhost, user, Session(number))
+            usage.connected(number, vhost, user)
+            with_channels(usage, user, number)
         elif not is_open:
-            model.pop(number, None)
+            known_as = model.pop(number, None)
             usage.disconnected(number)
+            if known_as is not None:
+                usage.channels_closed(known_as[1], number)
     counts = usage.counts()
     assert usage.connection_count == len(model)
     for each in "ab":

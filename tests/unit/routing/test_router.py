@@ -81,6 +81,16 @@ def test_circle_of_alternates_and_a_missing_one_end():
     assert walk(Source("direct", "gone"), ("k",), None, exchanges.get) == []
 
 
+def test_a_missing_alternate_is_told_with_whose_it_is():
+    traits = Traits(("k",), None)
+    second = Source("direct", "gone", name="second")
+    first = Source("fanout", "gone", name="first")
+    bind(first, "", second)
+    assert walk_sources(first, traits, nowhere) == ([], [], [("second", "gone")])
+    bind(second, "k", "q")
+    assert walk_sources(first, traits, nowhere) == (["q"], [], [])
+
+
 def test_thousand_exchanges_in_a_row_do_not_recurse():
     chain = [Source("fanout", None) for _ in range(2_000)]
     for before, after in itertools.pairwise(chain):

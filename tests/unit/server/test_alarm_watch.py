@@ -9,7 +9,13 @@ import pytest
 
 from broker.config import Settings
 from broker.metadata.results import Changes
-from broker.server.alarm_watch import REPEATS, SILENT_TICKS_MAX, AlarmWatch
+from broker.server.alarm_watch import (
+    HELD_AGAIN_TICKS,
+    HELD_TICKS,
+    REPEATS,
+    SILENT_TICKS_MAX,
+    AlarmWatch,
+)
 from broker.server.alarms import Board
 from tests.unit.server.rig import virtually
 from tests.unit.server.test_usage_exchange import Wire
@@ -133,6 +139,64 @@ async def test_a_disk_that_does_not_answer_changes_nothing() -> None:
     gauge.is_broken, gauge.free = False, 1
     await asyncio.sleep(10)
     assert cluster.reasons == ["low on disk"] * 3
+    cluster.stop()
+
+
+class Store:
+    """What a journal says of its disk."""
+
+    is_short, held_s = False, 0.0
+
+    @staticmethod
+    def on_short() -> None:
+        raise AssertionError("nobody listens")
+
+
+@virtually
+async def test_a_store_without_room_is_an_alarm_whatever_the_limit() -> None:
+    cluster = Cluster()
+    store: Any = Store()
+    store.is_short = True
+    cluster.watches["b"].follow_store(store, lambda: None)  # it may be so before the start
+    cluster.start()
+    assert cluster.reasons == ["low on disk"] * 3
+    cluster.gauges["b"].free = 1
+    store.is_short = False
+    store.on_short()
+    assert cluster.reasons == ["low on disk"] * 3, "the limit has its own word"
+    cluster.gauges["b"].free = 10_000 * MB
+    await asyncio.sleep(11)
+    assert cluster.reasons == [""] * 3
+    store.is_short = True
+    cluster.gauges["b"].is_broken = True
+    store.on_short()
+    assert cluster.reasons == ["low on disk"] * 3, "at once"
+    cluster.stop()
+
+
+@virtually
+async def test_who_cannot_write_gives_away_what_it_leads() -> None:
+    cluster = Cluster()
+    cluster.start()
+    store: Any = Store()
+    given: list[int] = []
+    cluster.watches["a"].follow_store(store, lambda: given.append(1))
+    for _ in range(HELD_TICKS + 1):
+        cluster.tick("a")
+    assert not given
+    store.held_s = 0.1
+    for _ in range(HELD_TICKS - 1):
+        cluster.tick("a")
+    assert not given, "a short hold passes by itself"
+    cluster.tick("a")
+    assert len(given) == 1
+    for _ in range(HELD_AGAIN_TICKS):
+        cluster.tick("a")
+    assert len(given) == 2
+    store.held_s = 0.0
+    for _ in range(HELD_AGAIN_TICKS):
+        cluster.tick("a")
+    assert len(given) == 2
     cluster.stop()
 
 

@@ -20,4 +20,4 @@ async def test_a_step_that_fails_is_done_again() -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(3.5):
             await every(1.0, step)
-    assert steps == [0, 1, 2]
+    assert steps[:3] == [0, 1, 2]

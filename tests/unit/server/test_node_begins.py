@@ -22,7 +22,7 @@ class SlowServing:
 
     def __init__(self, boot: str, meanwhile: Any) -> None:
         self.context = SimpleNamespace(boot=boot)
-        self.alarms = SimpleNamespace(limits=LIMITS)
+        self.alarms = SimpleNamespace(limits=LIMITS, follow_store=lambda *_: None)
         self.heard: list[Changes] = []
         self.is_dropped = False
         self._meanwhile = meanwhile

@@ -40,10 +40,6 @@ class Link:
         return not self.wire.is_cut
 
 
-class Session:
-    channel_count = 1
-
-
 def cluster(**limits: int) -> tuple[Wire, list[Usage], list[UsageExchange]]:
     catalogue = Catalogue()
     catalogue.put_vhost(Vhost("/"))
@@ -62,11 +58,11 @@ def cluster(**limits: int) -> tuple[Wire, list[Usage], list[UsageExchange]]:
 async def test_a_storm_of_connections_is_one_payload_a_node() -> None:
     wire, (one, two, _), _ = cluster(**{"max-connections": 100})
     for number in range(99):
-        one.connected(number, "/", "u", Session())
+        one.connected(number, "/", "u")
     assert two.user_refusal("u") is None
     await asyncio.sleep(GATHER_S)
     assert wire.sent == 2
-    two.connected(1, "/", "u", Session())
+    two.connected(1, "/", "u")
     assert two.user_refusal("u") is not None
     one.disconnected(5)
     await asyncio.sleep(GATHER_S)
@@ -77,7 +73,7 @@ async def test_a_storm_of_connections_is_one_payload_a_node() -> None:
 async def test_what_was_lost_is_told_again() -> None:
     wire, (one, two, _), (exchange, _, _) = cluster(**{"max-connections": 1})
     wire.is_cut = True
-    one.connected(1, "/", "u", Session())
+    one.connected(1, "/", "u")
     await asyncio.sleep(GATHER_S)
     wire.is_cut = False
     assert two.user_refusal("u") is None
@@ -95,7 +91,7 @@ async def test_what_was_lost_is_told_again() -> None:
 @virtually
 async def test_who_is_not_heard_any_more_has_nothing_open() -> None:
     wire, (one, two, _), (exchange, other, _) = cluster(**{"max-connections": 1})
-    one.connected(1, "/", "u", Session())
+    one.connected(1, "/", "u")
     for _ in range(2 * SILENT_TICKS_MAX):
         exchange.tick()
         other.tick()
@@ -112,7 +108,7 @@ async def test_who_is_not_heard_any_more_has_nothing_open() -> None:
 @virtually
 async def test_a_dead_node_has_nothing_open() -> None:
     _, (one, two, _), (_, exchange, _) = cluster(**{"max-connections": 1})
-    one.connected(1, "/", "u", Session())
+    one.connected(1, "/", "u")
     await asyncio.sleep(GATHER_S)
     assert two.user_refusal("u") is not None
     exchange.follow(Changes(boots_ended=[("a", "boot")]))
@@ -122,7 +118,7 @@ async def test_a_dead_node_has_nothing_open() -> None:
 @virtually
 async def test_without_limits_nothing_is_told() -> None:
     wire, (one, _, _), exchanges = cluster()
-    one.connected(1, "/", "u", Session())
+    one.connected(1, "/", "u")
     await asyncio.sleep(GATHER_S)
     for exchange in exchanges:
         exchange.tick()

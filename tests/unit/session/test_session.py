@@ -394,15 +394,46 @@ def test_a_consumer_timeout_gives_everything_back(client: Client) -> None:
     assert "redelivered" in line
 
 
+class Quota:
+    """Lets so many channels be open, by what it is told of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.open: list[str] = []
+
+    def channel_refusal(self, user: str) -> Refusal | None:
+        is_full = len(self.open) >= self.most
+        return Refusal(ReplyCode.NOT_ALLOWED, f"enough, {user}") if is_full else None
+
+    def channel_opened(self, user: str) -> None:
+        self.open.append(user)
+
+    def channels_closed(self, user: str, count: int) -> None:
+        for _ in range(count):
+            self.open.remove(user)
+
+
+def test_a_quota_is_told_of_every_channel_that_comes_and_goes(world: World) -> None:
+    quota = Quota(9)
+    client = Client(world, quota=quota)
+    for number in (1, 2, 3, 4):
+        client.open(number)
+    assert quota.open == ["guest"] * 4
+    client.call(spec.ChannelClose(), channel=1)
+    client.call(spec.QueueDeclare("none", passive=True), channel=2)
+    assert quota.open == ["guest"] * 3  # the second waits for its close-ok
+    client.call(spec.ChannelCloseOk(), channel=2)
+    assert len(quota.open) == client.session.channel_count == 2
+    client.call(spec.ChannelOpen(), channel=3)  # twice: a hard error
+    assert client.error is not None
+    client.session.close_channels()
+    assert quota.open == []
+
+
 def test_channels_beyond_a_quota_are_refused(world: World) -> None:
     """Rows: 1.1 channel_max"""
 
-    class Quota:
-        def channel_refusal(self, user: str) -> Refusal | None:
-            full = client.session.channel_count >= 1
-            return Refusal(ReplyCode.NOT_ALLOWED, f"enough, {user}") if full else None
-
-    client = Client(world, quota=Quota())
+    client = Client(world, quota=Quota(1))
     client.open(1)
     client.call(spec.ChannelOpen(), channel=2)
     assert client.error is not None
