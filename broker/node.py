@@ -15,7 +15,6 @@ transient and exclusive queues are gone and others take its durable classic queu
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -31,6 +30,8 @@ from typing import Final
 
 import uvloop
 
+from broker import interpreter
+from broker.cluster.identity import IdentityDamaged, IdentityFile
 from broker.cluster.membership import Cluster, ClusterSettings
 from broker.cluster.metadata_group import GROUP
 from broker.config import Settings
@@ -46,10 +47,10 @@ from broker.ports import Clock
 from broker.server.alarms import Limits
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
+from broker.storage import opening
 from broker.storage.group_commit import GroupCommit
 from broker.storage.message_store import MessageStore
-from broker.storage.salvage import open_or_salvage
-from broker.storage.store import StoreLocked
+from broker.storage.store import StoreDamaged, StoreLocked, StoreUnusable
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +59,6 @@ EXIT_SYNC_FAILED: Final = 74
 
 EXIT_METADATA_FAILED: Final = 70
 """sysexits.h EX_SOFTWARE: this node's copy of group 0 stopped because of a bug or damage."""
-
-SWITCH_INTERVAL_S: Final = 0.0005
-"""The commit thread must get the interpreter quickly; Python's 5 ms starves it (design, Speed)."""
-
-GC_THRESHOLDS: Final = (10_000, 20, 20)
-"""Allocations before a young collection, young ones before a middle one, middle ones before a full
-one; Python's are (700, 10, 10)."""
 
 READY_LOG_S: Final = 10.0
 JOIN_S: Final = 12.0
@@ -141,6 +135,11 @@ class Node:
         return None if self._member is None else self._member.cluster
 
     @property
+    def journal(self) -> GroupCommit | None:
+        """The node's writer."""
+        return None if self._member is None else self._member.journal
+
+    @property
     def service(self) -> NodeService | None:
         """The door to other nodes."""
         return None if self._member is None else self._member.service
@@ -183,14 +182,14 @@ class Node:
     async def _start(self) -> None:
         try:
             await self.start_app()
-        except (OSError, NodeError, StoreLocked) as error:
+        except (OSError, NodeError) as error:
             _log.critical("node.not_started: %s", error)
             self._exit_code = 1
             self.stop()
             return
         if self.settings.pid_file is not None:
             await asyncio.to_thread(Path(self.settings.pid_file).write_text, f"{os.getpid()}\n")
-        _settle_memory()
+        interpreter.settle_memory()
         _log.info("Server startup complete")
 
     async def _stop(self) -> None:
@@ -290,21 +289,7 @@ class Node:
         return f"{host}:{self.settings.inter_node_listener().port}"
 
     async def _begin_member(self, peers: dict[str, str], *, joins_only: bool = False) -> _Member:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        store, salvaged = await asyncio.to_thread(open_or_salvage, self._folder / "store")
-        if salvaged is not None:
-            _log.error(
-                "store.salvaged",
-                extra={
-                    "reason": salvaged.reason,
-                    "kept": salvaged.kept_count,
-                    "lost": len(salvaged.lost),
-                    "aside": salvaged.aside,
-                },
-            )
-            for lost in salvaged.lost:
-                _log.error("message.lost", extra={"queue": lost.uid, "number": lost.number})
-        journal = GroupCommit(store, self._sync_failed)
+        journal, store = await self._open_store()
         rng = random.SystemRandom()
         cluster = Cluster(
             self._cluster_settings(peers, joins_only=joins_only),
@@ -316,7 +301,8 @@ class Node:
         )
         begun: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
         assert self._tasks is not None  # run() set it
-        runner = self._tasks.create_task(self._run_member(cluster, journal, begun), name="member")
+        running = self._run_member(cluster, journal, store, begun)
+        runner = self._tasks.create_task(running, name="member")
         member = await begun
         member.runner = runner
         self._member = member
@@ -325,8 +311,39 @@ class Node:
         cluster.peers.on_event(lambda _event: self._peers_changed())
         return member
 
+    async def _open_store(self) -> tuple[GroupCommit, MessageStore]:
+        """Open the store and count its messages, before the others hear of this node.
+
+        Raises:
+            NodeError: It can't be used; the text says why and what to do.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            IdentityFile(self._folder, self.name)  # another node's folder is left alone
+            opened = await asyncio.to_thread(opening.open_for_node, self._folder / "store")
+        except OSError as error:
+            raise NodeError(
+                f"the data directory {self._folder} can't be used: {error}: let the user the node "
+                "runs as read and write there and start again"
+            ) from error
+        except (IdentityDamaged, StoreDamaged, StoreLocked, StoreUnusable) as error:
+            raise NodeError(str(error)) from error
+        journal = GroupCommit(opened.store, self._sync_failed)
+        try:
+            return journal, await asyncio.to_thread(opening.count_messages, journal, opened)
+        except (StoreDamaged, StoreUnusable) as error:
+            await asyncio.to_thread(journal.close)
+            raise NodeError(str(error)) from error
+        except BaseException:
+            await asyncio.to_thread(journal.close)
+            raise
+
     async def _run_member(
-        self, cluster: Cluster, journal: GroupCommit, begun: asyncio.Future[_Member]
+        self,
+        cluster: Cluster,
+        journal: GroupCommit,
+        store: MessageStore,
+        begun: asyncio.Future[_Member],
     ) -> None:
         """Hold the member's task group open until it is told to end."""
         ended = asyncio.Event()
@@ -342,7 +359,6 @@ class Node:
                 except OSError as error:
                     begun.set_exception(error)
                     return
-                store = MessageStore(journal)
                 begun.set_result(
                     _Member(cluster, journal, store, service, tasks, _current_task(), ended)
                 )
@@ -352,7 +368,7 @@ class Node:
         except* _MemberEnded:
             pass
         finally:
-            await asyncio.to_thread(journal.close)
+            await opening.close(journal, store, self._folder / "store")
 
     async def _ready(self, member: _Member) -> None:
         """Wait until this boot lives in group 0, saying every now and then what is missing."""
@@ -439,6 +455,7 @@ class Node:
         )
         await serving.start(member.tasks)
         self._serving = serving
+        serving.alarms.follow_store(member.journal, self._give_leaders_away)
         if serving.context.boot != member.cluster.boot:  # it was ended while this began
             self._boot_ended(serving.context.boot, member.cluster.boot)
         else:
@@ -493,11 +510,31 @@ class Node:
             self._exit_code = EXIT_METADATA_FAILED
             self.stop()
 
+    def _give_leaders_away(self) -> None:
+        """This node can't write for now: what it leads goes on sooner elsewhere."""
+        if self._member is not None and self._tasks is not None:
+            self._tasks.create_task(_hand_groups_over(self._member.cluster), name="hand-over")
+
     def _sync_failed(self, error: BaseException) -> None:
         """Nothing more may be promised: end at once, without any clean-up that could promise."""
-        _log.critical("journal.failed", exc_info=error)
+        _log.critical("journal.failed: %s", error)
         logging.shutdown()
+        sys.stderr.write(f"warrenmq: {error}\n")
+        sys.stderr.flush()
         os._exit(EXIT_SYNC_FAILED)
+
+
+async def _hand_groups_over(cluster: Cluster) -> None:
+    """Ask living members to lead the Raft groups that are led here, group 0 as well."""
+    living = [node for node in cluster.peers.up() if node != cluster.node]
+    moves = []
+    for group in cluster.host.groups():
+        others = [node for node in group.voters if node in living]
+        if group.is_leader and others:
+            moves.append(group.transfer(others[group.id % len(others)]))
+    if moves:
+        _log.warning("groups.handed_over: %d, for this node can't write", len(moves))
+        await asyncio.gather(*moves, return_exceptions=True)
 
 
 async def _probe(node: str, address: str) -> None:
@@ -513,18 +550,6 @@ async def _probe(node: str, address: str) -> None:
     except OSError as error:  # a TimeoutError is one
         raise NodeError(f"node {node} can't be reached at {address}: {error}") from None
     writer.close()
-
-
-def _settle_memory() -> None:
-    """Keep what start-up made out of every later garbage collection, and collect more rarely.
-
-    Modules, classes and tables are some 56,000 objects that never die; walking them took 13 ms
-    here, in the middle of somebody's message. Messages and records hold no cycles and are freed
-    without the collector.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class _MemberEnded(Exception):
@@ -555,7 +580,7 @@ def run(settings: Settings, started: Callable[[Node], None] | None = None) -> in
     Returns:
         The process's exit code.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    interpreter.share_quickly()
 
     async def main() -> int:
         node = Node(settings)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ _PREFETCH = 50
 _VHOST = "/"
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """One client: connects, works, and connects to the next node when that ends.
 
     Args:
@@ -167,17 +168,17 @@ class Client(threading.Thread):
             op, type_, node=self._node, connection=self._label, channel=channel, **columns
         )
 
+    @abstractmethod
     def _attach(self, channel: Channel) -> None:
         """The channel is open: begin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _check(self) -> None:
         """Called a few times a second while the connection lives; schedules itself again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lost(self, why: str) -> None:
         """The connection is over: settle the books."""
-        raise NotImplementedError
 
 
 class Publisher(Client):

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class QueueView(NamedTuple):
     synchronised: frozenset[str]
 
 
-class Cluster:
+class Cluster(ABC):
     """What a run needs of nodes, however they are run.
 
     Attributes:
@@ -62,22 +63,23 @@ class Cluster:
         """The nodes' names, in order."""
         return list(self.ports)
 
+    @abstractmethod
     def attach(self) -> None:
         """Learn the ports of nodes that run.
 
         Raises:
             ClusterFailed: There is no cluster.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def status(self) -> list[NodeView]:
         """Every node, now.
 
         Raises:
             ClusterFailed: There is no cluster.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def signal(
         self, names: Sequence[str], number: signal.Signals, *, views: Sequence[NodeView]
     ) -> None:
@@ -91,27 +93,26 @@ class Cluster:
         Raises:
             ClusterFailed: One does not run.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def stop_node(self, name: str) -> None:
         """SIGTERM one node and wait until it is gone.
 
         Raises:
             ClusterFailed: It had to be killed.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def start_nodes(self, names: Sequence[str]) -> None:
         """Start several stopped nodes together, and wait until all serve.
 
         Raises:
             ClusterFailed: One does not.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def logs(self) -> dict[str, str]:
         """The end of each node's log, for a report of what went wrong."""
-        raise NotImplementedError
 
     def heal(self, timeout_s: float) -> None:
         """Resume what is paused, start what is stopped, wait until every node serves.

@@ -82,11 +82,20 @@ class IdentityFile:
         try:
             identity = msgspec.json.decode(data, type=Identity)
         except ValueError as why:
-            raise IdentityDamaged(f"{self._path} cannot be understood: {why}") from why
+            raise IdentityDamaged(
+                f"{self._path} cannot be understood: {why}: put back a copy of it, or move the "
+                "whole folder away and let the node join its cluster again"
+            ) from why
         if identity.version > IDENTITY_VERSION:
-            raise IdentityDamaged(f"{self._path} has version {identity.version}, which is newer")
+            raise IdentityDamaged(
+                f"{self._path} has version {identity.version}, this version of WarrenMQ reads "
+                f"{IDENTITY_VERSION}: start the newer version that wrote it"
+            )
         if identity.node != node:
-            raise IdentityDamaged(f"{self._path} belongs to {identity.node}, not to {node}")
+            raise IdentityDamaged(
+                f"{self._path} belongs to {identity.node}, not to {node}: start it under that "
+                "name, or give this node a data directory of its own"
+            )
         return identity
 
     def save(self, identity: Identity) -> None:

@@ -12,16 +12,17 @@ from typing import NamedTuple, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from broker.cluster import handshake
-from broker.cluster.batching import Batch, Reassembly
+from broker.cluster.batching import Batch, Reassembly, decode_batch
 from broker.cluster.handshake import Claim, Reason
 from broker.cluster.outbound import CONTROL, DATA, LinkLimits
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[wire.Packet, wire.Packet]
+Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Hall(Protocol):
@@ -103,13 +104,9 @@ class Acceptor:
     def __init__(self, hall: Hall) -> None:
         self._hall = hall
 
-    def rpc_handler(self) -> grpc.GenericRpcHandler[wire.Packet, wire.Packet]:
+    def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """What a gRPC server needs to serve links."""
-        handler = grpc.stream_stream_rpc_method_handler(
-            self._link,
-            request_deserializer=wire.Packet.FromString,
-            response_serializer=wire.Packet.SerializeToString,
-        )
+        handler = grpc.stream_stream_rpc_method_handler(self._link)
         return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
 
     async def _link(self, _requests: object, context: Context) -> None:
@@ -139,12 +136,12 @@ class Acceptor:
         reassembly = Reassembly()
         received = self._hall.received
         while True:
-            packet = await context.read()
-            if not isinstance(packet, wire.Packet):
+            message = await context.read()
+            if not isinstance(message, bytes):
                 return
-            batch = packet.batch
-            items = reassembly.feed(Batch(list(batch.kinds), list(batch.payloads), batch.more))
-            if items is None or packet.WhichOneof("body") != "batch":
+            batch = decode_batch(message) or _read_batch(message)
+            items = None if batch is None else reassembly.feed(batch)
+            if items is None:
                 log.warning("link.malformed", extra={"node": stream.node})
                 return
             stream.received_payloads += len(items)
@@ -152,8 +149,8 @@ class Acceptor:
 
     async def _shake_hands(self, context: Context) -> wire.Hello | Objection | None:
         """Hear who dials. None: it hung up, or refused this node."""
-        packet = await context.read()
-        if not isinstance(packet, wire.Packet):
+        packet = await _read(context)
+        if packet is None:
             return None
         hello = packet.hello
         hall = self._hall
@@ -174,9 +171,9 @@ class Acceptor:
             nonce=mine.nonce,
             proof=handshake.proof(hall.secret, "acceptor", hello.stream, theirs, mine),
         )
-        await context.write(wire.Packet(challenge=challenge))
-        packet = await context.read()
-        if not isinstance(packet, wire.Packet):
+        await context.write(wire.Packet(challenge=challenge).SerializeToString())
+        packet = await _read(context)
+        if packet is None:
             return None
         if packet.WhichOneof("body") == "refused":
             hall.link_refused(hello.node, _reason_of(packet.refused), by_peer=True)
@@ -188,13 +185,37 @@ class Acceptor:
         reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
         if reason is not None:
             return Objection(hello.node, reason)
-        await context.write(wire.Packet(welcome=wire.Welcome()))
+        await context.write(wire.Packet(welcome=wire.Welcome()).SerializeToString())
         return hello
 
     async def _refuse(self, context: Context, met: Objection) -> None:
         node = met.node[: handshake.NAME_LENGTH_MAX]
         self._hall.link_refused(node, met.reason, by_peer=False)
-        await context.write(wire.Packet(refused=wire.Refused(reason=met.reason)))
+        refused = wire.Packet(refused=wire.Refused(reason=met.reason))
+        await context.write(refused.SerializeToString())
+
+
+async def _read(context: Context) -> wire.Packet | None:
+    """Read a word of the handshake; None where there is none, or nothing that parses."""
+    message = await context.read()
+    if not isinstance(message, bytes):
+        return None
+    try:
+        return wire.Packet.FromString(message)
+    except DecodeError:
+        return None
+
+
+def _read_batch(message: bytes) -> Batch | None:
+    """Read a batch that is not written as this version writes it."""
+    try:
+        packet = wire.Packet.FromString(message)
+    except DecodeError:
+        return None
+    if packet.WhichOneof("body") != "batch":
+        return None
+    batch = packet.batch
+    return Batch(list(batch.kinds), list(batch.payloads), batch.more)
 
 
 def _reason_of(refused: wire.Refused) -> Reason:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from broker.cluster import joining, kinds
+from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
 from broker.cluster.handshake import Reason
@@ -54,7 +55,7 @@ ASK_TIMEOUT_S = 6.0
 
 HAND_OVER_S = 2.0
 END_BOOT_S = 2.0
-WATCH_S = 0.1
+WATCH_S, SETTLED_WATCH_S = 0.1, 1.0
 RETRY_S = 0.2
 FORGOTTEN_RETRY_S = 10.0
 
@@ -135,6 +136,7 @@ class Cluster:
             rng,
             on_unknown_group=on_unknown_group,
             on_group_failed=on_group_failed,
+            until_beat=until_beat,
         )
         self.peers = Peers(self.links, clock, lambda: self.metadata.applied_index)
         self.metadata = MetadataGroup(
@@ -150,6 +152,7 @@ class Cluster:
         self._ready = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
+        self._news = News()
         self._is_stopping = False
         self._is_rebooting = False
         self._is_retired = False
@@ -312,7 +315,7 @@ class Cluster:
                     self._end_dead_boots()
                     self._end_silent_memberships()
                 await self._follow_catalogue()
-            await asyncio.sleep(WATCH_S)
+            await self._news.wait(WATCH_S if self._is_unsettled() else SETTLED_WATCH_S)
 
     async def _open(self, *, belonged: bool) -> None:
         assert self._tasks is not None, "start comes first"
@@ -407,6 +410,7 @@ class Cluster:
     def _applied(self, changes: Changes) -> None:
         if not (changes.nodes_changed or changes.boots_ended or changes.restored):
             return
+        self._news.tell()
         known: dict[str, str] = {}
         for record in self.metadata.catalogue.nodes():
             if record.name == self.node:
@@ -428,10 +432,9 @@ class Cluster:
             self.file.save(msgspec.structs.replace(self.file.identity, members=known))
 
     def _peer_event(self, event: Event) -> None:
-        log.info(
-            "peer.verdict",
-            extra={"node": event.node, "boot": event.boot, "verdict": event.verdict.value},
-        )
+        told = {"node": event.node, "boot": event.boot, "verdict": event.verdict.value}
+        log.info("peer.verdict", extra=told)
+        self._news.tell()
         book = self.metadata.book
         if event.verdict is Verdict.UP:
             book.seen_as(event.node, event.boot)
@@ -440,6 +443,11 @@ class Cluster:
         if event.verdict is Verdict.GONE:
             book.proven_dead(event.node, event.boot or book.holders().get(event.node, ""))
         self.host.peer_suspected(event.node)
+
+    def _is_unsettled(self) -> bool:
+        """Is anything under way that only looking again brings on?"""
+        is_growing = self.metadata.group is not None and bool(self.metadata.group.learners)
+        return is_growing or bool(self._ending) or len(self.peers.up()) < len(self.links.peers)
 
     def _end_dead_boots(self) -> None:
         """As the leader: one EndBoot for each node that is dead by our detector (P2, P7)."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from broker.cluster import kinds
+from broker.cluster.beat import until_beat, until_offbeat
 from broker.cluster.calls import CallFailed
 from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
 from broker.cluster.links import Links
@@ -41,7 +42,7 @@ PROPOSE_TIMEOUT_S = 5.0
 PULSE_S = 0.05
 """How often expiries are looked at and failed proposals tried again."""
 
-IDLE_PULSE_S = 0.1
+IDLE_PULSE_S = 0.2
 
 _RETRIED = (CallFailed, NotLeader, ProposalDropped, TimeoutError)
 """TimeoutError: a forwarded call that a change of leader has ended; our own limit is further out
@@ -382,7 +383,8 @@ class MetadataGroup:
             if self._lives.is_set() and now_ms - self._requested_ms >= wait_ms:
                 self._request_lease(now_ms)
             self._answer_applied()
-            await asyncio.sleep(PULSE_S if self._awaiting_all else IDLE_PULSE_S)
+            is_asked = bool(self._awaiting_all)
+            await asyncio.sleep(until_beat(PULSE_S) if is_asked else until_offbeat(IDLE_PULSE_S))
 
     def _request_lease(self, now_ms: int) -> None:
         leader = self.leader

@@ -19,9 +19,10 @@ from typing import NamedTuple, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from broker.cluster import handshake
-from broker.cluster.batching import SendQueue
+from broker.cluster.batching import SendQueue, encode_batch
 from broker.cluster.handshake import Claim, Reason
 from broker.wire import node_pb2 as wire
 
@@ -120,11 +121,13 @@ class _Broken(Exception):
     """The stream ended; dial again."""
 
 
-_Call = grpc.aio.StreamStreamCall[wire.Packet, wire.Packet]
+_Call = grpc.aio.StreamStreamCall[bytes, bytes]
+"""Bytes, for protobuf's objects cost more than what they hold: see `encode_batch`."""
 
 # InvalidStateError: grpc.aio's word for a write to a call that has just ended.
 _BREAKS = (
     _Broken,
+    DecodeError,
     OSError,
     TimeoutError,
     grpc.aio.AioRpcError,
@@ -234,11 +237,7 @@ class Outbound:
     async def _dialled(self) -> AsyncIterator[_Call]:
         channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
         try:
-            yield channel.stream_stream(
-                LINK_METHOD,
-                request_serializer=wire.Packet.SerializeToString,
-                response_deserializer=wire.Packet.FromString,
-            )()  # type: ignore[call-arg]  # the stubs lack the default None
+            yield channel.stream_stream(LINK_METHOD)()  # type: ignore[call-arg]  # as above
         finally:
             await channel.close(None)
 
@@ -288,7 +287,7 @@ class Outbound:
             address=door.advertised(),
             nonce=mine.nonce,
         )
-        await call.write(wire.Packet(hello=hello))
+        await call.write(wire.Packet(hello=hello).SerializeToString())
         challenge = (await self._read(call, "challenge")).challenge
         theirs = Claim(
             challenge.version,
@@ -304,17 +303,19 @@ class Outbound:
         if not handshake.is_proof(challenge.proof, expected):
             reason = Reason.WRONG_SECRET
         if reason is not None:
-            await call.write(wire.Packet(refused=wire.Refused(reason=reason)))
+            refusal = wire.Packet(refused=wire.Refused(reason=reason))
+            await call.write(refusal.SerializeToString())
             raise _Refused(reason, by_peer=False)
         answer = handshake.proof(door.secret, "dialler", self.stream, mine, theirs)
-        await call.write(wire.Packet(proof=wire.Proof(proof=answer)))
+        await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
         await self._read(call, "welcome")
         return theirs.boot
 
     async def _read(self, call: _Call, expected: str) -> wire.Packet:
-        packet = await call.read()
-        if not isinstance(packet, wire.Packet):
+        message = await call.read()
+        if not isinstance(message, bytes):
             raise _Broken(f"expected {expected}, found the end")
+        packet = wire.Packet.FromString(message)
         found = packet.WhichOneof("body")
         if found == "refused":
             try:
@@ -336,14 +337,13 @@ class Outbound:
                     await self._wake.wait()
             if call.done():
                 raise _Broken("the peer ended it")
-            kinds, payloads, has_more = queue.take()
+            batch = queue.take()
             if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
                 self.is_clogged = False
                 self._door.outbound_drained(self)
-            if kinds:
-                batch = wire.Batch(kinds=kinds, payloads=payloads, more=has_more)
+            if batch.kinds:
                 self._writing_since = now()
-                await call.write(wire.Packet(batch=batch))
+                await call.write(encode_batch(batch))
                 self._writing_since = None
                 self.sent_batches += 1
-                self.sent_payloads += len(kinds)
+                self.sent_payloads += len(batch.kinds)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.cluster import kinds
+from broker.cluster.beat import until_beat
 from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
 from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import CONTROL
@@ -111,7 +112,7 @@ class Peers:
                 self._send(detector, now_ms)
             for detector in list(self._detectors.values()):
                 self._tell(detector.tick(now_ms))
-            await asyncio.sleep(HEARTBEAT_MS / 1000)
+            await asyncio.sleep(until_beat(HEARTBEAT_MS / 1000))
 
     def _follow_links(self, now_ms: int) -> None:
         peers = self._links.peers

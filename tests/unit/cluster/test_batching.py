@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.cluster import batching
-from broker.cluster.batching import Batch, Reassembly, SendQueue
+from broker.cluster.batching import Batch, Reassembly, SendQueue, decode_batch, encode_batch
+from broker.wire import node_pb2
 
 SIZES = st.sampled_from([0, 1, 100, 1 << 19, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
 
@@ -70,3 +71,36 @@ def test_parts_that_never_end_are_malformed() -> None:
 def test_kinds_without_payloads_are_malformed() -> None:
     assert Reassembly().feed(Batch([1, 2], [b"x"], False)) is None
     assert Reassembly().feed(Batch([], [], True)) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 127), st.binary(max_size=300)), max_size=300), st.booleans()
+)
+def test_batches_are_what_protobuf_reads(items: list[tuple[int, bytes]], has_more: bool) -> None:
+    kinds, payloads = [kind for kind, _ in items], [payload for _, payload in items]
+    data = encode_batch(Batch(kinds, payloads, has_more))
+    assert decode_batch(data) == Batch(kinds, payloads, has_more)
+    packet = node_pb2.Packet.FromString(data)
+    assert packet.WhichOneof("body") == "batch"
+    assert list(packet.batch.kinds) == kinds
+    assert list(packet.batch.payloads) == payloads
+    assert packet.batch.more is has_more
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 127), st.binary(max_size=9)), max_size=5),
+    st.booleans(),
+    st.data(),
+)
+def test_a_damaged_batch_is_read_as_protobuf_reads_it(
+    items: list[tuple[int, bytes]], has_more: bool, data: st.DataObject
+) -> None:
+    batch = Batch([kind for kind, _ in items], [payload for _, payload in items], has_more)
+    whole = bytearray(encode_batch(batch))
+    for _ in range(data.draw(st.integers(0, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    found = decode_batch(damaged)
+    if found is not None:
+        read = node_pb2.Packet.FromString(damaged).batch
+        assert found == Batch(list(read.kinds), list(read.payloads), read.more)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.cluster.beat import News, until_beat, until_offbeat
+from tests.virtual_loop import run
+
+
+async def wakes(interval_s: float, phase_ms: int, first_s: float, until_s: float) -> list[int]:
+    """The milliseconds at which somebody who began late does its work."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(first_s)
+    found = []
+    while loop.time() < until_s:
+        await asyncio.sleep(until_beat(interval_s, phase_ms))
+        found.append(round(loop.time() * 1000))
+    return found
+
+
+@given(st.integers(0, 9_999), st.integers(0, 400), st.integers(0, 400))
+def test_work_begun_at_any_time_falls_together(phase_ms: int, one_ms: int, other_ms: int) -> None:
+    async def main() -> None:
+        often, seldom = await asyncio.gather(
+            wakes(0.1, phase_ms, one_ms / 1000, 2.0), wakes(0.2, phase_ms, other_ms / 1000, 2.0)
+        )
+        assert {b - a for a, b in itertools.pairwise(often)} == {100}
+        assert {b - a for a, b in itertools.pairwise(seldom)} == {200}
+        assert set(seldom) <= set(often) | set(range(often[0])) | set(range(often[-1] + 1, 3000))
+
+    run(main())
+
+
+def test_a_beat_is_never_now() -> None:
+    """Else whoever wakes on a beat would work twice on it."""
+
+    async def main() -> None:
+        for now_ms in range(500):
+            wait_s = until_beat(0.1, 0)
+            assert wait_s == (100 - now_ms % 100) / 1000
+            await asyncio.sleep(0.001)
+
+    run(main())
+
+
+def test_offbeats_lie_in_the_middle() -> None:
+    async def main() -> None:
+        for _ in range(300):
+            beat_s, offbeat_s = until_beat(0.2, 7), until_offbeat(0.2, 7)
+            assert round(abs(beat_s - offbeat_s), 3) == 0.1
+            await asyncio.sleep(0.001)
+
+    run(main())
+
+
+def test_news_wake_at_once_and_are_not_heard_twice() -> None:
+    async def main() -> None:
+        loop, news = asyncio.get_running_loop(), News()
+        loop.call_later(0.05, news.tell)
+        await news.wait(60.0)
+        assert round(loop.time(), 3) == 0.05
+        news.tell()
+        await news.wait(60.0)  # told before it slept
+        assert round(loop.time(), 3) == 0.05
+        await news.wait(1.0)
+        assert 0.05 < loop.time() <= 1.05
+
+    run(main())
