@@ -16,10 +16,12 @@ JOBS            ?= 2
 SEED            ?=
 SEEDS           ?= 200
 GM_SEEDS        ?= 1000
+CI_SEEDS        ?= 60
+CI_GM_SEEDS     ?= 300
 
 PYTHON_TREES := $(wildcard broker raft gm chaos pipeline warrenmq.py)
 
-.PHONY: help setup run stop check test sim sim-long ci-long proto bench chaos chaos-soak clean
+.PHONY: help setup run stop check test sim sim-long ci-long soak proto bench chaos chaos-soak clean
 .DEFAULT_GOAL := help
 
 help:
@@ -60,22 +62,22 @@ check: $(DEV)
 
 ## make test            check, then all tests but those that need a Docker engine or minutes (ci-long)
 test: check
-	$(BIN)/pytest -m "not docker and not long" --ignore tests/tidy -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m "not docker and not long and not soak" --ignore tests/tidy -n $(JOBS) --dist loadfile
 
-## make sim             the deterministic simulators of Raft, GM and mirrored queues; SEED=n replays one seed
+## make sim             the deterministic simulators of Raft, GM, mirrored queues and crashes; SEED=n replays one seed
 sim: $(DEV)
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.sim.gm $(if $(SEED),--seed $(SEED),--seeds $(GM_SEEDS))
 	$(BIN)/python -m tests.sim.mirrored $(if $(SEED),--seed $(SEED),--seeds 50)
+	$(BIN)/python -m tests.sim.mirrored --set disk_p=0.05 $(if $(SEED),--seed $(SEED),--seeds 20)
+	$(BIN)/python -m tests.sim.crashes $(if $(SEED),--seed $(SEED),--seeds 50)
 
 ## make sim-long        SEEDS=n seeds of Raft and of mirrored queues, GM_SEEDS=n of GM; planted bugs must be found
+SIM_RUNS := 'tests.sim.mirrored --bugs --seeds 60' 'tests.sim.mirrored --seeds $(SEEDS)' \
+	'tests.sim.mirrored --seeds $(SEEDS) --set disk_p=0.05' 'tests.sim.crashes --seeds $(SEEDS)' 'tests.sim.crashes --bugs' \
+	'tests.sim --seeds $(SEEDS)' 'tests.sim --bugs' 'tests.sim.gm --seeds $(GM_SEEDS)' 'tests.sim.gm --bugs'
 sim-long: $(DEV)
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
-	$(BIN)/python -m tests.sim --bugs
-	$(BIN)/python -m tests.sim.gm --seeds $(GM_SEEDS)
-	$(BIN)/python -m tests.sim.gm --bugs
-	$(BIN)/python -m tests.sim.mirrored --seeds $(SEEDS) --jobs 2
-	$(BIN)/python -m tests.sim.mirrored --bugs --seeds 60 --jobs 2
+	printf '%s\n' $(BESIDE) $(SIM_RUNS) | xargs -P $(JOBS) -I{} sh -c '$(BIN)/python -m {}'
 
 ## make chaos           short chaos runs, all types of queues; SEED=n, ONLY=part of a cell's name (chaos.matrix --list)
 chaos: $(DEV)
@@ -87,9 +89,14 @@ chaos-soak: $(DEV)
 
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
 ci-long: $(DEV)
-	$(BIN)/pytest -m "docker or long"
-	$(if $(wildcard tests/sim/__main__.py),$(MAKE) --no-print-directory sim-long)
-	$(if $(wildcard chaos/run.py),$(MAKE) --no-print-directory chaos)
+	$(BIN)/pytest -m "(docker or long) and not soak" --ignore tests/unit/pipeline
+	$(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) \
+		BESIDE="'pytest -m long tests/unit/pipeline'"
+	$(MAKE) --no-print-directory chaos
+
+## make soak            what repeats for minutes: fifty SIGKILLs, twenty full disks, 10,000 method sequences, more chaos
+soak: $(DEV)
+	$(BIN)/pytest -m soak
 
 ## make bench           measure the workloads and write docs/benchmarks/latest.md
 bench: $(RUN)

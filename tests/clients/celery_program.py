@@ -16,7 +16,7 @@ from tests.clients.celery_tasks import MAIN, configured
 from tests.clients.place import url
 from tests.nodes import Node, wait_until
 
-PATIENCE_S = 30
+PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[2]
 QUIET = ("--without-gossip", "--without-mingle", "--concurrency", "1")
 

@@ -15,7 +15,7 @@ from aio_pika.exceptions import DeliveryError
 from tests.clients.place import Place
 from tests.nodes import Node, Trio
 
-PATIENCE_S = 25
+PATIENCE_S = 60.0
 
 
 def url(node: Node) -> str:

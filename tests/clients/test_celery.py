@@ -10,6 +10,7 @@ from celery import chain, chord, group
 
 from tests.clients.celery_program import PATIENCE_S, QUIET, caller, task, worker
 from tests.clients.place import Place, name, url
+from tests.machine import lateness
 from tests.nodes import Node, wait_until
 
 pytestmark = [
@@ -43,7 +44,7 @@ def test_tasks_with_results(place: Place, tmp_path: Path) -> None:
         assert steps.delay().get(timeout=PATIENCE_S) == 10
         many = group(task(app, "add", number, number) for number in range(10))
         assert many.delay().get(timeout=PATIENCE_S) == [2 * number for number in range(10)]
-        assert 1.0 < later.get(timeout=PATIENCE_S) - asked_at < 10.0
+        assert 1.0 < later.get(timeout=PATIENCE_S) - asked_at < 10.0 * lateness()
         assert consumers(place.here, queue) == 1
         answers = app.control.ping(timeout=2.0, limit=1)  # over the pidbox
         assert answers == [{f"{queue}@test": {"ok": "pong"}}]

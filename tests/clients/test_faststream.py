@@ -19,7 +19,7 @@ from faststream.rabbit import (
 
 from tests.clients.place import Place, name, url
 
-PATIENCE_S = 20
+PATIENCE_S = 60.0
 
 
 def broker(node_url: str) -> RabbitBroker:

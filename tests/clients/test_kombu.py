@@ -17,7 +17,7 @@ from kombu.pidbox import Mailbox
 from tests.clients.place import Place, name, url
 from tests.nodes import Trio, free_ports, wait_until
 
-PATIENCE_S = 10
+PATIENCE_S = 60.0
 pytestmark = [
     pytest.mark.usefixtures("forgiven"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(kombu|amqp|vine).*"),

@@ -13,7 +13,7 @@ from pika.exceptions import ChannelClosedByBroker, UnroutableError
 from tests.clients.place import Place, name
 from tests.nodes import wait_until
 
-PATIENCE_S = 10
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Short chaos runs pass, and Spark says the same of their histories."""
+"""Short chaos runs pass, and Spark says the same of their histories; `make chaos` runs more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from chaos import matrix
 from pipeline import audit
+from tests.machine import lateness
 
 ROOT = Path(__file__).parents[2]
 RUNS = {
@@ -42,24 +43,24 @@ def stored(
     return next(store.iterdir()), RUNS[request.param]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(180)
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 def test_nothing_confirmed_is_lost(stored: tuple[Path, int]) -> None:
     directory, limit_ms = stored
     verdict = json.loads((directory / "verdict.json").read_text())
     assert verdict["valid"] is True
     assert verdict["counts"]["faults"] == 1
     assert verdict["counts"]["leader_changes"] >= 1
-    assert verdict["recoveries"][0]["silence_ms"] <= limit_ms
+    assert verdict["recoveries"][0]["silence_ms"] <= limit_ms * lateness()
     assert (
         f"python -m chaos.run --queue {directory.name.partition('-')[0]}"
         in (directory / "report.md").read_text()
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_spark_agrees(stored: tuple[Path, int]) -> None:
     lacking = audit.why_not()
     if lacking:

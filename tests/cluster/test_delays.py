@@ -312,7 +312,7 @@ def test_delays_survive_the_stop_of_all_nodes(own_trio: Trio, arrive: Arrive) ->
     """Some are due while nobody runs: they come as soon as the cluster is back."""
     trio = own_trio
     exchange, queue = new_pair(trio.nodes[0])
-    due = publish(trio.nodes[0], exchange, [1_200, 20_000, 300, 15_000])
+    due = publish(trio.nodes[0], exchange, [1_200, 10_000, 300, 8_000])
     for node in trio.nodes:
         node.kill()
     trio.start()
@@ -362,8 +362,9 @@ class Load(threading.Thread):
 
 
 @pytest.mark.slow
-def test_the_stores_leader_dies_twice_under_load_and_no_confirmed_delay_is_lost(
-    own_trio: Trio, arrive: Arrive
+@pytest.mark.parametrize("deaths", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_stores_leader_dies_under_load_and_no_confirmed_delay_is_lost(
+    own_trio: Trio, arrive: Arrive, deaths: int
 ) -> None:
     trio = own_trio
     exchange, queue = new_pair(trio.nodes[0])
@@ -373,7 +374,7 @@ def test_the_stores_leader_dies_twice_under_load_and_no_confirmed_delay_is_lost(
         channel.queue_bind(queue + ".q", exchange, "k")
     load = Load(trio.nodes, exchange, seed=5)
     load.start()
-    for _ in range(2):
+    for _ in range(deaths):
         before = len(load.confirmed)
         wait_until(lambda: len(load.confirmed) > before + 100, "load flows", 40)  # noqa: B023
         leader = trio.named(_leader(trio, exchange))
@@ -392,7 +393,7 @@ def test_the_stores_leader_dies_twice_under_load_and_no_confirmed_delay_is_lost(
     missing = set(load.confirmed) - set(arrivals.bodies)
     wait_until(lambda: not _missing(arrivals, load), f"all arrive, {len(missing)} were missing", 40)
     doubles = len(arrivals.bodies) - len(set(arrivals.bodies))
-    assert doubles <= 2 * 1_000, "only what was under way at a death comes twice"
+    assert doubles <= deaths * 1_000, "only what was under way at a death comes twice"
     for number, due_ms in load.confirmed.items():
         at_ms = arrivals.at_ms[arrivals.bodies.index(number)]
         assert at_ms >= due_ms - 20

@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from tests.cluster.load import Consumer, Publisher, drain
+from tests.machine import lateness
 from tests.nodes import Node, Trio, wait_until
 
 KILL_LIMIT_S = 6.0
@@ -32,12 +33,13 @@ def judge(publisher: Publisher, consumer: Consumer, left: list[int], faults: lis
     received = [number for number, _, _ in consumer.received]
     lost = set(publisher.confirmed) - set(received) - set(left)
     assert not lost, f"{len(lost)} confirmed messages lost: {sorted(lost)[:10]}"
+    limit_s = KILL_LIMIT_S * lateness()
     phantoms = set(received) - set(publisher.confirmed) - set(publisher.unknown)
     assert not phantoms
     for number, _, at in consumer.received:
         acked_at = consumer.acked.get(number)
         if acked_at is not None and at > acked_at:
-            assert any(fault - ACK_GRACE_S <= acked_at <= fault + KILL_LIMIT_S for fault in faults)
+            assert any(fault - ACK_GRACE_S <= acked_at <= fault + limit_s for fault in faults)
     first_seen: dict[int, bool] = {}
     for number, redelivered, _ in consumer.received:
         first_seen.setdefault(number, redelivered)
@@ -46,16 +48,13 @@ def judge(publisher: Publisher, consumer: Consumer, left: list[int], faults: lis
     assert fresh == sorted(fresh)
 
 
-@pytest.mark.slow
-def test_leader_killed_three_times(own_trio: Trio) -> None:
-    """Rows: 1.16 confirms; 1.16 node link loss"""
-    trio = own_trio
-    queue = declare_quorum(trio)
+def kill_leaders(trio: Trio, queue: str, times: int) -> None:
+    """Kill whoever leads a queue under load, so many times, and judge what came through."""
     publisher, consumer = Publisher(trio.nodes, queue), Consumer(trio.nodes[::-1], queue)
     publisher.start()
     consumer.start()
     faults = []
-    for _ in range(3):
+    for _ in range(times):
         leader = trio.leader(queue)
         assert leader is not None
         before = len(publisher.confirmed)
@@ -71,8 +70,15 @@ def test_leader_killed_three_times(own_trio: Trio) -> None:
     )
     consumer.end()
     for fault in faults:
-        assert publisher.longest_gap_after(fault) < KILL_LIMIT_S
+        assert publisher.longest_gap_after(fault) < KILL_LIMIT_S * lateness()
     judge(publisher, consumer, drain(trio.nodes[0], queue), faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_leaders_killed_under_load(own_trio: Trio, times: int) -> None:
+    """Rows: 1.16 confirms; 1.16 node link loss"""
+    kill_leaders(own_trio, declare_quorum(own_trio), times)
 
 
 @pytest.mark.slow
@@ -154,13 +160,14 @@ def test_all_killed_at_once_and_restarted(own_trio: Trio) -> None:
 
 
 @pytest.mark.slow
-def test_declared_here_routes_there_at_once(trio: Trio) -> None:
-    """Declare on node 1, publish at once on node 2, 1,000 times: never unroutable (P4)."""
+@pytest.mark.parametrize("times", [200, pytest.param(1_000, marks=pytest.mark.long)])
+def test_declared_here_routes_there_at_once(trio: Trio, times: int) -> None:
+    """Declare on node 1, publish at once on node 2, again and again: never unroutable (P4)."""
     prefix = f"at-once.{uuid.uuid4().hex[:6]}"
     with trio.nodes[0].connect() as here, trio.nodes[1].connect() as there:
         declares, publishes = here.channel(), there.channel()
         publishes.confirm_delivery()
-        for number in range(1_000):
+        for number in range(times):
             queue = f"{prefix}.{number}"
             declares.queue_declare(queue, auto_delete=True, exclusive=False)
             publishes.basic_publish("", queue, b"x", mandatory=True)
@@ -175,7 +182,7 @@ def test_stop_is_clean_and_quick(own_trio: Trio) -> None:
     start = time.monotonic()
     code = node.stop(10)
     assert code == 0
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 10 * lateness()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
         connection.process_data_events(time_limit=5)
     assert closed.value.reply_code == 320

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pika
+import pytest
 
 from tests.cluster.load import drain
 from tests.nodes import Node, Trio, wait_until
@@ -81,6 +82,7 @@ def a_newcomer_joins(trio: Trio, tag: str, tmp_path: Path) -> None:
     assert set(drain(newcomer, f"quorum.{tag}")) == set(range(MESSAGES))
 
 
+@pytest.mark.slow
 def test_force_boot_of_the_last_node(own_trio: Trio, tmp_path: Path) -> None:
     trio = own_trio
     lost, alone = trio.nodes[:2], trio.nodes[2]
@@ -138,6 +140,7 @@ def test_force_boot_of_the_last_node(own_trio: Trio, tmp_path: Path) -> None:
     wait_until(lambda: "rabbit@node1" in running_nodes(alone), "node1 is a member again")
 
 
+@pytest.mark.long
 def test_forget_offline_on_both_survivors(own_trio: Trio) -> None:
     """Each survivor is told on its own; one that was not told is refused by the other."""
     trio = own_trio

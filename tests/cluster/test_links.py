@@ -14,6 +14,7 @@ import pika.exceptions
 import pytest
 
 from tests.cluster.load import Consumer, Publisher, drain
+from tests.machine import lateness
 from tests.nodes import Node, Trio, wait_until
 from tests.proxy import Proxy
 
@@ -161,6 +162,20 @@ def others_than(trio: Trio, node: Node) -> list[Node]:
     return [each for each in trio.nodes if each is not node]
 
 
+def await_load(trio: Trio, publisher: Publisher, witness: Witness) -> None:
+    """Wait until both publish: that may take its time on a busy machine, faults then do not."""
+    try:
+        wait_until(lambda: len(publisher.confirmed) > 200 and len(witness.confirmed) > 20, "", 60)
+    except AssertionError:
+        last_words = [line for node in trio.nodes for line in node.log().splitlines()[-20:]]
+        raise AssertionError(
+            f"{len(publisher.confirmed)} and {len(witness.confirmed)} confirmed in 60 s, unknown "
+            f"{publisher.unknown[-5:]} and {sorted(witness.unknown)[:5]}, witness closed "
+            f"{witness.closed}, alive {publisher.is_alive()} {witness.is_alive()}\n"
+            + "\n".join(last_words)
+        ) from None
+
+
 @pytest.mark.slow
 def test_leader_cut_off_from_all(wired: tuple[Trio, Cables]) -> None:
     """The majority serves in 8 s; the lonely node goes silent, closes its clients, and rejoins."""
@@ -173,7 +188,7 @@ def test_leader_cut_off_from_all(wired: tuple[Trio, Cables]) -> None:
     witness = Witness(lonely, queue, 1_000_000)
     for thread in (publisher, consumer, witness):
         thread.start()
-    wait_until(lambda: len(publisher.confirmed) > 200 and len(witness.confirmed) > 20, "load")
+    await_load(trio, publisher, witness)
     fault = time.monotonic()
     cables.do(Proxy.cut, cables.around(lonely))
     cut = len(publisher.confirmed)
@@ -181,8 +196,8 @@ def test_leader_cut_off_from_all(wired: tuple[Trio, Cables]) -> None:
     wait_until(lambda: witness.closed is not None, "its clients are closed", CLOSE_S + SLACK_S)
     assert witness.closed is not None
     assert witness.closed[1] == 320
-    assert CLOSE_S - SLACK_S < witness.closed[0] - fault < CLOSE_S + SLACK_S
-    assert witness.last - fault < LEASE_S + 0.2
+    assert CLOSE_S - SLACK_S < witness.closed[0] - fault < (CLOSE_S + SLACK_S) * lateness()
+    assert witness.last - fault < LEASE_S + 0.2 * lateness()
     assert not lonely.is_ready()
     with pytest.raises((pika.exceptions.AMQPError, OSError)):
         lonely.connect()
@@ -215,13 +230,13 @@ def test_leader_cut_in_one_direction(wired: tuple[Trio, Cables]) -> None:
     witness = Witness(mute, queue, 1_000_000)
     for thread in (publisher, consumer, witness):
         thread.start()
-    wait_until(lambda: len(publisher.confirmed) > 200 and len(witness.confirmed) > 20, "load")
+    await_load(trio, publisher, witness)
     fault = time.monotonic()
     cables.do(Proxy.cut, cables.out_of(mute))
     cut = len(publisher.confirmed)
     wait_until(lambda: len(publisher.confirmed) > cut + 100, "served by another", SERVE_LIMIT_S)
     wait_until(lambda: time.monotonic() > fault + LEASE_S + 2, "its lease is over", 10)
-    assert witness.last - fault < LEASE_S + 0.2
+    assert witness.last - fault < LEASE_S + 0.2 * lateness()
     healed = time.monotonic()
     before = len(witness.confirmed)
     cables.do(Proxy.heal, cables.out_of(mute))

@@ -84,7 +84,11 @@ def test_at_least_once_through_two_kills_of_the_leader(own_trio: Trio) -> None:
 
 
 class LatePublisher(threading.Thread):
-    """Publishes numbers with a delay and confirms, by nodes that live."""
+    """Publishes numbers with a delay and confirms, by nodes that live.
+
+    Attributes:
+        confirmed: Number -> monotonic time when it was sent.
+    """
 
     def __init__(self, nodes: list[Node], exchange: str, delay_ms: int) -> None:
         super().__init__(daemon=True)
@@ -104,8 +108,9 @@ class LatePublisher(threading.Thread):
                         sent = pika.BasicProperties(
                             delivery_mode=2, headers={"x-delay": self._delay_ms}
                         )
+                        start = time.monotonic()
                         channel.basic_publish(self._exchange, "k", b"%d" % number, sent)
-                        self.confirmed[number] = time.monotonic()
+                        self.confirmed[number] = start
                     return
             except (pika.exceptions.AMQPError, OSError):
                 self._ended.wait(0.2)
@@ -118,7 +123,7 @@ class LatePublisher(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # make test has that of tests/cluster/test_delays.py
 def test_delays_through_a_kill_of_the_stores_leader(own_trio: Trio) -> None:
     """Rows: 1.11 sender selected delay"""
     trio, delay_ms = own_trio, 3_000
@@ -143,7 +148,7 @@ def test_delays_through_a_kill_of_the_stores_leader(own_trio: Trio) -> None:
     consumer.end()
     first = {number: at for number, _, at in reversed(consumer.received)}
     early_s = min(first[n] - (at + delay_ms / 1000) for n, at in publisher.confirmed.items())
-    assert early_s > -0.5  # the delay counts from before the confirm
+    assert early_s > -0.1
 
 
 @pytest.mark.slow

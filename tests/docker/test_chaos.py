@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.compose import ROOT, Compose, running
+from tests.machine import lateness
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
 
@@ -38,7 +39,7 @@ def judged(compose: Compose, store: Path, *arguments: str) -> dict:
     return json.loads((next(store.iterdir()) / "verdict.json").read_text())
 
 
-@pytest.mark.parametrize("queue", ["mirrored", "quorum"])
+@pytest.mark.parametrize("queue", ["mirrored", pytest.param("quorum", marks=pytest.mark.soak)])
 def test_nothing_confirmed_is_lost_when_the_masters_container_is_killed(
     compose: Compose, tmp_path: Path, queue: str
 ):
@@ -46,14 +47,14 @@ def test_nothing_confirmed_is_lost_when_the_masters_container_is_killed(
     assert verdict["valid"] is True
     assert verdict["counts"]["leader_changes"] >= 2
     assert len(verdict["recoveries"]) == 2
-    assert max(one["silence_ms"] for one in verdict["recoveries"]) <= KILL_LIMIT_MS
+    assert max(one["silence_ms"] for one in verdict["recoveries"]) <= KILL_LIMIT_MS * lateness()
 
 
-@pytest.mark.parametrize("queue", ["mirrored", "quorum"])
+@pytest.mark.parametrize("queue", ["quorum", pytest.param("mirrored", marks=pytest.mark.soak)])
 def test_nothing_confirmed_is_lost_when_the_masters_container_is_off_the_network(
     compose: Compose, tmp_path: Path, queue: str
 ):
     verdict = judged(compose, tmp_path, "--queue", queue, "--fault", "cut-master-from-all")
     assert verdict["valid"] is True
     assert verdict["counts"]["leader_changes"] >= 1
-    assert verdict["recoveries"][0]["silence_ms"] <= CUT_LIMIT_MS
+    assert verdict["recoveries"][0]["silence_ms"] <= CUT_LIMIT_MS * lateness()

@@ -13,7 +13,7 @@ from broker.amqp.frames import method_frame
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, CONTENT_HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
-PATIENCE_S = 8.0
+PATIENCE_S = 60.0
 CAPABILITIES: dict[str, object] = {
     "authentication_failure_close": True,
     "consumer_cancel_notify": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +14,13 @@ import pytest
 from broker.amqp import spec
 from broker.cli.ctl.commands import run
 from broker.server.footprint import machine_memory
+from tests.machine import lateness
 from tests.nodes import Node, wait_until
 from tests.wire import raw as frames
 from tests.wire.raw import HEARTBEAT, Raw
 
 FREED_S = 2.0
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 FLOOD_BYTES = 64 << 20
 ON_MEMORY, ON_DISK = ("blocked", "low on memory"), ("blocked", "low on disk")
 OVER = ("unblocked", "")
@@ -116,7 +118,7 @@ def test_watermark_0_blocks_publishers_and_nobody_else(alone: Node) -> None:
     publisher.channel.confirm_delivery()
     publisher.put("alarm.q", b"before")
     assert ctl(alone, "set_vm_memory_high_watermark", "0") == 0
-    assert publisher.hears(ON_MEMORY) < FREED_S
+    assert publisher.hears(ON_MEMORY) < FREED_S * lateness()
     assert (publisher.state(), late.state(), consumer.state()) == (
         "blocked",
         "blocking",
@@ -130,7 +132,7 @@ def test_watermark_0_blocks_publishers_and_nobody_else(alone: Node) -> None:
     late.put("alarm.q", b"held")
     consumer.has_got(b"before", b"late")
     assert ctl(alone, "set_vm_memory_high_watermark", "0.4") == 0
-    assert late.hears(ON_MEMORY, OVER) < FREED_S
+    assert late.hears(ON_MEMORY, OVER) < FREED_S * lateness()
     publisher.hears(ON_MEMORY, OVER)
     consumer.has_got(b"before", b"late", b"held")
     publisher.put("alarm.q", b"after")
@@ -288,3 +290,39 @@ def test_a_silent_blocked_client_stays_and_hears_our_heartbeats(alone: Node) -> 
         alone.api("DELETE", f"/connections/{quote(name)}")  # operators still reach it
         client.expect(spec.ConnectionClose)
         client.socket.shutdown(socket.SHUT_RDWR)
+
+
+def test_with_too_few_file_descriptors_new_clients_wait(alone: Node) -> None:
+    """Behaviour 1.21: nobody is accepted, refused or closed; who is in goes on."""
+    assert alone.process is not None
+    before = resource.prlimit(alone.process.pid, resource.RLIMIT_NOFILE)
+    few = 150  # 43 clients
+    clients = [Raw(alone.amqp_port) for _ in range(60)]
+    try:
+        for each in clients:
+            each.to_channel()
+        resource.prlimit(alone.process.pid, resource.RLIMIT_NOFILE, (few, before[1]))
+        line = "*** New connections will not be accepted until this alarm clears ***"
+        wait_until(lambda: line in alone.full_log(), "it is told", PATIENCE_S)
+        assert "file descriptor limit alarm set." in alone.full_log()
+        assert facts(alone)["fd_used"] < facts(alone)["fd_total"] == few
+        assert ctl(alone, "check_local_alarms") == 69
+        late = Raw(alone.amqp_port)
+        clients.append(late)
+        late.send(frames.HEADER)
+        late.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            late.socket.recv(1)
+        clients[0].call(1, spec.QueueDeclare(exclusive=True), spec.QueueDeclareOk)
+        for each in clients[:30]:
+            each.socket.close()
+        late.socket.settimeout(PATIENCE_S)
+        assert late.socket.recv(1) == b"\x01"  # connection.start
+        assert "file descriptor limit alarm cleared" in alone.full_log()
+        assert ctl(alone, "check_local_alarms") == 0
+    finally:
+        resource.prlimit(alone.process.pid, resource.RLIMIT_NOFILE, before)
+        for each in clients:
+            each.socket.close()
+    with Raw(alone.amqp_port) as client:
+        client.to_channel()

@@ -24,6 +24,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
+from tests.machine import lateness
 from tests.nodes import Node
 from tests.wire.pulse import Pulse, rss_bytes
 from tests.wire.raw import (
@@ -75,7 +76,7 @@ class Closes(NamedTuple):
         if self.hears_close_ok:
             start = time.monotonic()
             assert raw.read() is None
-            assert time.monotonic() - start < GRACE_S
+            assert time.monotonic() - start < GRACE_S * lateness()
 
 
 class ChannelCloses(NamedTuple):
@@ -111,7 +112,7 @@ class HangsUp(NamedTuple):
         start = time.monotonic()
         assert raw.rest() == self.after
         took_s = time.monotonic() - start
-        assert self.not_before_s <= took_s <= self.not_after_s
+        assert self.not_before_s <= took_s <= self.not_after_s * lateness()
 
 
 class Containing(NamedTuple):
@@ -431,7 +432,7 @@ def serves(node: Node) -> None:
         queue = channel.queue_declare("", exclusive=True).method.queue
         channel.basic_publish("", queue, b"alive", pika.BasicProperties(delivery_mode=2))
         assert channel.basic_get(queue, auto_ack=True)[2] == b"alive"
-    assert time.monotonic() - start < PROBE_WITHIN_S
+    assert time.monotonic() - start < PROBE_WITHIN_S * lateness()
 
 
 @pytest.fixture(scope="module")
@@ -485,16 +486,15 @@ def test_the_table_left_no_trace(watched: tuple[Pulse, int], plain_node: Node) -
     pulse, before = watched
     assert plain_node.process is not None
     assert rss_bytes(plain_node.process.pid) - before < GROWTH_MAX_BYTES
-    assert pulse.stall_s() < STALL_MAX_S
+    assert pulse.stall_s() < STALL_MAX_S * lateness()
     assert "Traceback" not in plain_node.log_path.read_text()
 
 
 def test_the_table_is_complete() -> None:
-    """Every case of its sections is here, in a test beside it, or left to a later feature."""
+    """Every case of its sections is here, or in a test beside it."""
     here = {int(case.name.split()[0]) for case in TABLE}
-    elsewhere = {35, 36, 39, 40, 45, 50, 55, 56, 57}
-    later = {58}
-    assert here | elsewhere | later == set(range(1, 59))
+    elsewhere = {35, 36, 39, 40, 45, 50, 55, 56, 57, 58}
+    assert here | elsewhere == set(range(1, 59))
     assert all(a <= b for a, b in pairwise(int(case.name.split()[0]) for case in TABLE))
 
 

@@ -29,9 +29,10 @@ from tests.wire.raw import (
 )
 from tests.wire.test_bad_input import serves
 
-SESSIONS = int(os.environ.get("WIRE_FUZZ_SESSIONS", "1500"))
+SESSIONS = int(os.environ.get("WIRE_FUZZ_SESSIONS", "500"))
+SESSIONS_LONG = 3 * SESSIONS
 SEED = int(os.environ.get("WIRE_FUZZ_SEED", "1"))
-SERVES_EVERY = 300
+SERVES_EVERY = 100
 HANDSHAKE = HEADER + start_ok() + tune_ok() + open_vhost()
 QUEUES = ["fuzz", "fuzz.2", "", "amq.rabbitmq.reply-to", "x" * 255]
 EXCHANGES = ["fuzz.e", "fuzz.f", "", "amq.topic", "none"]
@@ -142,9 +143,13 @@ def fuzzed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         one.end()
 
 
-def test_nonsense_does_no_harm(fuzzed_node: Node) -> None:
-    commands = Commands(random.Random(SEED))
-    for number in range(SESSIONS):
+@pytest.mark.parametrize(
+    ("seed", "sessions"),
+    [(SEED, SESSIONS), pytest.param(SEED + 1, SESSIONS_LONG, marks=pytest.mark.long)],
+)
+def test_nonsense_does_no_harm(fuzzed_node: Node, seed: int, sessions: int) -> None:
+    commands = Commands(random.Random(seed))
+    for number in range(sessions):
         data = commands.session()
         cut = number % len(data)
         with Raw(fuzzed_node.amqp_port) as raw:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
+from broker.cli.ctl.commands import run
 from tests.nodes import Node
 from tests.wire.raw import Raw, content_header, frame, open_vhost, publish, start_ok, tune_ok
 
@@ -204,3 +205,24 @@ def test_a_quorum_queue_is_nobody_s_own(raw: Raw, node: Node, name: str) -> None
         other.call(1, spec.QueuePurge(name), spec.QueuePurgeOk)
         other.call(1, spec.BasicCancel("t"), spec.BasicCancelOk)
         other.call(1, spec.QueueDelete(name), spec.QueueDeleteOk)
+
+
+def test_listings_tell_who_has_a_queue_to_itself(
+    node: Node, raw: Raw, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows: 1.8 exclusive consumer"""
+    declare(raw, name)
+    path = f"/queues/%2F/{name}"
+
+    def told() -> tuple[object, object]:
+        found = node.api("GET", path)
+        return found["exclusive_consumer_tag"], found["single_active_consumer_tag"]
+
+    assert told() == (None, None)
+    raw.call(1, spec.BasicConsume(name, "mine", exclusive=True), spec.BasicConsumeOk)
+    assert told() == ("mine", None)
+    url = f"http://127.0.0.1:{node.management_port}"
+    assert run(["--url", url, "list_queues", "-s", "name", "exclusive_consumer_tag"], {}) == 0
+    assert f"{name}\tmine" in capsys.readouterr().out.splitlines()
+    raw.call(1, spec.BasicCancel("mine"), spec.BasicCancelOk)
+    assert told() == (None, None)

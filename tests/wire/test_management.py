@@ -18,7 +18,10 @@ from tests.nodes import Node, Trio, wait_until
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "fixtures" / "rabbitmq-http"
 
 NOT_KEPT = {
-    "backing_queue_status",  # of Erlang's queue implementation
+    "avg_ack_egress_rate",
+    "avg_ack_ingress_rate",
+    "avg_egress_rate",
+    "avg_ingress_rate",
     "consumer_capacity",
     "consumer_utilisation",
     "garbage_collection",
@@ -27,7 +30,9 @@ NOT_KEPT = {
     "message_bytes_persistent",
     "message_stats",
     "messages_persistent",
+    "next_deliver_seq_id",
     "pending_raft_commands",
+    "priority_lengths",
     "recoverable_slaves",
     "recv_cnt",
     "reductions",
@@ -138,6 +143,7 @@ def test_payloads_come_in_their_encoding(node: Node) -> None:
         ({"properties": {"user_id": "somebody"}}, 400),
         ({"properties": {"message_id": "x" * 256}}, 400),
         ({"properties": {"headers": {"CC": "no list"}}}, 400),
+        ({"properties": {"headers": {"CC": ["k"] * 1000, "BCC": ["k"] * 25}}}, 400),
         ({"properties": {"headers": {"k" * 256: 1}}}, 400),
     ],
 )
@@ -178,6 +184,28 @@ def test_cc_and_bcc_route_and_bcc_is_not_shown(node: Node) -> None:
         found = get(node, name, "ack_requeue_false")
         assert [item["properties"] for item in found] == [{"headers": {"CC": ["mgmt.b"]}}]
         node.api("DELETE", f"/queues/%2F/{name}")
+
+
+def test_what_dies_goes_by_its_bcc_keys_too(node: Node) -> None:
+    """Rows: 1.11 CC / BCC"""
+    paths = ("/exchanges/%2F/mgmt.dlx", "/queues/%2F/mgmt.dead", "/queues/%2F/mgmt.full")
+    full = {"x-max-length": 0, "x-dead-letter-exchange": "mgmt.dlx"}
+    for path, body in zip(paths, ({"type": "direct"}, {}, {"arguments": full}), strict=True):
+        node.api("PUT", path, body)
+    node.api("POST", "/bindings/%2F/e/mgmt.dlx/q/mgmt.dead", {"routing_key": "mgmt.blind"})
+    assert publish(node, "mgmt.full", "x", headers={"BCC": ["mgmt.blind", 7], "keep": 1})
+    found: list[Any] = []
+    wait_until(
+        lambda: bool(found.extend(get(node, "mgmt.dead", "ack_requeue_false")) or found),
+        "the dead letter goes by its blind key",
+    )
+    assert [(item["exchange"], item["routing_key"]) for item in found] == [
+        ("mgmt.dlx", "mgmt.full")
+    ]
+    assert found[0]["properties"]["headers"]["keep"] == 1
+    assert "BCC" not in found[0]["properties"]["headers"]
+    for path in paths:
+        node.api("DELETE", path)
 
 
 def test_bindings_route(node: Node) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
+from tests.machine import lateness
 from tests.nodes import Node
 from tests.wire.raw import BODY, Raw, content_header, frame, publish
 
@@ -60,7 +61,7 @@ def test_ten_thousand_queues_live_and_go_within_a_minute(raw: Raw) -> None:
         raw.send(method_frame(1, spec.QueueDelete(f"q{number}")))
         assert raw.expect(spec.BasicCancel).consumer_tag == f"t{number}"
         raw.expect(spec.QueueDeleteOk)
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 60 * lateness()
 
 
 def test_a_topic_exchange_with_ten_thousand_bindings_takes_20_000_messages_a_second(

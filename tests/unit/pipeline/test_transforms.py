@@ -20,6 +20,7 @@ from tests.unit.chaos import forge
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.timeout(600),  # simulators may run beside it (`make ci-long`)
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
 ]
 

@@ -1,0 +1,167 @@
+"""How real nodes start: on what a clean stop or a kill has left, on damage, and not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from broker.storage.store import FORMAT, FORMAT_KEY, open_store
+from tests.nodes import Node, wait_until
+
+COUNT = 300
+SIZE = 800
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node("n1", tmp_path / "n1")
+    yield node
+    node.end()
+
+
+def fill(node: Node) -> None:
+    """A durable queue of messages that were committed."""
+    connection = node.connect()
+    channel = connection.channel()
+    channel.tx_select()
+    channel.queue_declare("q", durable=True)
+    persistent = pika.BasicProperties(delivery_mode=2)
+    for number in range(COUNT):
+        channel.basic_publish("", "q", b"%d." % number + bytes(SIZE), persistent)
+    for number in range(5):
+        channel.basic_publish("", "q", b"%d." % (COUNT + number) + bytes(20_000), persistent)
+    channel.tx_commit()
+    connection.close()
+
+
+def drained(node: Node) -> list[int]:
+    connection = node.connect()
+    channel = connection.channel()
+    numbers = []
+    while True:
+        method, _, body = channel.basic_get("q", auto_ack=True)
+        if method is None:
+            break
+        assert method.redelivered
+        numbers.append(int(body.partition(b".")[0]))
+    connection.close()
+    return numbers
+
+
+def refused(node: Node) -> str:
+    """Start a node that must not serve; the one line that says why."""
+    node.start(wait=False)
+    assert node.process is not None
+    assert node.process.wait(30) == 1
+    (line,) = [line for line in node.full_log().splitlines() if "node.not_started" in line]
+    return line
+
+
+def test_after_a_clean_stop_nothing_is_counted_and_after_a_kill_everything_is(node: Node) -> None:
+    node.start()
+    fill(node)
+    assert node.stop() == 0
+    assert "store.counted" not in node.full_log()
+
+    node.start()
+    assert node.api("GET", "/queues/%2F/q")["messages_ready"] == COUNT + 5
+    assert "store.counted" not in node.full_log()
+    node.kill()
+
+    node.start()
+    assert f"store.counted messages={COUNT + 5}" in node.full_log()
+    assert drained(node) == list(range(COUNT + 5))
+
+
+def test_one_damaged_table_stops_no_other_message(node: Node) -> None:
+    """A flipped bit in a block of messages: those of the block are told, the others served."""
+    node.start()
+    fill(node)
+    assert node.stop() == 0
+    path = node.directory / "data" / "store"
+    store = open_store(path)
+    store.families["queue_index"].flush()
+    store.close()
+    table = max(path.glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    (path / "clean-stop.summary").unlink()
+
+    node.start()
+
+    numbers = drained(node)
+    assert COUNT - 60 < len(numbers) < COUNT + 5
+    assert numbers == sorted(numbers)
+    lost = [line for line in node.full_log().splitlines() if "message.lost" in line]
+    assert len(lost) >= COUNT + 5 - len(numbers)
+    assert all(table.name in line and "checksum" in line for line in lost)
+
+
+def test_a_missing_table_is_salvaged_at_start(node: Node) -> None:
+    """P30: set aside whole; what passes its checksum is in the new store, the queue gone with
+    the node's metadata, for this was a cluster of one."""
+    node.start()
+    fill(node)
+    assert node.stop() == 0
+    path = node.directory / "data" / "store"
+    store = open_store(path)
+    for family in store.families.values():
+        family.flush()
+    store.close()
+    table = max(path.glob("*.sst"), key=lambda file: file.stat().st_size)
+    table.unlink()
+
+    node.start(wait=False)
+
+    aside = node.directory / "data" / "store.damaged-1"
+    wait_until(lambda: "store.salvaged" in node.full_log(), "the store is salvaged")
+    assert aside.is_dir()
+    assert table.name in json.loads((path / "salvage.json").read_text())["reason"]
+
+
+def test_another_nodes_directory_is_refused_and_left_alone(node: Node, tmp_path: Path) -> None:
+    node.start()
+    fill(node)
+    node.stop()
+    data = node.directory / "data"
+    before = {file: file.stat().st_mtime_ns for file in data.rglob("*")}
+
+    other = Node("n2", tmp_path / "n2", [f"data_dir={data}"])
+    line = refused(other)
+
+    assert "identity.json belongs to rabbit@n1, not to rabbit@n2" in line
+    assert "give this node a data directory of its own" in line
+    assert {file: file.stat().st_mtime_ns for file in data.rglob("*")} == before
+
+
+def test_a_directory_in_use_is_refused_and_its_node_goes_on(node: Node, tmp_path: Path) -> None:
+    node.start()
+    assert node.process is not None
+    twin = Node("n1", tmp_path / "twin", [f"data_dir={node.directory / 'data'}"])
+    line = refused(twin)
+    assert f"in use by process {node.process.pid}" in line
+    assert "stop that node first" in line
+    fill(node)
+
+
+def test_a_store_of_a_newer_version_is_refused(node: Node) -> None:
+    path = node.directory / "data" / "store"
+    path.parent.mkdir()
+    store = open_store(path)
+    store.families["meta"][FORMAT_KEY] = (FORMAT + 1).to_bytes(4, "big")
+    store.close()
+    line = refused(node)
+    assert f"it has format {FORMAT + 1}, this version of WarrenMQ reads format {FORMAT}" in line
+    assert "start the newer version that wrote it" in line
+
+
+def test_a_data_directory_that_is_a_file_is_refused(node: Node) -> None:
+    (node.directory / "data").write_text("not a folder")
+    line = refused(node)
+    assert f"the data directory {node.directory / 'data'} can't be used" in line
+    assert "start again" in line
