@@ -7,13 +7,19 @@ minutes, and then it says nothing about the broker.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 ADDITIONS = 1_000_000
 ADDITIONS_S = 0.065
 """What they take on the machine that the claims were stated for, when nothing else runs there."""
-
+SYNC_EVERY_S = 0.01
+USUAL_SYNC_S = 0.02
+"""A sync that takes longer, or a thread that is late by more, is a standstill of the machine."""
 
 LATENESS_MAX = 6.0
 """What hangs is told even on a machine that seems to stand still."""
@@ -41,3 +47,44 @@ def _times(clock: Callable[[], float]) -> float:
     for number in range(ADDITIONS):
         total += number
     return max(1.0, (clock() - began_s) / ADDITIONS_S)
+
+
+class Standstills:
+    """What kept this machine's disk or processors from serving anyone, while a claim was tested.
+
+    Attributes:
+        total_s: Seconds of it, all told. What was synced and served during the test may be that
+            much later than on a machine of its own; the broker cannot help it.
+    """
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._over = threading.Event()
+
+    def watch(self) -> None:
+        """Sync a byte to the nodes' disk again and again until `end`, and note what takes long."""
+        with tempfile.TemporaryFile(buffering=0) as file:
+            began_s = time.perf_counter()
+            while not self._over.wait(SYNC_EVERY_S):
+                os.pwrite(file.fileno(), b"x", 0)
+                os.fdatasync(file.fileno())
+                now_s = time.perf_counter()
+                took_s = now_s - began_s - SYNC_EVERY_S
+                self.total_s += took_s if took_s > USUAL_SYNC_S else 0.0
+                began_s = now_s
+
+    def end(self) -> None:
+        self._over.set()
+
+
+@contextmanager
+def standstills() -> Iterator[Standstills]:
+    """Watch the machine for claims of milliseconds: shared disks stand still for some hundred."""
+    found = Standstills()
+    watcher = threading.Thread(target=found.watch, name="standstills", daemon=True)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        found.end()
+        watcher.join()
