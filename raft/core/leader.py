@@ -135,14 +135,27 @@ def propose_change(replica: Replica, change: Change) -> int | Refused:
     configuration = membership.simple(replica.configuration, [change])
     if isinstance(configuration, membership.InvalidChange):
         return Refused(Refusal.INVALID_CHANGE, replica.name, configuration.text)
-    if change.kind == "voter" and change.node in replica.configuration.learners:
-        progress = replica.progress[change.node]
-        if progress.match + LEARNER_LAG_MAX < replica.log.last_index:
-            return Refused(Refusal.LEARNER_BEHIND, replica.name)
+    if change.kind == "voter" and not _may_vote(replica, change.node):
+        return Refused(Refusal.LEARNER_BEHIND, replica.name)
     data = membership.encode(configuration)
     entry = Entry(replica.log.last_index + 1, replica.term, CONFIG, data)
     replication.append_own(replica, [entry])
     return entry.index
+
+
+def _may_vote(replica: Replica, node: str) -> bool:
+    """Whether a node is a voter, or a learner that has answered this leader and lacks little.
+
+    A node without a log must not vote: it may have had one, and has forgotten what it promised.
+    """
+    if node in replica.configuration.voters:
+        return True
+    progress = replica.progress.get(node)
+    return (
+        progress is not None
+        and progress.mode is Mode.REPLICATE
+        and progress.match + LEARNER_LAG_MAX >= replica.log.last_index
+    )
 
 
 def transfer(replica: Replica, to: str) -> Refused | None:

@@ -18,6 +18,12 @@ def changed(net: Net, leader: str, kind: membership.ChangeKind, node: str) -> in
     return index
 
 
+def with_learner(net: Net, leader: str, node: str) -> None:
+    """A new member that has what the leader has."""
+    changed(net, leader, "learner", node)
+    net.tick(2)
+
+
 def reason(answer: int | Refused) -> Refusal:
     assert isinstance(answer, Refused)
     return answer.reason
@@ -27,6 +33,7 @@ def test_new_configuration_is_used_as_soon_as_it_is_in_the_log() -> None:
     """Thesis 4.1: a server uses the latest configuration in its log, committed or not."""
     net = Net("a", "b", "c")
     net.elect("a")
+    with_learner(net, "a", "d")
     net.isolate("a")
     net["a"].node.propose_change(Change("voter", "d"))
     assert net["a"].node.configuration.voters == ("a", "b", "c", "d")
@@ -56,9 +63,10 @@ def test_one_change_at_a_time() -> None:
     """Thesis 4.1 (bug R7): no second change before the first is committed."""
     net = Net("a", "b", "c")
     net.elect("a")
+    with_learner(net, "a", "d")
     net.isolate("a")
     assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
-    assert reason(net["a"].node.propose_change(Change("voter", "e"))) is Refusal.CHANGE_PENDING
+    assert reason(net["a"].node.propose_change(Change("learner", "e"))) is Refusal.CHANGE_PENDING
 
 
 def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
@@ -77,9 +85,7 @@ def test_change_needs_the_majority_of_the_new_configuration() -> None:
     """Thesis 4.1: commitment is decided by the configuration that the entry brings."""
     net = Net("a", "b")
     net.elect("a")
-    net.isolate("b")
-    net.members["c"] = Member("c", ())
-    net.cut.clear()
+    with_learner(net, "a", "c")
     net.cut = {("a", "c"), ("a", "b")}
     index = net["a"].node.propose_change(Change("voter", "c"))
     net.run()
@@ -99,6 +105,21 @@ def test_learner_catches_up_and_is_promoted() -> None:
     assert net["d"].values() == [b"x"]
     changed(net, "a", "voter", "d")
     assert net["d"].node.configuration == Configuration(("a", "b", "c", "d"))
+
+
+def test_nobody_votes_before_it_has_learned() -> None:
+    """A node without a log may have had one: what it promised then, it has forgotten."""
+    net = Net("a", "b", "c")
+    net.elect("a")
+    assert reason(net["a"].node.propose_change(Change("voter", "d"))) is Refusal.LEARNER_BEHIND
+    net.members["d"] = Member("d", ())
+    net.isolate("d")
+    changed(net, "a", "learner", "d")
+    net.tick(2)
+    assert reason(net["a"].node.propose_change(Change("voter", "d"))) is Refusal.LEARNER_BEHIND
+    net.heal()
+    net.tick(2)
+    assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
 
 
 def test_learner_that_lags_is_not_promoted() -> None:
