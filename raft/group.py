@@ -231,12 +231,12 @@ class Group:
     # -- what the host calls ------------------------------------------------------------------
 
     def collect(self) -> Ready | None:
-        """Take the core's output and write its durable part into the journal's turn."""
-        if not self.node.has_ready():
-            return None
-        ready = self.node.ready()
+        """Take the core's output, if there is any."""
+        return self.node.ready() if self.node.has_ready() else None
+
+    def save(self, ready: Ready) -> None:
+        """Write the durable part of a Ready into the journal's turn."""
         self._log.save(ready)
-        return ready
 
     def apply(self, ready: Ready) -> None:
         """Apply a saved Ready, answer who waited, and tell the core."""

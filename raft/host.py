@@ -3,9 +3,9 @@
 Groups share the journal's syncs, the links' payloads and one timer. In each turn of the event
 loop that has work:
 
-1. every active group's Ready is collected, and its durable part put into the journal: one atomic
-   batch, one sync, however many groups;
-2. what promises nothing about this disk (a leader's appends, heartbeats) leaves at once;
+1. every active group's Ready is collected, and what promises nothing about this disk (a leader's
+   appends, heartbeats) leaves at once: followers take longest;
+2. the durable parts are put into the journal: one atomic batch, one sync, however many groups;
 3. committed entries are applied, proposers answered;
 4. when the sync is done, what promises durability leaves, and the cores are told.
 
@@ -17,7 +17,7 @@ A message for a group that is not open here is counted and reported, never answe
 makes a group: a deleted queue's replica must stay deleted.
 
 Source:
-    dragonboat's `engine.processSteps`: step, save together, send, apply.
+    dragonboat's `engine.processSteps`: step, send appends, save together, send, apply.
 """
 
 from __future__ import annotations
@@ -278,20 +278,42 @@ class RaftHost:
         self._is_turn_due = False
         groups, self._dirty = self._dirty, {}
         work: list[tuple[Group, Ready]] = []
+        messages: list[Message] = []
         for group in groups:
-            ready = self._collect(group)
+            ready = self._guarded_ready(group)
             if ready is not None:
                 work.append((group, ready))
+                messages += ready.messages_now
+        self._send(messages)
+        self._save(work)
+        for group, ready in work:
+            self._apply(group, ready)
+        self._transport.flush()
+        for group in groups:
             if group.node.wants_hedge:
                 self._hedge_soon(group)
             elif group in self._hedged:
                 self._hedge_no_more(group)
-        if not work:
-            return
+
+    def _guarded_ready(self, group: Group) -> Ready | None:
+        if group.is_closed:
+            return None
+        try:
+            return group.collect()
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+            self._fail(group, error)
+            return None
+
+    def _save(self, work: list[tuple[Group, Ready]]) -> None:
+        """Put what must be durable into the journal; what waits for that leaves when it is."""
         messages: list[Message] = []
         awaited: list[tuple[Group, Ready]] = []
         for group, ready in work:
-            messages += ready.messages_now
+            try:
+                group.save(ready)
+            except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+                self._fail(group, error)
+                continue
             if ready.must_sync or (group.unsynced and ready.messages_after_sync):
                 group.unsynced = ready.number
                 awaited.append((group, ready))
@@ -300,17 +322,6 @@ class RaftHost:
         self._send(messages)
         if awaited:
             self._journal.when_synced(lambda: self._synced(awaited))
-        for group, ready in work:
-            self._apply(group, ready)
-
-    def _collect(self, group: Group) -> Ready | None:
-        if group.is_closed:
-            return None
-        try:
-            return group.collect()
-        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-            self._fail(group, error)
-            return None
 
     def _apply(self, group: Group, ready: Ready) -> None:
         if group.is_closed:
@@ -339,6 +350,8 @@ class RaftHost:
         self._send(messages)
 
     def _send(self, messages: list[Message]) -> None:
+        if not messages:
+            return
         control: dict[str, list[Message]] = {}
         data: dict[str, list[Message]] = {}
         for message in messages:
@@ -350,6 +363,7 @@ class RaftHost:
         for to, some in data.items():
             for payload in convert.encode(self.name, to, some):
                 self._transport.send_data(to, payload)
+        self._transport.flush()
 
     def _fail(self, group: Group, error: Exception) -> None:
         """Stop a group and keep the evidence: its data stays, it answers nothing more."""

@@ -49,6 +49,10 @@ class Transport(Protocol):
         """Appends and snapshot chunks. Dropped if the link is down; at most 4 MiB a payload."""
         ...
 
+    def flush(self) -> None:
+        """Nothing more comes in this turn: what was sent may leave. It must leave without, too."""
+        ...
+
 
 class Clock(Protocol):
     """Time that never jumps."""

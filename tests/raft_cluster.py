@@ -55,6 +55,9 @@ class _Port:
     def send_data(self, node: str, payload: bytes) -> None:
         self.cluster.carry(self.name, node, "data", payload)
 
+    def flush(self) -> None:
+        """What was sent is on its way already."""
+
 
 class Member:
     """One node's life between a start and a crash."""

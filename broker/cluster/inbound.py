@@ -146,6 +146,8 @@ class Acceptor:
                 return
             stream.received_payloads += len(items)
             received(stream, items)
+            # What that made due comes first; to ask gRPC for the next message takes longer.
+            await asyncio.sleep(0)
 
     async def _shake_hands(self, context: Context) -> wire.Hello | Objection | None:
         """Hear who dials. None: it hung up, or refused this node."""

@@ -279,6 +279,11 @@ class Links:
         outbound = self._outbound.get((node, stream))
         return outbound is not None and outbound.send(kind, payload)
 
+    def flush(self) -> None:
+        """Let what was sent so far leave now, where nothing is being written already."""
+        for outbound in self._outbound.values():
+            outbound.flush()
+
     def on(self, kind: int, handler: PayloadHandler) -> None:
         """Hand payloads of `kind` to `handler(node, boot, payload)`."""
         self._handlers[kind] = handler

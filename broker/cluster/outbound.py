@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from broker.cluster import handshake
 from broker.cluster.batching import SendQueue, encode_batch
+from broker.cluster.begun import Begun
 from broker.cluster.handshake import Claim, Reason
 from broker.wire import node_pb2 as wire
 
@@ -161,11 +162,13 @@ class Outbound:
         self._wake = asyncio.Event()
         self._life: asyncio.Timeout | None = None
         self._claimed = ""
+        self._idle_call: _Call | None = None  # what carries, while nothing is being written
+        self._begun: Begun | None = None
         self._writing_since: float | None = None  # loop time at which a write began
         self._watchdog: asyncio.TimerHandle | None = None
 
     def send(self, kind: int, payload: bytes) -> bool:
-        """Queue a payload; it leaves with the others of this loop tick.
+        """Queue a payload; it leaves with the others of this loop tick, or with `flush`.
 
         Returns:
             False when it was dropped: the stream is down, or full and therefore broken now.
@@ -185,6 +188,18 @@ class Outbound:
             self.is_clogged = True
         self._wake.set()
         return True
+
+    def flush(self) -> None:
+        """Begin to write what waits now, ahead of what else is due in this turn of the loop.
+
+        While a write is under way nothing is begun: what waits leaves together after it.
+        """
+        call = self._idle_call
+        if call is None or not self._queue or call.done():
+            return
+        self._idle_call = None
+        self._begun = Begun(self._write_next(call))
+        self._wake.set()
 
     def reset(self) -> None:
         """Break the stream and dial again."""
@@ -250,7 +265,10 @@ class Outbound:
             await self._write(call)
         finally:
             self.is_up = False
-            self._writing_since = None
+            self._writing_since = self._idle_call = None
+            if self._begun is not None:
+                self._begun.close()
+                self._begun = None
             if self._watchdog is not None:
                 self._watchdog.cancel()
             self.is_clogged = False
@@ -328,22 +346,28 @@ class Outbound:
         return packet
 
     async def _write(self, call: _Call) -> None:
-        queue = self._queue
-        now = asyncio.get_running_loop().time
         while True:
-            if not queue:
+            if not self._queue:
+                self._idle_call = call
                 self._wake.clear()
                 if not call.done():
                     await self._wake.wait()
+                self._idle_call = None
             if call.done():
                 raise _Broken("the peer ended it")
-            batch = queue.take()
-            if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
-                self.is_clogged = False
-                self._door.outbound_drained(self)
-            if batch.kinds:
-                self._writing_since = now()
-                await call.write(encode_batch(batch))
-                self._writing_since = None
-                self.sent_batches += 1
-                self.sent_payloads += len(batch.kinds)
+            begun, self._begun = self._begun, None
+            await (begun or self._write_next(call))
+
+    async def _write_next(self, call: _Call) -> None:
+        """Write the next batch; it must come to its first wait as soon as it can."""
+        queue = self._queue
+        batch = queue.take()
+        if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
+            self.is_clogged = False
+            self._door.outbound_drained(self)
+        if batch.kinds:
+            self._writing_since = asyncio.get_running_loop().time()
+            await call.write(encode_batch(batch))
+            self._writing_since = None
+            self.sent_batches += 1
+            self.sent_payloads += len(batch.kinds)

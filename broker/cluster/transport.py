@@ -24,3 +24,7 @@ class LinkTransport:
     def send_data(self, node: str, payload: bytes) -> None:
         """Appends and snapshot chunks. Dropped if the link is down."""
         self._links.send(node, DATA, kinds.RAFT, payload)
+
+    def flush(self) -> None:
+        """Let what was sent so far leave now, with what others have sent."""
+        self._links.flush()

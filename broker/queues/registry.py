@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
@@ -580,7 +581,7 @@ class QueueRegistry:
 
     def _post(self, node: str, answer: Answer) -> None:
         if node == self._node:
-            self.receive_answer(node, answer)
+            self._defer(partial(self.receive_answer, node, answer))  # first what has farther to go
         else:
             self._mail.send_answer(node, answer)
 

@@ -11,7 +11,7 @@ import pytest
 from broker.cluster.calls import CallFailed
 from broker.cluster.handshake import Reason
 from broker.cluster.links import Links
-from broker.cluster.outbound import CONTROL, DATA, LinkLimits
+from broker.cluster.outbound import CONTROL, DATA, LinkLimits, Outbound
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -75,6 +75,10 @@ async def network() -> AsyncIterator[Net]:
                 await links.stop()
 
 
+def stream_to_b(links: Links) -> Outbound:
+    return links._outbound[B, DATA]
+
+
 async def test_payloads_arrive_in_order_in_few_batches() -> None:
     async with network() as net:
         a, b = await net.pair()
@@ -90,6 +94,39 @@ async def test_payloads_arrive_in_order_in_few_batches() -> None:
         await net.until(lambda: len(got) == 1000)
         assert got == [(A, "boot-a", b"%d" % i) for i in range(1000)]
         assert sum(s.sent_batches for s in a.status() if s.stream == DATA) <= 2
+
+
+async def test_what_is_flushed_leaves_at_once_and_the_rest_together() -> None:
+    async with network() as net:
+        a, b = await net.pair()
+        got: list[bytes] = []
+        b.on(20, lambda _node, _boot, payload: (got.append(payload), net.poke()))
+        a.send(B, DATA, 20, b"0")
+        assert stream_to_b(a).waiting_bytes
+        a.flush()
+        assert not stream_to_b(a).waiting_bytes
+        for i in range(1, 100):
+            a.send(B, DATA, 20, b"%d" % i)
+            a.flush()
+        await net.until(lambda: len(got) == 100)
+        assert got == [b"%d" % i for i in range(100)]
+        assert stream_to_b(a).sent_batches == 2
+
+
+async def test_a_stream_that_breaks_while_it_is_flushed_comes_back() -> None:
+    async with network() as net:
+        a, b = await net.pair()
+        got: list[bytes] = []
+        b.on(20, lambda _node, _boot, payload: (got.append(payload), net.poke()))
+        a.send(B, DATA, 20, b"begun" * 1000)
+        a.flush()
+        stream_to_b(a).reset()
+        await net.until(lambda: not a.is_up(B, DATA))
+        a.flush()
+        await net.until(lambda: a.is_up(B, DATA))
+        a.send(B, DATA, 20, b"after")
+        a.flush()
+        await net.until(lambda: got[-1:] == [b"after"])
 
 
 async def test_large_payload_travels_in_parts_and_control_does_not_wait() -> None:

@@ -35,6 +35,35 @@ def test_three_hosts_elect_and_replicate() -> None:
     run(main())
 
 
+def test_appends_leave_before_the_leader_writes_them() -> None:
+    """A promise to nobody, and what a publisher waits for: they leave first."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        cluster.open(7)
+        leader = await cluster.elected(7)
+        member = cluster.members[name_of(leader)]
+        done: list[str] = []
+        carry, put = cluster.carry, member.journal.put
+
+        def carried(sender: str, to: str, stream: str, payload: bytes) -> None:
+            if sender == name_of(leader) and stream == "data":
+                done.append("sent")
+            carry(sender, to, stream, payload)
+
+        def written(family: str, key: bytes, value: bytes) -> None:
+            done.append(f"written to {family}")
+            put(family, key, value)
+
+        cluster.carry, member.journal.put = carried, written  # type: ignore[method-assign]
+        assert await leader.propose(b"x") == 1
+        assert done[0] == "sent"
+        assert "written to raft_log" in done
+        cluster.close()
+
+    run(main())
+
+
 def test_a_named_first_leader_does_not_wait_for_an_election() -> None:
     async def main() -> None:
         cluster = Cluster()

@@ -1,0 +1,52 @@
+"""A coroutine that begins where it is made, not in a task's next step.
+
+What a client waits for leaves its node with a gRPC write, and that is a coroutine. A task would
+begin it one turn of the event loop later, behind everything else that is due by then. Python 3.12
+calls tasks that begin at once eager; this is what of that 3.11 allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+
+class Begun:
+    """Runs a coroutine up to its first wait now, and on when this is awaited.
+
+    What the coroutine raises before its first wait is raised to whoever awaits.
+
+    Args:
+        work: Not begun yet. Whoever makes this awaits it once, or closes it.
+    """
+
+    def __init__(self, work: Coroutine[Any, None, None]) -> None:
+        self._work = work
+        self._is_over = False
+        self._error: Exception | None = None
+        self._waits_for: object = None
+        try:
+            self._waits_for = work.send(None)
+        except StopIteration:
+            self._is_over = True
+        except Exception as error:  # noqa: BLE001 - whatever it is, for whoever awaits
+            self._is_over, self._error = True, error
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait for the rest."""
+        if self._error is not None:
+            raise self._error
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            yield self._waits_for
+        except BaseException as thrown:  # noqa: BLE001 - a cancellation is told where it waits
+            yield self._work.throw(thrown)
+        yield from self._work.__await__()
+
+    def close(self) -> None:
+        """Give up what was begun; nothing if it is over."""
+        if not self._is_over:
+            self._is_over = True
+            self._work.close()
