@@ -1,7 +1,9 @@
 # Everything runs from .venv, made once by the first command that needs it.
 #   make run            a three-node cluster on this machine (Ctrl-C stops it; DETACH=1 returns when it serves)
 #   make test           linters, types, layers and the test suite
-PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 2>/dev/null))
+# The distribution's first: it is built with profiles, and what version managers build mostly is not (decision 0035).
+PYTHON ?= $(shell for python in /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$python" && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
@@ -31,7 +33,7 @@ help:
 setup: $(DEV)
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "WarrenMQ needs Python 3.11 or newer on the PATH" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "WarrenMQ needs Python 3.11 or newer, with venv; found none in /usr/bin or on the PATH" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "WarrenMQ needs Python 3.11 or newer, found: $$("$(PYTHON)" -V)" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 
