@@ -239,7 +239,7 @@ class Group:
         self._log.save(ready)
 
     def apply(self, ready: Ready) -> None:
-        """Apply a saved Ready, answer who waited, and tell the core."""
+        """Apply a saved Ready and answer who waited; `finish` must follow."""
         soft = ready.soft_state
         if soft is not None:
             self._step_down_before(soft)
@@ -253,7 +253,13 @@ class Group:
             self._apply_entry(entry)
             if self.is_closed:
                 return
+
+    def finish(self, ready: Ready) -> None:
+        """Tell the core what was applied, and do what nobody waits for."""
+        soft = ready.soft_state
         self.node.advance(ready)
+        if not self.unsynced:
+            self.synced(ready.number)
         if soft is not None:
             self._settle_role(soft)
         for state in ready.read_states:

@@ -287,8 +287,11 @@ class RaftHost:
         self._send(messages)
         self._save(work)
         for group, ready in work:
-            self._apply(group, ready)
+            self._try(group, partial(group.apply, ready))
         self._transport.flush()
+        for group, ready in work:
+            if self._try(group, partial(group.finish, ready)) and group.node.has_ready():
+                self._mark(group)
         for group in groups:
             if group.node.wants_hedge:
                 self._hedge_soon(group)
@@ -304,15 +307,22 @@ class RaftHost:
             self._fail(group, error)
             return None
 
+    def _try(self, group: Group, do: Callable[[], None]) -> bool:
+        """Do a group's work; False where it was closed before, or is now."""
+        if group.is_closed:
+            return False
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
+            self._fail(group, error)
+        return not group.is_closed
+
     def _save(self, work: list[tuple[Group, Ready]]) -> None:
         """Put what must be durable into the journal; what waits for that leaves when it is."""
         messages: list[Message] = []
         awaited: list[tuple[Group, Ready]] = []
         for group, ready in work:
-            try:
-                group.save(ready)
-            except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-                self._fail(group, error)
+            if not self._try(group, partial(group.save, ready)):
                 continue
             if ready.must_sync or (group.unsynced and ready.messages_after_sync):
                 group.unsynced = ready.number
@@ -322,22 +332,6 @@ class RaftHost:
         self._send(messages)
         if awaited:
             self._journal.when_synced(lambda: self._synced(awaited))
-
-    def _apply(self, group: Group, ready: Ready) -> None:
-        if group.is_closed:
-            return
-        try:
-            group.apply(ready)
-            if group.is_closed:
-                return
-            if not group.unsynced:
-                group.synced(ready.number)
-            has_more = group.node.has_ready()
-        except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-            self._fail(group, error)
-            return
-        if has_more:
-            self._mark(group)
 
     def _synced(self, awaited: list[tuple[Group, Ready]]) -> None:
         if self._is_closed:

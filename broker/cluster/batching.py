@@ -47,6 +47,9 @@ def encode_batch(batch: Batch) -> bytes:
         batch: Kinds below 128.
     """
     kinds, payloads, has_more = batch
+    if len(kinds) == 1 and not has_more:  # what a lone publish sends; the same bytes
+        head = b"\x0a\x01" + _SMALL[kinds[0]] + b"\x12" + _varint(len(payloads[0]))
+        return b"\x0a" + _varint(len(head) + len(payloads[0])) + head + payloads[0]
     parts = [b"\x0a", _varint(len(kinds)), bytes(kinds)]
     for payload in payloads:
         parts += (b"\x12", _varint(len(payload)), payload)

@@ -104,6 +104,7 @@ class Links:
         self._addresses = {peer: at for peer, at in addresses.items() if peer != node}
         self._handlers: dict[int, PayloadHandler] = {}
         self._outbound: dict[tuple[str, int], Outbound] = {}
+        self._unflushed: dict[Outbound, None] = {}
         self._dialling: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._inbound: dict[tuple[str, int], Inbound] = {}
         self._ended: dict[str, list[str]] = {}
@@ -277,12 +278,17 @@ class Links:
             False when it was dropped, because the stream is down or broke now.
         """
         outbound = self._outbound.get((node, stream))
-        return outbound is not None and outbound.send(kind, payload)
+        if outbound is None or not outbound.send(kind, payload):
+            return False
+        self._unflushed[outbound] = None
+        return True
 
     def flush(self) -> None:
         """Let what was sent so far leave now, where nothing is being written already."""
-        for outbound in self._outbound.values():
-            outbound.flush()
+        if self._unflushed:
+            unflushed, self._unflushed = self._unflushed, {}
+            for outbound in unflushed:
+                outbound.flush()
 
     def on(self, kind: int, handler: PayloadHandler) -> None:
         """Hand payloads of `kind` to `handler(node, boot, payload)`."""

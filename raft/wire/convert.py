@@ -6,7 +6,7 @@ A payload carries messages of many groups from one node to one other. Cut so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -25,7 +25,7 @@ class PayloadDamaged(Exception):
     """A payload that is not one, of another version, or not for this pair of nodes."""
 
 
-def encode(sender: str, to: str, messages: Iterable[core.Message]) -> list[bytes]:
+def encode(sender: str, to: str, messages: Sequence[core.Message]) -> list[bytes]:
     """Pack messages for one node, in order.
 
     Args:
@@ -33,8 +33,11 @@ def encode(sender: str, to: str, messages: Iterable[core.Message]) -> list[bytes
         to: The receiving node; every message's `to`.
         messages: Messages of any groups.
     """
-    payloads: list[bytes] = []
     payload = wire.Payload(version=VERSION, sender=sender, to=to)
+    if len(messages) == 1:
+        _ENCODERS[type(messages[0])](payload, messages[0])
+        return [payload.SerializeToString()]
+    payloads: list[bytes] = []
     size = 0
     for message in messages:
         bulk = _size_bytes(message)
@@ -70,18 +73,15 @@ def decode(data: bytes, *, sender: str, to: str) -> list[core.Message]:
         raise PayloadDamaged(
             f"from {payload.sender!r} to {payload.to!r}, expected {sender!r} to {to!r}"
         )
-    return list(_decode_all(payload, sender, to))
-
-
-def _decode_all(payload: wire.Payload, sender: str, to: str) -> Iterator[core.Message]:
+    messages: list[core.Message] = []
     for envelope in payload.messages:
         kind = envelope.WhichOneof("body")
         if kind is None:
             raise PayloadDamaged("an envelope without a known body")
         head = (envelope.group, sender, to, envelope.term)
-        yield _DECODERS[kind](head, getattr(envelope, kind))
-    for beat in payload.heartbeats:
-        yield core.Heartbeat(
+        messages.append(_DECODERS[kind](head, getattr(envelope, kind)))
+    messages += [
+        core.Heartbeat(
             beat.group,
             sender,
             to,
@@ -91,10 +91,13 @@ def _decode_all(payload: wire.Payload, sender: str, to: str) -> Iterator[core.Me
             beat.read_round,
             beat.answer,
         )
-    for reply in payload.heartbeat_replies:
-        yield core.HeartbeatReply(
-            reply.group, sender, to, reply.term, reply.quiet, reply.read_round
-        )
+        for beat in payload.heartbeats
+    ]
+    messages += [
+        core.HeartbeatReply(reply.group, sender, to, reply.term, reply.quiet, reply.read_round)
+        for reply in payload.heartbeat_replies
+    ]
+    return messages
 
 
 def _size_bytes(message: core.Message) -> int:
@@ -138,14 +141,13 @@ def _append(payload: wire.Payload, m: core.Append) -> None:
 
 
 def _append_reply(payload: wire.Payload, m: core.AppendReply) -> None:
-    body = wire.AppendReply(
-        ok=m.ok,
-        match=m.match,
-        rejected=m.rejected,
-        hint_index=m.hint_index,
-        hint_term=m.hint_term,
-    )
-    payload.messages.add(group=m.group, term=m.term, append_reply=body)
+    body = payload.messages.add(group=m.group, term=m.term).append_reply
+    body.SetInParent()  # where all of it is 0
+    body.ok = m.ok
+    body.match = m.match
+    body.rejected = m.rejected
+    body.hint_index = m.hint_index
+    body.hint_term = m.hint_term
 
 
 def _heartbeat(payload: wire.Payload, m: core.Heartbeat) -> None:
