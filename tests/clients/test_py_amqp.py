@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,9 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if done.returncode:
             pytest.skip(f"no source distribution of amqp {VERSION}: {done.stderr.strip()[-200:]}")
         with tarfile.open(kept / f"amqp-{VERSION}.tar.gz") as archive:
-            archive.extractall(kept, filter="data")
+            # Python has filters since 3.11.4; Debian 12's has none.
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(kept, **safely)
     return folder
 
 
