@@ -258,8 +258,6 @@ class Group:
         """Tell the core what was applied, and do what nobody waits for."""
         soft = ready.soft_state
         self.node.advance(ready)
-        if not self.unsynced:
-            self.synced(ready.number)
         if soft is not None:
             self._settle_role(soft)
         for state in ready.read_states:
@@ -269,6 +267,8 @@ class Group:
         if self._reads:
             self._finish_reads()
         self._maybe_take_snapshot()
+        if not self.unsynced and not self.is_closed:
+            self.synced(ready.number)
 
     def synced(self, number: int) -> None:
         """Everything up to Ready `number` is durable."""
