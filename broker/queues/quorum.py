@@ -374,9 +374,13 @@ class QuorumQueue:
             self._dead_letters.take(way, effects.dead)
         stat = self._machine.stat()
         lag = stat.ready if stat.consumers else 0
+        here = self.group.leader if self.group is not None else None
         for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
             answer.lag = lag
-            self._post(node, answer)
+            if node == here:  # what has farther to go leaves before this node works on its own
+                self._defer(partial(self._post, node, answer))
+            else:
+                self._post(node, answer)
 
 
 def batches(gathered: list[Gathered]) -> Iterator[list[Gathered]]:

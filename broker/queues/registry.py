@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
@@ -581,7 +580,7 @@ class QueueRegistry:
 
     def _post(self, node: str, answer: Answer) -> None:
         if node == self._node:
-            self._defer(partial(self.receive_answer, node, answer))  # first what has farther to go
+            self.receive_answer(node, answer)
         else:
             self._mail.send_answer(node, answer)
 
