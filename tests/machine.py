@@ -50,27 +50,29 @@ def _times(clock: Callable[[], float]) -> float:
 
 
 class Standstills:
-    """What kept this machine's disk or processors from serving anyone, while a claim was tested.
-
-    Attributes:
-        total_s: Seconds of it, all told. What was synced and served during the test may be that
-            much later than on a machine of its own; the broker cannot help it.
-    """
+    """What kept this machine's disk or processors from serving anyone, while a claim was tested."""
 
     def __init__(self) -> None:
-        self.total_s = 0.0
+        self._found: list[tuple[float, float]] = []
         self._over = threading.Event()
+
+    def during(self, began_s: float, ended_s: float) -> float:
+        """Seconds of it between two moments of `time.monotonic`.
+
+        What was synced or served then may be that much later; the broker cannot help it.
+        """
+        return sum(max(0.0, min(ended_s, to) - max(began_s, at)) for at, to in self._found)
 
     def watch(self) -> None:
         """Sync a byte to the nodes' disk again and again until `end`, and note what takes long."""
         with tempfile.TemporaryFile(buffering=0) as file:
-            began_s = time.perf_counter()
+            began_s = time.monotonic()
             while not self._over.wait(SYNC_EVERY_S):
                 os.pwrite(file.fileno(), b"x", 0)
                 os.fdatasync(file.fileno())
-                now_s = time.perf_counter()
-                took_s = now_s - began_s - SYNC_EVERY_S
-                self.total_s += took_s if took_s > USUAL_SYNC_S else 0.0
+                now_s = time.monotonic()
+                if now_s - began_s - SYNC_EVERY_S > USUAL_SYNC_S:
+                    self._found.append((began_s, now_s))
                 began_s = now_s
 
     def end(self) -> None:
