@@ -328,16 +328,20 @@ class RaftNode:
         )
 
     def _is_apply_due(self) -> bool:
-        """Whether what is committed is applied now; a follower may put off a little."""
+        """Whether what is committed is applied now; a follower may put off a little.
+
+        It goes on in small pieces while it has nothing to write: what it has to write, a leader and
+        its client wait for.
+        """
         replica, config = self.state, self.state.config
         if not config.apply_behind_max or replica.role is not Role.FOLLOWER:
             return True
         log = replica.log
-        return (
-            replica.is_apply_due
-            or replica.behind_bytes >= config.apply_behind_bytes
-            or log.commit - log.applying >= config.apply_behind_max
-        )
+        behind = log.commit - log.applying
+        if behind >= config.apply_behind_max or replica.behind_bytes >= config.apply_behind_bytes:
+            return True
+        is_idle = log.unstable.stable == log.last_index
+        return is_idle and (replica.is_apply_due or behind >= config.apply_idle_min)
 
     def _is_soft_state_news(self) -> bool:
         handed, replica = self._soft_state_handed, self.state

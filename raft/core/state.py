@@ -61,6 +61,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
             to apply them together, away from the path of a commit; 0: none. Only for groups whose
             followers are not read.
         apply_behind_bytes: But no more than about this much of them.
+        apply_idle_min: So many of them are applied sooner, once everything here is durable.
         lag_entries_max: Entries that a follower may be sent late, with the next tick, where a
             majority does without it (see thrift); 0: everybody is sent everything at once.
         lag_bytes_max: But no more than about this much of them: where bytes are what costs, there
@@ -83,6 +84,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     push_commits: bool = True
     apply_behind_max: int = 0
     apply_behind_bytes: int = 64 << 10
+    apply_idle_min: int = 4
     lag_entries_max: int = 0
     lag_bytes_max: int = 16 << 10
 

@@ -49,6 +49,7 @@ class SimReplica:
             cache_entries_max=8,
             push_commits=is_read,
             apply_behind_max=0 if is_read else 4,
+            apply_idle_min=2,
             lag_entries_max=0 if is_read else options.lag_entries_max,
             lag_bytes_max=400,
         )

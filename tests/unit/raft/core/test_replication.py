@@ -220,7 +220,7 @@ def test_heartbeats_go_to_those_who_heard_and_said_nothing_since_the_last() -> N
 
 def test_followers_that_nobody_reads_apply_some_entries_together() -> None:
     """What is put off is bounded in number, bytes and time, and never hides from a new leader."""
-    net = leading(push_commits=0, apply_behind_max=3, apply_behind_bytes=10_000)
+    net = leading(push_commits=0, apply_behind_max=3, apply_behind_bytes=10_000, apply_idle_min=3)
     net.tick()
     behind = []
     for data in (b"1", b"2", b"3", b"4", b"5", b"6"):
@@ -237,6 +237,27 @@ def test_followers_that_nobody_reads_apply_some_entries_together() -> None:
     net.tick(40, only=("b", "c"))
     leaders = [net[name] for name in "bc" if net[name].node.is_leader]
     assert [leader.values()[-1] for leader in leaders] == [b"last"]
+
+
+def test_a_follower_applies_what_was_put_off_after_its_answers_have_left() -> None:
+    """A long turn at each tick met every twentieth of 200 publishes a second, in its way."""
+    net = leading(push_commits=0, apply_behind_max=100, apply_idle_min=2)
+    follower = net["b"]
+    follower.hold_sync = True
+    for data in (b"1", b"2", b"3", b"4"):
+        net.propose("a", data)
+        net.tick()
+    assert follower.values() == [], "something is still to be written"
+    answers = [m for m in follower.sync() if isinstance(m, AppendReply)]
+    assert answers, "the sync comes before what was put off"
+    assert follower.values() == []
+    follower.drain()
+    assert follower.values() == [b"1", b"2", b"3", b"4"]
+    follower.hold_sync = False
+    net.propose("a", b"5")
+    assert follower.values()[-1] == b"4", "one entry is not worth a turn"
+    net.tick(2)
+    assert follower.values()[-1] == b"5"
 
 
 def test_a_follower_falls_silent_only_with_everything_applied() -> None:
