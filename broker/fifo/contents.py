@@ -109,7 +109,11 @@ class Contents:
         is_limited = rules.max_length is not None or rules.max_length_bytes is not None
         is_dropping = rules.overflow == "drop-head"
         self._drops_head = is_limited and is_dropping
-        self._is_choosy = self._dedup is not None or (is_limited and not is_dropping)
+        self._is_choosy = (
+            self._dedup is not None
+            or (is_limited and not is_dropping)
+            or self.config.order == "priority"  # what has expired must not get behind what comes
+        )
 
     # Time and rules.
 

@@ -101,6 +101,8 @@ class Queue(Contents):
         """Say which messages may come in; their dedup keys are remembered by that."""
         if self._is_timed:
             self._expire(self.now_ms - 1)  # what expires just now may still find its consumer
+        if self._dedup is None and self._drops_head:
+            return [limits.Run("admitted", messages)]
         ready, dying = self._ready, self._dying
         room = limits.Room(len(ready), ready.size_bytes, 0, len(dying), dying.size_bytes)
         if self._dedup is None and limits.fits(messages, self.rules, room):

@@ -71,6 +71,20 @@ def test_more_than_the_highest_counts_as_the_highest_and_none_as_zero():
     assert _got(machine) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    "limits", [{}, {"max_length": 1}, {"max_length": 1, "overflow": "reject-publish"}]
+)
+def test_what_has_expired_at_the_head_dies_before_a_higher_one_gets_in_front_of_it(limits):
+    """Else it would wait, dead, for as long as something higher is ready; found by the model."""
+    machine = _machine()
+    machine.set_rules(Rules(is_dead_lettered=True, **limits))
+    machine.enqueue([_message(0, ttl_ms=3)])
+    machine.set_time(NOW_MS + 5)
+    assert machine.enqueue([_message(1)]) == []
+    assert _deaths(machine) == [("expired", [1])]
+    assert _got(machine) == [2]
+
+
 def test_what_a_consumer_holds_is_not_overtaken():
     """Only ready messages are put in order: prefetch 1 shows it, more hides it.
 
