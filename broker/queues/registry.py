@@ -93,7 +93,7 @@ class QueueRegistry:
         later: `loop.call_later`; see `QuorumQueue`.
         propose: Proposes a metadata command in the background, then calls back with its result.
         has_lease: Whether this node may speak for clients now (P4).
-        is_leading: Whether this node leads group 0.
+        leader: Who leads group 0, as far as is known here.
         neighbours: Links between nodes.
         draw: 64 random bits, for exchanges that choose at random.
         has_alarm: Whether a node is short of memory or disk.
@@ -117,7 +117,7 @@ class QueueRegistry:
         later: Later | None = None,
         propose: Callable[[DeleteQueue | ChangeRings, Done], None],
         has_lease: Callable[[], bool] = _always,
-        is_leading: Callable[[], bool] = _always,
+        leader: Callable[[], str | None],
         neighbours: Neighbours | None = None,
         draw: Callable[[], int] = _zero,
         has_alarm: Callable[[], bool] = _never,
@@ -162,7 +162,7 @@ class QueueRegistry:
                 propose=propose,
                 send=mail.send_ring,
                 has_lease=has_lease,
-                is_leading=is_leading,
+                leader=leader,
                 neighbours=neighbours or AllLinked(),
                 stage=self,
                 has_alarm=has_alarm,

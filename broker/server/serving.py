@@ -121,7 +121,7 @@ class Serving:
             later=loop.call_later,
             propose=self._propose,
             has_lease=self.is_valid,
-            is_leading=lambda: cluster.metadata.is_leading,
+            leader=self._leader,
             neighbours=cluster.peers,
             draw=partial(random.getrandbits, 64),
             has_alarm=lambda: bool(board.reason),
@@ -315,6 +315,12 @@ class Serving:
         )
         candidates = [member for member in members if member in running] or [here]
         return placement.leader(strategy, here, candidates, led), members
+
+    def _leader(self) -> str | None:
+        """Who leads group 0: this node only once it has applied what the last leader left."""
+        metadata = self._cluster.metadata
+        is_here = metadata.leader == self._cluster.node
+        return None if is_here and not metadata.is_leading else metadata.leader
 
     def _propose(self, command: DeleteQueue | ChangeRings, done: Done) -> None:
         async def ask() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from broker.metadata.catalogue import Catalogue
-from broker.ports import Clock
-from broker.queues.mirrored.ports import Neighbours
+from broker.queues.mirrored.ports import Surroundings
 from broker.queues.mirrored.tending import CUT_MS
 
 
@@ -12,20 +10,17 @@ class LinkWatch:
     """This node's links, as far as rings depend on how long they have been as they are.
 
     Args:
-        node: This node.
-        catalogue: Says which nodes there are.
-        neighbours: Says how links are now.
-        clock: Time.
+        around: The node.
     """
 
-    def __init__(
-        self, node: str, catalogue: Catalogue, neighbours: Neighbours, clock: Clock
-    ) -> None:
-        self._node = node
-        self._catalogue = catalogue
-        self._neighbours = neighbours
-        self._clock = clock
-        self._began_ms = clock.monotonic_ms()
+    def __init__(self, around: Surroundings) -> None:
+        self._node = around.node
+        self._catalogue = around.catalogue
+        self._neighbours = around.neighbours
+        self._clock = around.clock
+        self._leader_now = around.leader
+        self._leader: str | None = None
+        self._led_since_ms = self._began_ms = self._clock.monotonic_ms()
         self._gone_since_ms: dict[str, int] = {}
         self._cut_since_ms: dict[str, int] = {}
 
@@ -37,6 +32,9 @@ class LinkWatch:
     def tick(self) -> bool:
         """Look at all links; True if one was cut since the last time."""
         now_ms = self._clock.monotonic_ms()
+        leader = self._leader_now()
+        if leader != self._leader:
+            self._leader, self._led_since_ms = leader, now_ms
         is_new = False
         for node in self._catalogue.nodes():
             name = node.name
@@ -66,9 +64,20 @@ class LinkWatch:
         return self._neighbours.is_linked(self._node, node)
 
     def is_cut(self, node: str) -> bool:
-        """Whether they do not, and not just for a moment (P25)."""
+        """Whether they do not, and not just for a moment, and it is not the other's death (P25).
+
+        A dead node's links are cut, too. All that tells the two apart is a leader of group 0 that
+        has had the time to tell a death and has not: not the node in question, and heard itself.
+        Without one this may be an election after the death of a master that led group 0, and
+        mirrors that give way to it take the last copies with them.
+        """
         since_ms = self._cut_since_ms.get(node)
-        return since_ms is not None and self._clock.monotonic_ms() - since_ms >= CUT_MS
+        leader = self._leader_now()
+        if since_ms is None or leader is None or leader != self._leader or leader == node:
+            return False
+        if leader != self._node and not self.is_reachable(leader):
+            return False
+        return self._clock.monotonic_ms() - max(since_ms, self._led_since_ms) >= CUT_MS
 
     def refused_ms(self, node: str) -> int:
         """How long connections to a node have been refused; 0 while they are not."""

@@ -101,7 +101,7 @@ class Surroundings:
         propose: Proposes to group 0 in the background, then calls back with the result.
         send: Carries GM's bytes to a node, or drops them.
         has_lease: Whether anything may be told to clients now (P4).
-        is_leading: Whether this node leads group 0: then it designates (P23).
+        leader: Who leads group 0, None for nobody; as far as is known here (P23, P25).
         neighbours: Links between nodes.
         stage: Where masters serve.
         has_alarm: Whether a node is short of memory or disk (P26).
@@ -118,7 +118,7 @@ class Surroundings:
     propose: Callable[[ChangeRings, Done], None]
     send: Callable[[str, bytes], None]
     has_lease: Callable[[], bool]
-    is_leading: Callable[[], bool]
+    leader: Callable[[], str | None]
     neighbours: Neighbours
     stage: Stage
     has_alarm: Callable[[], bool] = lambda: False

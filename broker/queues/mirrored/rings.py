@@ -82,7 +82,7 @@ class Rings:
         self._drained: Callable[[], None] | None = None  # a stopping node waits
         self._back_off: dict[int, tending.BackOff] = {}
         self._wishes: dict[int, tuple[str, int]] = {}  # node, wished for until; see `hand_to`
-        self._links = LinkWatch(around.node, around.catalogue, around.neighbours, around.clock)
+        self._links = LinkWatch(around)
 
     # What group 0 tells.
 
@@ -165,7 +165,7 @@ class Rings:
         self.lease_back()
         for uid in self._unsettled:
             self.touch(uid)
-        if self._around.is_leading():
+        if self._around.leader() == self._around.node:
             self._designate()
 
     def lease_back(self) -> None:

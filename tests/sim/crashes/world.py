@@ -61,7 +61,7 @@ class Node(rig.Node):
             later=self.life.call_later,
             propose=world.group0.propose,
             has_lease=lambda: True,
-            is_leading=lambda: True,
+            leader=lambda: NODE,
             neighbours=self.neighbours,
             has_alarm=lambda: self.journal.is_short,
         )

@@ -473,6 +473,11 @@ class Process(Program):
 
     # Leading group 0
 
+    def leader(self) -> str | None:
+        """Who leads it, as a node knows it that has followed it to its end."""
+        leader = self.world.group0.leader
+        return None if leader == self.name and not self.is_leading else leader
+
     def lead(self, data: bytes, reply: Callable[[int, object], None]) -> None:
         """Commit an entry, and answer when all who may hold a lease have applied it (P4)."""
         if not self.is_leading:

@@ -87,7 +87,7 @@ class Serving:
             later=lambda seconds, call: process.after(round(1000 * seconds), call),
             propose=self._propose,
             has_lease=self.is_valid,
-            is_leading=lambda: process.is_leading,
+            leader=process.leader,
             neighbours=process,
         )
         self.queues.serving = self

@@ -152,7 +152,7 @@ class Node:
             later=self.later if world.has_timers else None,
             propose=world.propose,
             has_lease=lambda: name not in world.leaseless,
-            is_leading=lambda: name == next(iter(world.nodes), ""),
+            leader=lambda: world.leader(),  # noqa: PLW0108 - tests put another in its place
             neighbours=self.neighbours,
             has_alarm=lambda: world.has_alarm,
         )
@@ -217,6 +217,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.mail: deque[tuple[str, str, Callable[[Node], None]]] = deque()
         self.cut: set[tuple[str, str]] = set()
+        self.leader: Callable[[], str | None] = lambda: next(iter(self.nodes), None)
         self.replicas: dict[int, dict[str, QuorumQueue]] = {}
         self.leaders: dict[int, str] = {}
         self.term = 0

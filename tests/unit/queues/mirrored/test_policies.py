@@ -189,6 +189,7 @@ def test_a_confirm_that_becomes_due_without_the_lease_waits_for_it() -> None:
 
 def test_a_mirror_cut_off_from_its_master_leaves_and_returns() -> None:
     trio = Trio(ha_sync_mode="manual")
+    trio.leader = lambda: C
     trio.confirmed(A, 1)
     trio.cut = {(A, B), (B, A)}
     channel = trio.publish(C, 2)
@@ -198,6 +199,26 @@ def test_a_mirror_cut_off_from_its_master_leaves_and_returns() -> None:
     trio.cut = set()
     trio.tick(5)
     assert trio.ring.member_on(B) is not None
+
+
+@pytest.mark.parametrize("known", [None, A, C])
+def test_no_mirror_leaves_a_master_that_nobody_would_have_told_dead(known: str | None) -> None:
+    """A master that led group 0 died, and electing another leader took longer than a second.
+
+    Both mirrors took its links for cut and left it, before its death was told: nobody was left to
+    succeed, though all three were synchronised.
+    """
+    trio = Trio()
+    trio.confirmed(A, 1)
+    trio.leader = lambda: known
+    trio.cut = {(A, B), (B, A), (A, C), (C, A)}
+    if known == C:
+        trio.cut |= {(B, C), (C, B)}  # the leader that B remembers is not heard, either
+    trio.tick(5)
+    assert {B, A} <= {member.node for member in trio.ring.alive()}
+    trio.leader = lambda: B
+    trio.tick(1)
+    assert {B, A} <= {member.node for member in trio.ring.alive()}, "it has had no time to tell"
 
 
 def test_of_two_mirrors_cut_off_from_each_other_the_younger_leaves() -> None:
@@ -225,6 +246,7 @@ def test_a_node_that_another_living_one_cannot_reach_does_not_join() -> None:
 
 def test_a_node_that_keeps_coming_back_joins_ever_more_rarely() -> None:
     trio = Trio(ha_sync_mode="manual")
+    trio.leader = lambda: B
     trio.confirmed(A, 1)
     joins = []
     before = None
