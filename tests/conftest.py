@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import traceback
+import warnings
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -12,6 +15,29 @@ from tests.nodes import Node, Trio
 # How long one example takes says nothing while other tests share the machine.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test's connections end with it: left open, they would fail whoever runs next.
+
+    Not under `--pdb`, which comes after this and shows the frames.
+    """
+    report = yield
+    is_looked_at = item.config.getoption("usepdb")
+    if report.failed and call.when == "call" and call.excinfo is not None and not is_looked_at:
+        error: BaseException | None = call.excinfo.value
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                frame.f_locals  # noqa: B018 - brings the copy up to date that pytest has looked at
+            error = error.__context__
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return report
 
 
 @pytest.fixture(scope="session")

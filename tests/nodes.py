@@ -73,7 +73,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def wait_until(claim: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
+def wait_until(claim: Callable[[], bool], what: str, timeout_s: float = 60.0) -> float:
     """Wait for a claim to become true; returns the seconds it took, fails after the timeout.
 
     The timeout is for a machine that has nothing else to do; see `tests.machine.lateness`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.cluster.typed import ctl
@@ -22,8 +24,14 @@ def free(node: Node) -> None:
 
 
 def alarmed(node: Node) -> list[str]:
-    """Nodes with a memory alarm, as one node shows them."""
+    """Nodes that say they have a memory alarm; a node asked hands on what each says of itself."""
     return [each["name"] for each in node.api("GET", "/nodes") if each.get("mem_alarm")]
+
+
+def all_know(nodes: Iterable[Node], resource: str, of: Node) -> None:
+    """Wait until all have heard of an alarm: it goes to each by a way of its own."""
+    line = f"{resource} resource limit alarm set on node {of.user_name}."
+    wait_until(lambda: all(line in node.full_log() for node in nodes), line)
 
 
 @pytest.mark.slow
@@ -38,6 +46,7 @@ def test_an_alarm_on_one_node_blocks_publishers_of_all(own_trio: Trio) -> None:
 
     block(three)
     assert publisher.hears(ON_MEMORY) < SPREAD_S * lateness()
+    all_know(own_trio.nodes, "memory", of=three)
     assert (publisher.state(), consumer.state()) == ("blocked", "blocking")
     assert alarmed(one) == alarmed(two) == [three.user_name]
     assert ctl(one, "-q", "check_alarms") == 69
@@ -45,6 +54,7 @@ def test_an_alarm_on_one_node_blocks_publishers_of_all(own_trio: Trio) -> None:
     publisher.put(QUEUE, b"2")  # waits in the network
 
     assert ctl(two, "-q", "set_disk_free_limit", "mem_relative", "1000000") == 0
+    all_know(own_trio.nodes, "disk", of=two)
     free(three)  # node 2 is still short
     late = Client(three, "late")
     late.put(QUEUE, b"late")
@@ -54,8 +64,6 @@ def test_an_alarm_on_one_node_blocks_publishers_of_all(own_trio: Trio) -> None:
     assert ctl(two, "-q", "set_disk_free_limit", "50MB") == 0
     assert publisher.hears(ON_MEMORY, OVER) < SPREAD_S * lateness()
     consumer.has_got(b"1", b"late", b"2")
-    line = f"memory resource limit alarm set on node {three.user_name}."
-    assert all(line in node.full_log() for node in own_trio.nodes)
     for each in (publisher, consumer, late):
         each.connection.close()
 
