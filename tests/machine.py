@@ -49,6 +49,19 @@ def _times(clock: Callable[[], float]) -> float:
     return max(1.0, (clock() - began_s) / ADDITIONS_S)
 
 
+def sync_s(count: int = 200) -> float:
+    """Return how many seconds one sync of a few bytes takes on the nodes' disk, on average.
+
+    What is done one after another, each thing durable before the next, takes so much of it a thing.
+    """
+    with tempfile.TemporaryFile(buffering=0) as file:
+        began_s = time.perf_counter()
+        for number in range(count):
+            os.pwrite(file.fileno(), b"x" * 100, number * 100)
+            os.fdatasync(file.fileno())
+        return (time.perf_counter() - began_s) / count
+
+
 class Standstills:
     """What kept this machine's disk or processors from serving anyone, while a claim was tested."""
 

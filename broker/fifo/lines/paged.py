@@ -46,6 +46,10 @@ class _Chunk:
         return low
 
 
+_NO_CHUNK: Final = _Chunk()
+"""Stands for one that has not been looked up yet; nobody writes to it."""
+
+
 class Paged:
     """A set of message numbers with their body sizes.
 
@@ -84,7 +88,7 @@ class Paged:
         Args:
             items: (number, body size in bytes), in any order.
         """
-        chunk_id, chunk = -1, _Chunk()
+        chunk_id, chunk = -1, _NO_CHUNK
         cells = chunk.cells
         more_bytes = 0
         for number, size in items:
