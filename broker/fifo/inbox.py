@@ -68,12 +68,17 @@ class ConsumerInbox:
 
     def forget(self, leaving: Leaving) -> None:
         """The queue has answered: these will not be sent again under the same count."""
-        seen = self._seen.get(leaving.holder, {}).get(leaving.tag)
+        tags = self._seen.get(leaving.holder, {})
+        seen = tags.get(leaving.tag)
         if seen is None:
             return
         for number, count in leaving.seen:
             if seen.get(number) == count:
                 del seen[number]
+        if not seen:  # a channel may consume under ever new tags
+            del tags[leaving.tag]
+            if not tags:
+                del self._seen[leaving.holder]
 
     def forget_holder(self, holder: str) -> None:
         """The channel is gone; whatever still comes for it finds nobody."""

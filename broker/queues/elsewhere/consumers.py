@@ -11,6 +11,7 @@ Invariants:
    that follows its queue to another machine hears no second one.
 2. Deliveries seen before are dropped (`broker.fifo.inbox`).
 3. A number is never given to a channel twice for two deliveries of different machines.
+4. What is delivered here reaches a channel or goes back: none is held by nobody.
 """
 
 from __future__ import annotations
@@ -134,9 +135,14 @@ class RemoteConsumers:
         else:
             asked.tell(value)
 
-    def detach(self, key: Key) -> None:
-        """A consumer was cancelled."""
-        self._consumers.pop(key, None)
+    def find(self, key: Key) -> Consumer | None:
+        """The consumer that is here, or asked for."""
+        return self._consumers.get(key)
+
+    def detach(self, consumer: Consumer | None) -> None:
+        """A consumer's cancel is done; another one may have its tag by now."""
+        if consumer is not None and self._consumers.get(consumer.asked.key) is consumer:
+            del self._consumers[consumer.asked.key]
 
     def release(self, holder: str) -> None:
         """A channel is gone."""
@@ -156,27 +162,32 @@ class RemoteConsumers:
         if found is not None:
             found.spec = found.spec._replace(prefetch=prefetch)
 
-    def deliver(self, holder: str, tag: str, deliveries: list[Delivery]) -> None:
+    def deliver(self, holder: str, tag: str, deliveries: list[Delivery]) -> Leaving | None:
         """Hand a consumer what is new of some deliveries; they are not of an earlier leader.
 
         Args:
             holder: Whom they are for.
             tag: Its consumer.
             deliveries: As they came.
+
+        Returns:
+            What is to be given back, by the queue's own numbers, because the consumer has ended
+            here and the queue did not know it yet: the channel would hold it and never hear of it.
         """
         found = self._consumers.get((holder, tag))
-        if found is None:
-            return
-        no_ack = found.spec.no_ack
+        no_ack = found is not None and found.spec.no_ack
         fresh = self._inbox.accept(holder, tag, deliveries, no_ack=no_ack)
         if not fresh:
-            return
+            return None
+        if found is None:
+            return self._inbox.leaving(holder, tag, [each.number for each in fresh])
         if found.asked.done is not None:
             found.asked.tell(None)  # the reply was lost on its way
         base = self._base
         if base and not no_ack:
             fresh = [_above(base, each) for each in fresh]
         found.port.deliver(tag, fresh)
+        return None
 
     def got(self, result: object) -> object:
         """Return a basic.get's answer as its channel is to see it."""

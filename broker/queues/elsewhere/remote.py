@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from broker.errors import Refusal
 from broker.fifo import commands
@@ -38,6 +38,7 @@ from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
 from broker.queues.elsewhere.consumers import Asked, RemoteConsumers
 from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.elsewhere.stats import AskStat, StatQuestions
+from broker.queues.elsewhere.tokens import Cancelled, Got, Publish, Settled, said
 from broker.queues.envelopes import Answer
 from broker.queues.flow import Waiters, has_room, lag_slowdown_us
 from broker.queues.quorum import SETTLES_WAIT_S
@@ -53,7 +54,6 @@ SILENCE_MS_MAX: Final = 12_000
 """To a mirrored queue's master they go ever less often: it says when it begins to serve, and one
 that stands still (P26) need not hear the same 16 MiB every second."""
 
-
 STAT_MS_MAX: Final = 5_000
 """How long a question for counts waits for a leader, as long as a proposal does (P3); where most
 members are dead, every question."""
@@ -65,31 +65,6 @@ class SendOffer(Protocol):
     def __call__(self, node: str, uid: int, offer: commands.Offer, /) -> None:
         """Send; dropped when the node is not reachable."""
         ...
-
-
-class _Publish(NamedTuple):
-    """Whose verdicts an enqueue's are; `seqnos` None wants none."""
-
-    publisher: PublisherPort
-    seqnos: list[int] | None
-
-
-class _Settled(NamedTuple):
-    """Who waits for the outcome of a settle."""
-
-    leaving: Leaving
-    done: Done
-
-
-class _Got:
-    """A basic.get under way."""
-
-    __slots__ = ("done", "holder", "is_over")
-
-    def __init__(self, holder: str, done: Done) -> None:
-        self.holder = holder
-        self.done = done
-        self.is_over = False  # its channel is gone: a message got now would be held for ever
 
 
 class RemoteQueue:
@@ -143,7 +118,7 @@ class RemoteQueue:
         self._lag = 0
         self._dropped = 0
         self._waiters = Waiters(clock)
-        self._gets: dict[str, list[_Got]] = {}  # by holder
+        self._gets: dict[str, list[Got]] = {}  # by holder
         self._stats = StatQuestions(record.uid, ask_stat, lambda: self._route.target)
         self._renewed_for: Server | None = None
 
@@ -189,7 +164,7 @@ class RemoteQueue:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
             return
-        token = _Publish(publisher, seqnos)
+        token = Publish(publisher, seqnos)
         if self._is_down() or not self._add(commands.Enqueue(messages), token):
             self._end([Outcome(token, 0, len(messages), False, None)])
 
@@ -216,14 +191,10 @@ class RemoteQueue:
             self._add(command, token)
 
     def cancel(self, holder: str, tag: str, done: Done) -> None:
-        """Detach a consumer."""
-
-        def cancelled(result: object) -> None:
-            self._consumers.detach((holder, tag))
-            done(None if isinstance(result, Refusal) else result)
-
-        if not self._add(commands.Cancel(holder, tag), cancelled):
-            cancelled(None)
+        """Detach a consumer; it may still get messages until that is done."""
+        token = Cancelled(self._consumers.find((holder, tag)), done)
+        if not self._add(commands.Cancel(holder, tag), token):
+            self._cancelled(token, None)
 
     def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
@@ -254,7 +225,7 @@ class RemoteQueue:
             if not numbers:
                 return
         leaving = self._consumers.leaving(holder, tag, numbers)
-        token = leaving if done is None else _Settled(leaving, done)
+        token = leaving if done is None else Settled(leaving, done)
         is_urgent = (
             done is not None
             or kind is not commands.Settle
@@ -290,7 +261,7 @@ class RemoteQueue:
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
         """Take one message."""
         if not self._refuses(done):
-            got = _Got(holder, done)
+            got = Got(holder, done)
             self._gets.setdefault(holder, []).append(got)
             self._add(commands.Get(holder, no_ack), got)
 
@@ -351,16 +322,23 @@ class RemoteQueue:
     def _take_answers(self, answer: Answer) -> None:
         for verdict in answer.verdicts:
             self._end(self._offers.answered(Verdict(*verdict)))
+        last: list[Outcome] = []  # cancels: what was handed out before them comes first
         for session, number, packed in answer.replies:
             outcome = self._offers.replied(Reply(session, number, unpack_value(packed)))
-            if outcome is not None:
+            if outcome is not None and type(outcome.token) is Cancelled:
+                last.append(outcome)
+            elif outcome is not None:
                 self._end([outcome])
         for session, expected in answer.expected:
             if self._offers.out_of_sequence(session, expected):
                 self._schedule()
         if isinstance(self._route, HomeRoute) or answer.epoch >= self._route.term:
             for holder, tag, deliveries in answer.deliveries:
-                self._consumers.deliver(holder, tag, deliveries)
+                back = self._consumers.deliver(holder, tag, deliveries)
+                if back is not None:
+                    numbers = [number for number, _ in back.seen]
+                    self._add(commands.Requeue(holder, tag, numbers), back)
+        self._end(last)
 
     def retarget(self) -> None:
         """Nodes, members or the record changed: offer again, to whoever serves now."""
@@ -395,7 +373,7 @@ class RemoteQueue:
         is_lost = isinstance(self._route, HomeRoute) and self._route.server is None
         for outcome in self._offers.session_lost(self._offers.session):
             # It went in good order, unless it went with its last copy.
-            is_done = isinstance(outcome.token, _Publish | _Settled) and not is_lost
+            is_done = isinstance(outcome.token, Publish | Settled) and not is_lost
             value = None if is_done else gone(self.record)
             ended = Outcome(outcome.token, outcome.offset, outcome.count, is_done, value)
             self._end([ended])
@@ -410,7 +388,7 @@ class RemoteQueue:
         is_hopeless = isinstance(self._route, LeaderRoute) and self._route.is_leaderless
         expired = self._offers.expire(now_ms, STAT_MS_MAX if is_hopeless else None)
         if self._is_mirrored or is_hopeless:
-            expired = [_said(each, unavailable(self.record)) for each in expired]
+            expired = [said(each, unavailable(self.record)) for each in expired]
         self._end(expired)
         if self._dropped:
             place = {"vhost": self.record.vhost, "queue": self.record.name}
@@ -479,23 +457,32 @@ class RemoteQueue:
     def _end(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             token = outcome.token
-            if type(token) is _Publish:
+            if type(token) is Publish:
                 if token.seqnos is not None:
-                    _tell_publisher(token, token.seqnos, outcome)
+                    token.tell(token.seqnos, outcome)
                 elif not outcome.ok:
                     self._dropped += outcome.count
-            elif type(token) is Leaving or type(token) is _Settled:
+            elif type(token) is Leaving or type(token) is Settled:
                 self._settled(token, outcome)
+            elif type(token) is Cancelled:
+                self._cancelled(token, outcome.value)
             elif type(token) is Asked:
                 self._consumers.answered(token, outcome.value)
-            elif type(token) is _Got:
-                if not token.is_over:
-                    self._gets[token.holder].remove(token)
-                token.done(self._consumers.got(outcome.value))
+            elif type(token) is Got:
+                self._got(token, outcome.value)
             elif callable(token):
                 token(outcome.value)
 
-    def _settled(self, token: Leaving | _Settled, outcome: Outcome) -> None:
+    def _got(self, token: Got, value: object) -> None:
+        if not token.is_over:
+            self._gets[token.holder].remove(token)
+        token.done(self._consumers.got(value))
+
+    def _cancelled(self, token: Cancelled, value: object) -> None:
+        self._consumers.detach(token.consumer)
+        token.done(None if isinstance(value, Refusal) else value)
+
+    def _settled(self, token: Leaving | Settled, outcome: Outcome) -> None:
         if isinstance(token, Leaving):
             self._consumers.forget(token)
             return
@@ -533,8 +520,8 @@ class RemoteQueue:
         """
         consumers, now_ms = self._consumers, self._clock.monotonic_ms()
         for each in unasked:
-            if type(each.command) is commands.Cancel:
-                consumers.detach((each.command.holder, each.command.tag))
+            if type(each.token) is Cancelled:
+                consumers.detach(each.token.consumer)
         told, again = consumers.move()
         for command, token in again:
             self._offers.add(command, now_ms, token)
@@ -544,7 +531,7 @@ class RemoteQueue:
                 (command.holder, command.tag)
             ):
                 continue  # it is asked again already
-            is_get = type(waits) is _Got and not waits.is_over
+            is_get = type(waits) is Got and not waits.is_over
             if is_get or type(command) is commands.Purge:
                 self._offers.add(command, since_ms, waits)
             elif waits is not None:
@@ -577,19 +564,3 @@ class RemoteQueue:
 
     def _is_down(self) -> bool:
         return isinstance(self._route, HomeRoute) and self._route.is_down()
-
-
-def _tell_publisher(token: _Publish, seqnos: list[int], outcome: Outcome) -> None:
-    if outcome.count != len(seqnos):
-        seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
-    if outcome.ok:
-        token.publisher.confirmed(seqnos)
-    else:
-        token.publisher.rejected(seqnos)
-
-
-def _said(outcome: Outcome, refusal: Refusal) -> Outcome:
-    """Return an outcome with another reason for its refusal, if it is one."""
-    if not isinstance(outcome.value, Refusal):
-        return outcome
-    return Outcome(outcome.token, outcome.offset, outcome.count, False, refusal)
