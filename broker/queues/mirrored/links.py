@@ -32,7 +32,7 @@ class LinkWatch:
     def tick(self) -> bool:
         """Look at all links; True if one was cut since the last time."""
         now_ms = self._clock.monotonic_ms()
-        leader = self._leader_now()
+        leader = self._teller()
         if leader != self._leader:
             self._leader, self._led_since_ms = leader, now_ms
         is_new = False
@@ -72,12 +72,18 @@ class LinkWatch:
         mirrors that give way to it take the last copies with them.
         """
         since_ms = self._cut_since_ms.get(node)
-        leader = self._leader_now()
+        leader = self._teller()
         if since_ms is None or leader is None or leader != self._leader or leader == node:
             return False
         if leader != self._node and not self.is_reachable(leader):
             return False
         return self._clock.monotonic_ms() - max(since_ms, self._led_since_ms) >= CUT_MS
+
+    def _teller(self) -> str | None:
+        """Who leads group 0 and may propose: its own boot lives (P1)."""
+        leader = self._leader_now()
+        record = None if leader is None else self._catalogue.node(leader)
+        return leader if record is not None and record.alive else None
 
     def refused_ms(self, node: str) -> int:
         """How long connections to a node have been refused; 0 while they are not."""

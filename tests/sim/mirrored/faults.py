@@ -181,6 +181,7 @@ class Nemesis:
         process = self._world.network.processes.get(node)
         if process is not None and process.is_paused:
             self._world.note(f"{node} goes on")
+            self._world.network.disturbed()
             process.resume()
 
     def _cut(self, ways: set[tuple[str, str]], lasts_ms: int) -> None:

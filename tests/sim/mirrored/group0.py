@@ -99,6 +99,10 @@ class Group0:
         self._under_way.append(_Proposed(self._clock.now_ms + wait_ms, data, answered))
         self._clock.after(wait_ms, self._commit)
 
+    def under_way(self) -> list[commands.AnyCommand]:
+        """What is proposed and not committed."""
+        return [commands.decode_request(each.data).command for each in self._under_way]
+
     def depose(self) -> None:
         """The leader falls, though it runs."""
         if self.leader is not None:

@@ -167,6 +167,7 @@ class Network:
         self._latency_ms = latency_ms
         self.processes: dict[str, Process] = {}
         self.cut: set[tuple[str, str]] = set()
+        self._disturbed_ms = 0
         self._streams: dict[tuple[str, str, int], Stream] = {}
 
     def delay_ms(self) -> int:
@@ -174,6 +175,16 @@ class Network:
 
     def is_open(self, sender: str, to: str) -> bool:
         return (sender, to) not in self.cut
+
+    def disturbed(self) -> None:
+        """Something has kept living processes from hearing each other, up to now."""
+        self._disturbed_ms = self.clock.now_ms
+
+    def calm_ms(self) -> int:
+        """How long all that lives has heard each other."""
+        if self.cut or any(process.is_paused for process in self.processes.values()):
+            return 0
+        return self.clock.now_ms - self._disturbed_ms
 
     def is_running(self, node: str) -> bool:
         process = self.processes.get(node)
@@ -225,6 +236,8 @@ class Network:
         self.cut |= ways
 
     def heal_ways(self, ways: set[tuple[str, str]]) -> None:
+        if self.cut & ways:
+            self.disturbed()
         self.cut -= ways
         for key, stream in self._streams.items():
             if (key[0], key[1]) in ways or (key[1], key[0]) in ways:

@@ -26,8 +26,10 @@ from broker.metadata import rings
 from broker.metadata.rings import Ring, RingMember
 from broker.queues.elsewhere.consumers import BASE_BITS, RemoteConsumers
 from broker.queues.mirrored import promotion
+from broker.queues.mirrored.links import LinkWatch
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.mirror import Mirror
+from broker.queues.mirrored.tending import CUT_MS
 from tests.sim.mirrored.serving import Serving
 
 
@@ -148,6 +150,16 @@ def _promotes_before_delivery() -> Any:
     return patch.object(promotion, "may_be_promoted", lambda ring, me: ring.successor == me)
 
 
+def _leaves_the_dead() -> Any:
+    """Links that are cut are a cut, whoever leads group 0: also those of a node that has died."""
+
+    def is_cut(self: LinkWatch, node: str) -> bool:
+        since_ms = self._cut_since_ms.get(node)
+        return since_ms is not None and self._clock.monotonic_ms() - since_ms >= CUT_MS
+
+    return patch.object(LinkWatch, "is_cut", is_cut)
+
+
 def _picks_the_oldest() -> Any:
     def pick(ring: Ring, _policy: Any) -> Ring:
         alive = ring.alive()
@@ -220,6 +232,7 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P23": _picks_the_oldest,
     "P23c": _recovers_any_copy,
     "P23r": _recovers_beside_others,
+    "P25": _leaves_the_dead,
     "P26": _fills_bring_back_what_ended,
     "paged": _pages_are_forgotten,
 }
@@ -260,6 +273,11 @@ _SLOW_DISKS: Final[dict[str, Any]] = {
     "durable": True,
     "fault_ms": 25_000,
 }
+ONLY_DEATHS: Final[dict[str, Any]] = {
+    "script": tuple((10 + 90 * number, "kill", number % 3, 0, 60) for number in range(5)),
+    "fault_ms": 55_000,
+}
+"""Every node dies in turn, and nothing else goes wrong."""
 _ONLINE: Final[dict[str, Any]] = {
     "sync": "automatic",
     "sync_style": "online",
@@ -282,6 +300,7 @@ AIMED: Final[dict[str, dict[str, Any]]] = {
     "P23": {**_UNSYNCED, "promote_on_failure": "when-synced"},
     "P23c": {**_UNSYNCED, "promote_on_failure": "when-synced"},
     "P23r": {**_UNSYNCED, "promote_on_failure": "when-synced"},
+    "P25": ONLY_DEATHS,
     "P26": _ONLINE,
     "paged": {"transient": 0.3, "page_bytes": 0},
 }

@@ -10,6 +10,7 @@ from typing import Final
 from broker.errors import Refusal
 from broker.metadata import commands
 from broker.metadata.records import Queue
+from broker.metadata.ring_commands import RingLeave
 from broker.metadata.rings import Ring
 from broker.queues.envelopes import Answer
 from broker.storage.message_store import MessageStore
@@ -29,6 +30,8 @@ SLOW_DISK_MS: Final = 2_500
 DECLARE_AGAIN_MS: Final = 500
 START_AGAIN_MS: Final = 1_000
 POLICY_AGAIN_MS: Final = 6_000
+CALM_MS: Final = 10_000
+"""So long after the last cut nobody leaves because of it."""
 TAIL: Final = 400
 
 
@@ -88,6 +91,7 @@ class World:
         self._ring: Ring | None = None
         self._lives: dict[int, list[str]] = {}  # boots that served it plain, by past epoch
         self._applied: dict[str, int] = {}
+        self._killed_ms: dict[str, int] = {}  # when, by boot
         self.clients: list[Client] = []
         self.network = Network(self.clock, self.rng, options.latency_ms, self.counts)
         self.group0 = Group0(
@@ -145,6 +149,7 @@ class World:
         if process is None:
             return
         self._applied[name] = process.applied
+        self._killed_ms[process.boot] = self.clock.now_ms
         process.die()
         self.network.ended(process)
         self.group0.ended(name)
@@ -212,6 +217,8 @@ class World:
         self.counts[f"committed {type(command).__name__}"] += 1
         self.note(f"commit {command!r:.200} -> {result!r:.80}")
         changes = self.group0.machine.take_changes()
+        if isinstance(command, commands.ChangeRings) and isinstance(result, tuple):
+            self._left(command, result)
         for queue in changes.queues_added:
             self.uid = queue.uid
         for node, ended in changes.boots_ended:
@@ -235,6 +242,27 @@ class World:
         if member != self.history.reign.member:
             self.history.emptied.append(epoch)
         self.history.reigns(member, epoch, self.clock.now_ms)
+
+    def _left(self, command: commands.ChangeRings, results: tuple[object, ...]) -> None:
+        """Mirrors have left a member that they could not reach (P25): was it just dead?
+
+        It may have been both, one after the other; its death may be on the way to the log; or who
+        leads group 0 may not know yet that its own boot lives, and proposes nothing.
+        """
+        leader = self.network.processes.get(self.group0.leader or "")
+        if leader is None or not leader.lives:
+            return
+        for step, is_done in zip(command.steps, results, strict=True):
+            if not isinstance(step, RingLeave) or not is_done:
+                continue
+            died_ms = self._killed_ms.get(step.peer.boot)
+            if died_ms is None or self.network.calm_ms() < CALM_MS:
+                continue
+            death = commands.EndBoot(step.peer.node, step.peer.boot)
+            if death not in self.group0.under_way():
+                ago_ms = self.clock.now_ms - died_ms
+                text = f"{step.member} left {step.peer}, killed {ago_ms} ms before"
+                self.history.fail("left-the-dead", self.clock.now_ms, text)
 
     def _ring_is(self, ring: Ring, *, by_death: bool) -> None:
         """The queue is mirrored, and this is its ring now."""

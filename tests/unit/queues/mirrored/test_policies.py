@@ -221,6 +221,22 @@ def test_no_mirror_leaves_a_master_that_nobody_would_have_told_dead(known: str |
     assert {B, A} <= {member.node for member in trio.ring.alive()}, "it has had no time to tell"
 
 
+def test_no_mirror_leaves_while_the_leader_cannot_tell_a_death_itself() -> None:
+    """It has just restarted, and proposes nothing before its own boot is in the log."""
+    trio = Trio()
+    trio.confirmed(A, 1)
+    disk = trio.kill(C)
+    trio.leader = lambda: C
+    trio.cut = {(A, B), (B, A)}
+    trio.tick(5)
+    assert trio.ring.member_on(B) is not None
+    trio.boot(C, disk)
+    trio.tick(1)
+    assert trio.ring.member_on(B) is not None, "it has had no time to tell"
+    trio.tick(4)
+    assert trio.ring.member_on(B) is None
+
+
 def test_of_two_mirrors_cut_off_from_each_other_the_younger_leaves() -> None:
     trio = Trio()
     trio.cut = {(B, C), (C, B)}
