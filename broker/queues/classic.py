@@ -219,8 +219,7 @@ class ClassicQueue:
             return
         self.machine.release(holder)
         self._consumers.release(holder)
-        if self._held is not None:  # a consume of this channel may be held back
-            self._held.append(partial(self.release, holder))
+        self.holds_back(partial(self.release, holder))  # a consume of this channel may be
         self.window.repeats(partial(self.release, holder))  # so may a get
         self._serve()
         self._check_unused()
@@ -231,8 +230,7 @@ class ClassicQueue:
             return
         self.machine.set_active(holder, tag, active=active)
         self._consumers.set_active(holder, tag, active=active)
-        if self._held is not None:
-            self._held.append(partial(self.set_active, holder, tag, active=active))
+        self.holds_back(partial(self.set_active, holder, tag, active=active))
         if active:
             self._serve()
 
@@ -242,8 +240,7 @@ class ClassicQueue:
             return
         self.machine.set_prefetch(holder, tag, prefetch)
         self._consumers.set_prefetch(holder, tag, prefetch)
-        if self._held is not None:
-            self._held.append(partial(self.set_prefetch, holder, tag, prefetch))
+        self.holds_back(partial(self.set_prefetch, holder, tag, prefetch))
         self._serve()
 
     def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
@@ -289,8 +286,7 @@ class ClassicQueue:
         """Apply a node's offer; answers go to the nodes they concern."""
         if self._still is not None and self._still.stops_offer(offer):
             return
-        if self._held is not None:
-            self._held.append(partial(self.receive, offer))
+        if self._held is not None and self.holds_back(partial(self.receive, offer)):
             return
         if self._is_deleted:
             return
@@ -363,6 +359,13 @@ class ClassicQueue:
             self._clogged.discard(node)
             self.machine.set_reachable(node, reachable=True)
             self._serve()
+
+    def holds_back(self, again: Callable[[], None]) -> bool:
+        """Keep a call until the delete under way is decided; False where there is none."""
+        if self._held is None:
+            return False
+        self._held.append(again)
+        return True
 
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int:
         """Stop accepting, so that a delete can be proposed (P5).
@@ -579,8 +582,7 @@ class ClassicQueue:
         """Hold a call back while a delete is proposed, or refuse it after the end."""
         if self._stands(again):
             return True
-        if self._held is not None:
-            self._held.append(again)
+        if self.holds_back(again):
             return True
         if self._is_deleted:
             done(gone(self.record))

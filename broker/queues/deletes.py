@@ -70,6 +70,9 @@ class Deletes:
         if local is None:
             done(0)  # gone already, which is what was asked for
             return
+        again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
+        if local.holds_back(again):
+            return  # until it is known what becomes of the first
         count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
         if isinstance(count, Refusal):
             done(count)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.errors import Refusal, ReplyCode
+from broker.ports import Done
 from tests.unit.queues.rig import A, B, Channel, World, message
 
 
@@ -76,3 +79,59 @@ def test_a_channel_that_ends_while_its_consume_is_held_back_leaves_nothing() -> 
 
 def _ignore(result: object) -> None:
     pass
+
+
+class Later(World):
+    """Group 0 agrees when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Any, Done]] = []
+        super().__init__()
+
+    def propose(self, command: Any, done: Done) -> None:
+        self.waiting.append((command, done))
+
+    def agree(self, answer: object = None) -> None:
+        waiting, self.waiting = self.waiting, []
+        for command, done in waiting:
+            done(self.apply(command) if answer is None else answer)
+
+
+def test_two_connections_delete_a_queue_at_once() -> None:
+    """The second waits for the first, and finds nothing: that is what it wanted."""
+    world = Later()
+    queue = world.declare()
+    registry, answers = world.nodes[A].registry, list[object]()
+    for _ in range(2):
+        registry.delete(queue, answers.append, if_unused=False, if_empty=False)
+    world.agree()
+    world.settle()
+    assert answers == [0, 0]
+
+
+def test_a_delete_right_after_the_last_cancel_of_an_auto_delete_queue() -> None:
+    """Rows: 1.3 queue.delete"""
+    world = Later()
+    queue = world.declare(auto_delete=True)
+    node = world.nodes[A]
+    handle, answers = node.registry.open(queue), list[object]()
+    handle.consume(node.spec(), Channel(), _ignore)
+    handle.cancel(node.holder(), "t", _ignore)
+    assert len(world.waiting) == 1, "its end is proposed"
+    node.registry.delete(queue, answers.append, if_unused=False, if_empty=False)
+    world.agree()
+    world.settle()
+    assert answers == [0]
+
+
+def test_a_second_delete_is_tried_once_the_first_was_refused() -> None:
+    world = Later()
+    queue = world.declare()
+    registry, answers = world.nodes[A].registry, list[object]()
+    for _ in range(2):
+        registry.delete(queue, answers.append, if_unused=False, if_empty=False)
+    world.agree(Refusal(ReplyCode.ACCESS_REFUSED, "no"))
+    assert [type(each) for each in answers] == [Refusal]
+    world.agree()
+    world.settle()
+    assert answers[1:] == [0]
