@@ -223,7 +223,7 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
         return
     window = channel.window
     if window.limit or window.has_parked:
-        deliveries = window.admit(consumer, deliveries, channel.unacked.current_count)
+        deliveries = window.admit(consumer, deliveries, channel.in_use)
         if not deliveries:
             return
     numbers = [delivery.number for delivery in deliveries]
@@ -284,7 +284,7 @@ def unpark(channel: Channel) -> None:
     """Write parked deliveries that fit now."""
     if not channel.window.has_parked:
         return
-    for consumer, deliveries in channel.window.unpark(channel.unacked.current_count):
+    for consumer, deliveries in channel.window.unpark(channel.in_use):
         numbers = [delivery.number for delivery in deliveries]
         channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
         _write(channel, consumer, deliveries)

@@ -169,6 +169,15 @@ class Channel:
         self.reply_key = ""
         self.reply_tag = ""
 
+    @property
+    def in_use(self) -> int:
+        """What counts for the channel-wide limit: what a transaction has taken does, too."""
+        count = self.unacked.current_count
+        if self.transaction is not None:
+            for _, entries in self.transaction.taken:
+                count += sum(not source.is_lost for _, source, _ in entries)
+        return count
+
     def send(self, method: spec.Method) -> None:
         """Write a method on this channel."""
         self.context.send(self.number, method)

@@ -80,6 +80,7 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     for kind, entries in transaction.taken:
         taken = [(source, [number]) for _, source, number in entries]
         missing += channel.give(kind, taken, waits=channel.key)
+    unpark(channel)
     if not missing:
         channel.send(spec.TxCommitOk())
         return

@@ -189,3 +189,19 @@ def test_what_was_held_behind_a_commit_is_refused_like_what_comes_later(client: 
     client.world.let_go()
     assert client.error is not None
     assert client.error.text == "unexpected command while processing 'tx.commit'"
+
+
+def test_acks_of_an_open_transaction_make_no_room_for_the_channel(client: Client) -> None:
+    """Rows: 1.8 prefetch; 1.10 tx.select/commit/rollback
+
+    They are done at commit; after a rollback all of it is held again.
+    """
+    client.open(2).feed(*[publish("q", channel=2)] * 4, *[publish("r", channel=2)] * 4)
+    client.call(spec.TxSelect(), spec.BasicQos(prefetch_count=2, global_=True))
+    lines = client.call(spec.BasicConsume("q", "a"), spec.BasicConsume("r", "b"))
+    assert sum("basic.deliver" in line for line in lines) == 2
+    assert client.feed(Ack(1, 2, True)) == []
+    assert client.call(spec.TxRollback()) == ["1 tx.rollback-ok"]
+    assert client.feed(Ack(1, 2, True)) == []
+    lines = client.call(spec.TxCommit())
+    assert sum("basic.deliver" in line for line in lines) == 2
