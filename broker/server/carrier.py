@@ -102,7 +102,8 @@ class Carrier:
         try:
             while asked:
                 for effect in asked:
-                    if self._parked and self._is_behind_parked(effect):
+                    is_put_off = self._parked and type(effect) is not effects.SetActive
+                    if is_put_off and self._is_behind_parked(effect):
                         continue
                     handlers[type(effect)](effect)
                 asked, self._later = self._later, []

@@ -425,3 +425,16 @@ async def test_replies_that_nobody_reads_end_with_their_connection() -> None:
     client.wire.unsent += 1
     client.shell.deliver_reply(1, "key", message)
     assert client.wire.is_aborted
+
+
+@virtually
+async def test_a_full_socket_pauses_its_consumers_though_a_publish_waits_there() -> None:
+    """Case 39: what waits for a queue's room is no reason to fill the socket with its messages."""
+    node = Queues(far=Full())
+    client = await two_channels(node)
+    client.send(spec.BasicConsume("far", "tag"), channel=2)
+    await client.heard()
+    client.send(published("far"))
+    client.shell.pause_writing()
+    await turn()
+    assert node.named["far"].active == [False]
