@@ -260,7 +260,7 @@ class ConnectionMachine:
     def _peer_closes(self, method: spec.ConnectionClose) -> None:
         self.state = State.PEER_CLOSED
         self._assembler.refuse()
-        self.events.append(PeerClosed(method.reply_code, method.reply_text))
+        self.events.append(PeerClosed(method.reply_code, method.reply_text, self._now_ms))
 
     # The handshake
 

@@ -51,10 +51,17 @@ class UpdateSecret(msgspec.Struct):
 
 
 class PeerClosed(msgspec.Struct):
-    """The client is leaving: release all it holds, then call `close_ok`."""
+    """The client is leaving: release all it holds, then call `close_ok`.
+
+    Attributes:
+        code: As it gave it.
+        text: As it gave it.
+        at_ms: Monotonic time at which it was read.
+    """
 
     code: int
     text: str
+    at_ms: int
 
 
 class Closed(msgspec.Struct):

@@ -21,18 +21,19 @@ from broker.amqp.connection import (
     Authenticate,
     Closed,
     ConnectionMachine,
+    Event,
     OpenVhost,
     PeerClosed,
     State,
     UpdateSecret,
 )
-from broker.amqp.frames import FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.commands import CloseConnection
 from broker.server.carrier import Carrier
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
+from broker.server.gate import PARTIAL_IDLE_MS, Incomplete
 from broker.server.reading import FULL_BYTES, fit
 from broker.server.throttle import Throttle, Turn
 from broker.session.effects import Effect
@@ -58,8 +59,8 @@ REPLIES_BYTES_MAX = 64 * 1024 * 1024
 """Unsent output above which a direct reply costs the client its connection: others decide how many
 of them come, and nobody would know of one that was dropped."""
 
-PARTIAL_IDLE_MS = 60_000
-"""How long an incomplete content may lie on a connection that brings nothing (case 35)."""
+CLOSE_WAITS_MS = 10_000
+"""How long a client's close waits for what it had asked before."""
 
 HALTS_MAX = 3
 """Heartbeat intervals in which a client with a full socket may take nothing (case 39)."""
@@ -108,8 +109,7 @@ class AmqpConnection(asyncio.Protocol):
         self._is_cut = False  # what is stalled waits for its turn, not for the lease
         self._is_going_on = False
         self._is_mute = False
-        self._partial_bytes = 0
-        self._partial_at_ms = 0  # when the last piece of an incomplete content came
+        self._incomplete = Incomplete(context.gate)
         self._taken: tuple[int, int] | None = None  # bytes a slow reader took, and when we looked
         self._is_released = False
 
@@ -134,26 +134,19 @@ class AmqpConnection(asyncio.Protocol):
                 self._handle(commands, now_ms)
                 if size >= FULL_BYTES:
                     fit(self._transport, self, size // len(commands))
-            if self._is_cut:
-                break  # what follows waits for its turn too
+            if self._stalled:
+                break  # what follows waits too
             if machine.events:
                 self._run_events()
             if not machine.has_input:
                 break
             data = b""
-        partial = machine.partial_bytes
-        if partial != self._partial_bytes or (partial and size > FRAME_OVERHEAD):
-            self._partial_at_ms = now_ms
-            self._count_partial(partial)
+        if not self._incomplete.look(machine.partial_bytes, size, now_ms):
+            text = "too many bytes of incomplete messages on this node"
+            self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
         if self._alarms.reason:
             self.follow_alarms()
         self._context.outbox.mark(self)
-
-    def _count_partial(self, partial_bytes: int) -> None:
-        change, self._partial_bytes = partial_bytes - self._partial_bytes, partial_bytes
-        if not self._context.gate.buffered(change):
-            text = "too many bytes of incomplete messages on this node"
-            self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
 
     def _handle(self, commands: list[Command], now_ms: int) -> None:
         session = self.session
@@ -232,7 +225,7 @@ class AmqpConnection(asyncio.Protocol):
         self._transport = None
         self._context.gate.leave(self.info.connection_id)
         self._context.access.usage.disconnected(self.info.connection_id)
-        self._count_partial(0)
+        self._incomplete.count(0)
         self._release(None)
         # The parts hold each other: without this, buffers would wait for the garbage collector.
         self._machine.lost()
@@ -287,6 +280,8 @@ class AmqpConnection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what gathered in this turn (`Outbox`)."""
         session = self.session
+        if self._machine.events and not self._stalled:
+            self._run_events()
         out = self._machine.out
         if session is not None:
             session.flush()
@@ -341,6 +336,8 @@ class AmqpConnection(asyncio.Protocol):
         if self._stalled and not self._is_cut:
             stalled, self._stalled = self._stalled, []
             self._handle(stalled, self._context.clock.monotonic_ms())
+            if not self._stalled:
+                self.data_received(b"")  # what lay behind it
             self._context.outbox.mark(self)  # a flush reads on
         if self._is_mute:
             self._is_mute = False
@@ -351,11 +348,11 @@ class AmqpConnection(asyncio.Protocol):
     def tick(self, now_ms: int) -> None:
         """Heartbeats and deadlines; called about once a second."""
         self._machine.tick(now_ms)
-        if self._machine.events and not self._is_cut:
+        if self._machine.events and not self._stalled:
             self._run_events()
         if self.session is not None and not self.session.is_closed:
             self._carry(self.session.tick(now_ms))
-            if self._partial_bytes and now_ms - self._partial_at_ms >= PARTIAL_IDLE_MS:
+            if self._incomplete.is_left(now_ms):
                 text = f"a message was left incomplete for {PARTIAL_IDLE_MS // 1000} s"
                 self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
         self._check_reader(now_ms)
@@ -419,7 +416,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _run_events(self) -> None:
         events = self._machine.events
-        while events:
+        while events and not self._is_early(events[0]):  # else `flush` comes back to it
             event = events.pop(0)
             if isinstance(event, Authenticate):
                 self._authenticate(event)
@@ -431,6 +428,12 @@ class AmqpConnection(asyncio.Protocol):
                 self._release(self._machine.close_ok)
             elif isinstance(event, Closed):
                 self._drop(event.reason)
+
+    def _is_early(self, event: Event) -> bool:
+        """Whether a client's close is behind what it sent before, which is to be done first."""
+        if type(event) is not PeerClosed or self.session is None or not self.session.has_held:
+            return False
+        return self._context.clock.monotonic_ms() - event.at_ms < CLOSE_WAITS_MS
 
     def _authenticate(self, event: Authenticate) -> None:
         found = self._context.access.log_in(
@@ -525,12 +528,10 @@ class AmqpConnection(asyncio.Protocol):
         declare them (as rabbit_reader: close_connection, then send). A node that stops may not
         live to see that.
         """
-        _log.warning(
-            "connection.closed_by_server",
-            extra={"connection": self.info.name, "code": int(error.code), "text": error.text},
-        )
+        why = {"connection": self.info.name, "code": int(error.code), "text": error.text}
+        _log.warning("connection.closed_by_server", extra=why)
         self._machine.close(error, is_held=error.code is not ReplyCode.CONNECTION_FORCED)
-        self._count_partial(self._machine.partial_bytes)  # none now
+        self._incomplete.count(self._machine.partial_bytes)  # none now
         self._release(self._machine.say_why)
         self._context.outbox.mark(self)
 
@@ -558,9 +559,8 @@ class AmqpConnection(asyncio.Protocol):
         if reason:
             # Port scans and health checks say nothing, and nobody wants to read of them.
             level = logging.INFO if self.info.received_bytes else logging.DEBUG
-            _log.log(
-                level, "connection.dropped", extra={"connection": self.info.name, "why": reason}
-            )
+            where = {"connection": self.info.name, "why": reason}
+            _log.log(level, "connection.dropped", extra=where)
         self._release(None)
         self.flush()
         if self._transport is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
+from broker.amqp.frames import FRAME_OVERHEAD
+
 HANDSHAKES_MAX: Final = 512
 """Connections that may be before connection.open at a time (reliability.md section 5)."""
 
@@ -22,6 +24,9 @@ FAILURE_DELAY_MS: Final = 3_000
 ADDRESSES_MAX: Final = 4_096
 PARTIAL_BYTES_MAX: Final = 512 * 1024 * 1024
 """Bytes of contents that are not complete, over all connections: four of the largest messages."""
+
+PARTIAL_IDLE_MS: Final = 60_000
+"""How long an incomplete content may lie on a connection that brings nothing (case 35)."""
 
 
 class Droppable(Protocol):
@@ -95,3 +100,43 @@ class Gate:
         """
         self.partial_bytes += change_bytes
         return change_bytes <= 0 or self.partial_bytes <= self._partial_bytes_max
+
+
+class Incomplete:
+    """One connection's share of what the node buffers of incomplete contents.
+
+    Args:
+        gate: Counts them all.
+    """
+
+    __slots__ = ("_bytes", "_gate", "_moved_ms")
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._bytes = 0
+        self._moved_ms = 0
+
+    def look(self, now_bytes: int, read_bytes: int, now_ms: int) -> bool:
+        """Note what is incomplete after a read of the socket.
+
+        Args:
+            now_bytes: Bytes of the incomplete content.
+            read_bytes: What the read brought.
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            False when the node buffers too much: the connection must go (506).
+        """
+        if now_bytes == self._bytes and not (now_bytes and read_bytes > FRAME_OVERHEAD):
+            return True
+        self._moved_ms = now_ms
+        return self.count(now_bytes)
+
+    def count(self, now_bytes: int) -> bool:
+        """Note what is incomplete now; as `look`."""
+        change, self._bytes = now_bytes - self._bytes, now_bytes
+        return self._gate.buffered(change)
+
+    def is_left(self, now_ms: int) -> bool:
+        """Whether something incomplete has lain too long."""
+        return self._bytes > 0 and now_ms - self._moved_ms >= PARTIAL_IDLE_MS

@@ -98,6 +98,11 @@ class Session:
         return len(self._channels)
 
     @property
+    def has_held(self) -> bool:
+        """True while a waiting channel holds commands back."""
+        return self._context.held_commands > 0
+
+    @property
     def is_congested(self) -> bool:
         """True while waiting channels hold back more than the limits: stop reading the socket."""
         context = self._context

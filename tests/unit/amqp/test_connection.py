@@ -483,7 +483,9 @@ def test_the_client_leaves() -> None:
     commands = client.send(DECLARE, CLOSE, DECLARE)
     assert [command.channel for command in commands] == [1]
     assert client.machine.partial_bytes == 0
-    assert client.events() == [PeerClosed(200, "bye")]
+    [event] = client.events()
+    assert isinstance(event, PeerClosed)
+    assert (event.code, event.text) == (200, "bye")
     assert client.heard() == []  # exclusive queues go first
     assert client.send(DECLARE) == []
     client.machine.close_ok()

@@ -9,8 +9,8 @@ import pytest
 from broker.amqp import spec
 from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
 from broker.metadata import commands
-from broker.server.connection import HALTS_MAX, PARTIAL_IDLE_MS
-from broker.server.gate import FAILURE_DELAY_MS, FAILURES_BURST
+from broker.server.connection import HALTS_MAX
+from broker.server.gate import FAILURE_DELAY_MS, FAILURES_BURST, PARTIAL_IDLE_MS
 from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
 
 LIMIT = "NOT_ALLOWED - connection refused: node connection limit (1) is reached"

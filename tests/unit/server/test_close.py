@@ -1,0 +1,110 @@
+"""What a client sent before its connection.close is done before it is answered (row 1.1 Close).
+
+A client that publishes or acknowledges and closes, without a wait in between, loses nothing: also
+where a channel waits for the cluster, or the node for its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.amqp import spec
+from broker.amqp.frames import method_frame
+from broker.message import Delivery
+from broker.ports import ConsumerPort, ConsumerSpec, Done
+from broker.server.connection import CLOSE_WAITS_MS
+from tests.unit.server.rig import Client, Node, Sink, turn, virtually
+from tests.unit.session.rig import publish
+
+BYE = method_frame(0, spec.ConnectionClose(200, "bye", 0, 0))
+
+
+def published(key: str) -> bytes:
+    return method_frame(1, spec.BasicPublish("", key)) + publish(key).message.content
+
+
+async def client_with_queue(node: Node) -> Client:
+    client = await node.client().with_channel()
+    client.send(spec.QueueDeclare("q"), channel=1)
+    await client.heard()
+    return client
+
+
+class Slow(Sink):
+    """A queue whose cancels are answered when a test lets them be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: list[int] = []
+        self.cancelled: list[Callable[[object], None]] = []
+        self.port: ConsumerPort | None = None
+
+    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+        self.port = port
+        done(None)
+
+    def cancel(self, holder: str, tag: str, done: Done) -> None:
+        self.cancelled.append(done)
+
+    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
+        self.settled += numbers
+
+
+@virtually
+async def test_a_publish_behind_a_declare_is_done_before_the_close() -> None:
+    node = Node()
+    other = await client_with_queue(node)
+    client = await node.client().with_channel()
+    declare = method_frame(1, spec.ExchangeDeclare(exchange="x", type="fanout", no_wait=True))
+    client.send(declare, published("q"), BYE)
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+    assert node.sink.count == 1
+    del other
+
+
+async def closing_behind_a_cancel(node: Node, queue: Slow) -> Client:
+    """It has sent an ack behind a cancel that nobody answers, and its close behind that."""
+    node.sink = queue
+    client = await client_with_queue(node)
+    client.send(spec.BasicConsume("q", "tag"), channel=1)
+    await client.heard()
+    assert queue.port is not None
+    queue.port.deliver("tag", [Delivery(1, 0, publish("q").message)])
+    await client.heard()
+    cancel = method_frame(1, spec.BasicCancel("tag", no_wait=True))
+    client.send(cancel, method_frame(1, spec.BasicAck(1)), BYE)
+    assert await client.heard() == []
+    return client
+
+
+@virtually
+async def test_an_ack_behind_a_cancel_is_done_before_the_close() -> None:
+    node, queue = Node(), Slow()
+    client = await closing_behind_a_cancel(node, queue)
+    queue.cancelled[0](None)
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+    assert queue.settled == [1]
+
+
+@virtually
+async def test_a_close_does_not_wait_for_ever() -> None:
+    node, queue = Node(), Slow()
+    client = await closing_behind_a_cancel(node, queue)
+    await asyncio.sleep(CLOSE_WAITS_MS / 1000)
+    client.shell.tick(node.context.clock.monotonic_ms())
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+
+
+@virtually
+async def test_a_close_waits_for_the_lease_like_what_came_before_it() -> None:
+    node = Node()
+    client = await client_with_queue(node)
+    node.is_valid_lease = False
+    client.send(published("q"), BYE)
+    assert await client.heard() == []
+    node.is_valid_lease = True
+    client.shell.resume()
+    await turn()
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+    assert node.sink.count == 1
