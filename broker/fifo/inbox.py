@@ -50,8 +50,11 @@ class ConsumerInbox:
             deliveries: As they came.
             no_ack: They are settled and will never be sent again: nothing to remember.
         """
-        if no_ack:
-            return deliveries
+        if no_ack:  # an earlier consumer of the tag may hold some: those come again (P17)
+            held = self._seen.get(holder, {}).get(tag)
+            if not held:
+                return deliveries
+            return [item for item in deliveries if held.get(item.number, -1) < item.delivery_count]
         seen = self._seen.setdefault(holder, {}).setdefault(tag, {})
         fresh = [item for item in deliveries if seen.get(item.number, -1) < item.delivery_count]
         seen.update([(item.number, item.delivery_count) for item in fresh])

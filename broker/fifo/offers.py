@@ -429,7 +429,8 @@ class Offers:
         asked_ms = oldest_ms if questions_ms is None else max(oldest_ms, now_ms - questions_ms)
         for item in self._pending:
             command = item.command
-            is_question = type(command) in VALUED
+            is_follow_up = type(command) is Cancel and item.token is None
+            is_question = type(command) in VALUED and not is_follow_up
             if item.since_ms > (asked_ms if is_question else oldest_ms):
                 continue  # not the end: what was asked again is older than its number
             if is_question or isinstance(command, Enqueue):

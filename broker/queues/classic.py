@@ -182,8 +182,8 @@ class ClassicQueue:
         if self._wait_or_gone(partial(self.cancel, holder, tag, done), done):
             return
         self.machine.cancel(holder, tag)
+        self._serve()  # what was due to it before comes first
         self._consumers.detach(holder, tag)
-        self._serve()
         done(None)
         self._check_unused()
 

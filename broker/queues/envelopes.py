@@ -90,8 +90,8 @@ def cut_answer(answer: Answer) -> Iterator[Answer]:
     if sum([len(d.message.content) for _, _, some in deliveries for d in some]) <= ANSWER_BYTES_MAX:
         yield answer
         return
-    if answer.verdicts or answer.replies or answer.session_lost or answer.expected:
-        yield msgspec.structs.replace(answer, deliveries=[], lost_consumers=[])
+    if answer.verdicts or answer.session_lost or answer.expected:
+        yield msgspec.structs.replace(answer, replies=[], deliveries=[], lost_consumers=[])
     for holder, tag, some in deliveries:
         first, size = 0, 0
         for index, delivery in enumerate(some):
@@ -103,8 +103,9 @@ def cut_answer(answer: Answer) -> Iterator[Answer]:
             size += more
         part = [(holder, tag, some[first:])]
         yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
-    if answer.lost_consumers:
-        yield Answer(answer.uid, answer.epoch, lost_consumers=answer.lost_consumers, lag=answer.lag)
+    if answer.replies or answer.lost_consumers:  # a cancel's comes after what was handed out before
+        bare = Answer(answer.uid, answer.epoch, replies=answer.replies, lag=answer.lag)
+        yield msgspec.structs.replace(bare, lost_consumers=answer.lost_consumers)
 
 
 def pack_offer(uid: int, offer: Offer) -> bytes:

@@ -237,11 +237,14 @@ class RemoteConsumers:
             found.port.consumer_lost(key[1])
 
     def lose_all(self) -> None:
-        """The queue is gone, or its home is."""
+        """The queue is gone."""
+        for found in self.take_attached():
+            found.port.consumer_lost(found.spec.tag)
+
+    def take_attached(self) -> list[Consumer]:
+        """Forget all consumers; return those that had their consume-ok and hear that it is over."""
         consumers, self._consumers = self._consumers, {}
-        for (_, tag), found in consumers.items():
-            if found.asked.done is None:
-                found.port.consumer_lost(tag)
+        return [found for found in consumers.values() if found.asked.done is None]
 
     def move(self) -> tuple[list[Consumer], list[tuple[commands.SessionCommand, Asked | None]]]:
         """Another machine serves from now on: what was delivered counts for nothing (P18).

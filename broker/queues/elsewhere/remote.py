@@ -336,9 +336,15 @@ class RemoteQueue:
             for holder, tag, deliveries in answer.deliveries:
                 back = self._consumers.deliver(holder, tag, deliveries)
                 if back is not None:
-                    numbers = [number for number, _ in back.seen]
-                    self._add(commands.Requeue(holder, tag, numbers), back)
+                    self._give_back(back)
         self._end(last)
+
+    def _give_back(self, leaving: Leaving) -> None:
+        """Nobody here consumes this any more: say so, or it comes again at once."""
+        holder, tag = leaving.holder, leaving.tag
+        self._add(commands.Cancel(holder, tag), None)
+        numbers = [number for number, _ in leaving.seen]
+        self._add(commands.Requeue(holder, tag, numbers), leaving)
 
     def retarget(self) -> None:
         """Nodes, members or the record changed: offer again, to whoever serves now."""
@@ -545,8 +551,14 @@ class RemoteQueue:
     def _lost(self) -> None:
         """The queue forgot this node: nack all that is held, tell consumers."""
         self._consumers.begin_anew()
-        self._end(self._offers.session_lost(self._offers.session))
-        self._consumers.lose_all()
+        outcomes = self._offers.session_lost(self._offers.session)
+        for each in outcomes:
+            if type(each.token) is Cancelled:
+                self._consumers.detach(each.token.consumer)
+        lost = self._consumers.take_attached()
+        self._end(outcomes)  # who is told may consume anew at once
+        for found in lost:
+            found.port.consumer_lost(found.spec.tag)
         self._resume_drained()
 
     def _refuses(self, done: Done) -> bool:

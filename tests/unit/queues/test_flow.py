@@ -127,7 +127,7 @@ def test_an_answer_is_cut_at_one_mib() -> None:
     )
     parts = list(cut_answer(answer))
     assert parts[0].verdicts == answer.verdicts
-    assert parts[0].replies == answer.replies
+    assert parts[-1].replies == answer.replies
     assert parts[-1].lost_consumers == answer.lost_consumers
     assert all((part.uid, part.epoch, part.lag) == (7, 3, 5) for part in parts)
     cut = [(tag, item) for part in parts for _, tag, items in part.deliveries for item in items]
