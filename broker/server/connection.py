@@ -543,6 +543,7 @@ class AmqpConnection(asyncio.Protocol):
                 then()
             return
         self._is_released = True
+        self._stalled.clear()  # or its end would wait for a lease that may not come
         self._carry(session.close_channels())
         if self._context.catalogue.queues_of(session.owner):
             self._context.spawn(self._delete_owned(session.owner, then))

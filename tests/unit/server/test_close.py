@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from broker.amqp import spec
+from broker.amqp.connection import GRACE_MS
 from broker.amqp.frames import method_frame
+from broker.errors import ReplyCode
 from broker.message import Delivery
 from broker.ports import ConsumerPort, ConsumerSpec, Done
 from broker.server.connection import CLOSE_WAITS_MS
@@ -108,3 +110,34 @@ async def test_a_close_waits_for_the_lease_like_what_came_before_it() -> None:
     await turn()
     assert await client.heard() == [spec.ConnectionCloseOk()]
     assert node.sink.count == 1
+
+
+@virtually
+async def test_a_client_that_waits_for_the_lease_is_dropped_when_its_node_gives_up() -> None:
+    """P4: after 10 s without the lease clients are closed, whatever they had asked meanwhile."""
+    node = Node()
+    client = await client_with_queue(node)
+    node.is_valid_lease = False
+    client.send(published("q"))
+    assert await client.heard() == []
+    client.shell.close(ReplyCode.CONNECTION_FORCED, "no lease")
+    await client.heard()
+    await asyncio.sleep(GRACE_MS / 1000)
+    client.shell.tick(node.context.clock.monotonic_ms())
+    await turn()
+    assert not client.wire.is_open
+
+
+@virtually
+async def test_a_close_that_waits_for_the_lease_is_dropped_when_its_node_gives_up() -> None:
+    node = Node()
+    client = await client_with_queue(node)
+    node.is_valid_lease = False
+    client.send(published("q"), BYE)
+    assert await client.heard() == []
+    client.shell.close(ReplyCode.CONNECTION_FORCED, "no lease")
+    await client.heard()
+    await asyncio.sleep(GRACE_MS / 1000)
+    client.shell.tick(node.context.clock.monotonic_ms())
+    await turn()
+    assert not client.wire.is_open
