@@ -154,6 +154,11 @@ class Group:
         return self.node.configuration.learners
 
     @property
+    def is_blank(self) -> bool:
+        """True while the replica waits to be admitted, without a vote (`RaftHost.open_group`)."""
+        return self.node.is_blank
+
+    @property
     def has_waiters(self) -> bool:
         """True while something waits for ticks."""
         return bool(self._reads) or self._transfer is not None
@@ -223,6 +228,21 @@ class Group:
         Asks again when nothing is heard; fails with `NotLeader` after `read_ticks_max`.
         """
         return self._future(self._begin_read)
+
+    async def readmit(self, node: str) -> None:
+        """As the leader: let a member that has lost its data in again, as a learner (bug R11).
+
+        It is removed even if it was a learner, so that nothing it once acknowledged counts.
+        """
+        if node in (*self.voters, *self.learners):
+            await self.remove(node)
+        await self.add_learner(node)
+
+    def admitted(self) -> None:
+        """A leader has readmitted this replica: from now on it votes where it is asked to."""
+        if not self.is_closed:
+            self.node.admitted()
+            self._log.admitted()
 
     def transfer(self, to: str) -> asyncio.Future[object]:
         """Hand leadership to a voter; done when it leads, `ChangeRefused` if it does not soon."""

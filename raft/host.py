@@ -121,6 +121,7 @@ class RaftHost:
         *,
         campaign_at_once: bool = False,
         is_read: bool = True,
+        is_blank: bool = False,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> Group:
         """Open a group: recover it from disk, or create it.
@@ -136,6 +137,8 @@ class RaftHost:
             is_read: False where nobody reads the machine but at the leader: followers then hear
                 of commits with the next entries, and apply some together; and those that a
                 majority does without get entries late and together.
+            is_blank: There is no data here, but there may have been: the replica neither votes nor
+                leads until `Group.admitted`, restarts included. Ignored when it is on disk.
             on_leader_change: Told who leads when that changes.
 
         Raises:
@@ -145,7 +148,8 @@ class RaftHost:
         """
         if group in self._groups:
             raise ValueError(f"group {group} is open already")
-        log = self._store.open(group, Configuration(tuple(sorted(initial_voters or ()))))
+        first = Configuration(tuple(sorted(initial_voters or ())))
+        log = self._store.open(group, first, is_blank=is_blank)
         node = RaftNode(
             NodeConfig(
                 group,

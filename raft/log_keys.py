@@ -10,6 +10,7 @@ raft_state   key    | group 8 BE | "G" |     the group exists here; its first co
              key    | group 8 BE | "B" |     base: index and term of the last entry compacted away
              key    | group 8 BE | "S" |     the snapshot in force: its meta, parts and size
              key    | group 8 BE | "F" |     a configuration that an operator forced, and where
+             key    | group 8 BE | "L" |     what was here may be lost: no votes until admitted
              value  | version 1 | crc32 4 BE | msgpack array |
                       crc32 covers the key and the array
 
@@ -83,8 +84,12 @@ class Forced(msgspec.Struct, frozen=True, array_like=True):
     configuration: Configuration
 
 
-AnyState = Configuration | HardState | Base | SnapshotRecord | Forced
-StateRecord = TypeVar("StateRecord", Configuration, HardState, Base, SnapshotRecord, Forced)
+class Blank(msgspec.Struct, frozen=True, array_like=True):
+    """The replica began without data that it may have had: it waits to be admitted (bug R11)."""
+
+
+AnyState = Configuration | HardState | Base | SnapshotRecord | Forced | Blank
+StateRecord = TypeVar("StateRecord", Configuration, HardState, Base, SnapshotRecord, Forced, Blank)
 
 _KINDS: Final[dict[type, bytes]] = {
     Configuration: b"G",
@@ -92,6 +97,7 @@ _KINDS: Final[dict[type, bytes]] = {
     Base: b"B",
     SnapshotRecord: b"S",
     Forced: b"F",
+    Blank: b"L",
 }
 
 

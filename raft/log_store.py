@@ -33,6 +33,7 @@ _Record = TypeVar(
     log_keys.Base,
     log_keys.SnapshotRecord,
     log_keys.Forced,
+    log_keys.Blank,
 )
 
 FORCED_TERMS = 1000
@@ -59,6 +60,7 @@ class GroupLog:
         self._base = log_keys.Base()
         self._last = 0
         self._forced: log_keys.Forced | None = None
+        self._is_blank = saved.is_blank
 
     # -- LogReader ----------------------------------------------------------------------------
 
@@ -163,8 +165,13 @@ class GroupLog:
         """A leader's snapshot replaces all, a forced configuration too."""
         if self._forced is not None:
             self._forced = None
-            key = log_keys.state_key(self.group, log_keys.Forced)
-            self._journal.delete("raft_state", key)
+            self._delete_state(log_keys.Forced)
+
+    def admitted(self) -> None:
+        """The replica is no longer blank. Follows, in the journal, what it has received so far."""
+        if self._is_blank:
+            self._is_blank = False
+            self._delete_state(log_keys.Blank)
 
     def force(self, configuration: Configuration) -> None:
         """Put a configuration in force that no majority agreed on; the group must not be open.
@@ -173,6 +180,7 @@ class GroupLog:
         one of them as always. Safe only when no member that is left out ever speaks for the group
         again; the caller sees to that (protocol.md P8: a new cluster id).
         """
+        self.admitted()
         hard_state = self._state(HardState) or HardState()
         raised = HardState(hard_state.term + FORCED_TERMS, None, hard_state.commit)
         self._put_state(HardState, raised)
@@ -183,6 +191,9 @@ class GroupLog:
     def _put_state(self, kind: type, record: log_keys.AnyState) -> None:
         key = log_keys.state_key(self.group, kind)
         self._journal.put("raft_state", key, log_keys.state_record(key, record))
+
+    def _delete_state(self, kind: type) -> None:
+        self._journal.delete("raft_state", log_keys.state_key(self.group, kind))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -215,6 +226,8 @@ class GroupLog:
     def create(self) -> None:
         """Note that the group exists, with its first configuration."""
         self._put_state(Configuration, self.saved.configuration)
+        if self._is_blank:
+            self._put_state(log_keys.Blank, log_keys.Blank())
 
     def refresh(self) -> None:
         """Bring `saved` up to date for a core that starts again without a restart."""
@@ -235,6 +248,7 @@ class GroupLog:
         self.snapshots = SnapshotStore(self._journal, self.group, current)
         self.snapshots.remove_leftovers()
         self._forced = self._state(log_keys.Forced)
+        self._is_blank = self._state(log_keys.Blank) is not None
         snapshot_index = 0 if current is None else current.meta.index
         self._check_entries(snapshot_index)
         if self._base.index > snapshot_index:
@@ -255,9 +269,11 @@ class GroupLog:
         current, forced = self.snapshots.current, self._forced
         index = 0 if current is None else current.meta.index
         if forced is not None and forced.index >= index:
-            return SavedState(hard_state, forced.configuration, index, forced.index)
+            return SavedState(
+                hard_state, forced.configuration, index, forced.index, is_blank=self._is_blank
+            )
         configuration = first if current is None else current.meta.configuration
-        return SavedState(hard_state, configuration, index)
+        return SavedState(hard_state, configuration, index, is_blank=self._is_blank)
 
     def _check_entries(self, snapshot_index: int) -> None:
         expected = self._base.index + 1
@@ -291,12 +307,13 @@ class LogStore:
         keys = (key for key, _ in self._journal.scan("raft_state", *log_keys.all_states()))
         return sorted({log_keys.parse_state_key(key) for key in keys} - self._erased)
 
-    def open(self, group: int, configuration: Configuration) -> GroupLog:
+    def open(self, group: int, configuration: Configuration, *, is_blank: bool = False) -> GroupLog:
         """Open a group, creating it where there is none.
 
         Args:
             group: The group's id.
             configuration: The first configuration if the group is new; empty waits for a leader.
+            is_blank: If the group is new here: it may have been here before (`log_keys.Blank`).
 
         Raises:
             LogCorrupt: If what is on disk is damaged.
@@ -305,7 +322,8 @@ class LogStore:
         if log is not None:
             log.refresh()
             return log
-        log = GroupLog(self._journal, group, SavedState(configuration=configuration))
+        saved = SavedState(configuration=configuration, is_blank=is_blank)
+        log = GroupLog(self._journal, group, saved)
         if group not in self._erased and self._is_known(group):
             log.recover()
         else:

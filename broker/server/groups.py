@@ -35,7 +35,7 @@ class QueueGroups:
         self._catalogue = catalogue
         self._node = node
         self._on_disk = set(host.groups_on_disk())
-        self._blank: dict[int, None] = {}
+        self._blank: dict[int, None] = {}  # as of their opening; the replicas know it themselves
 
     def open(self, queue: Queue, machine: QuorumQueue) -> Group:
         """Start or recover this node's replica.
@@ -47,24 +47,25 @@ class QueueGroups:
         known = self._catalogue.node(self._node)
         is_new = known is not None and queue.uid > known.booted_at and not queue.moved_at
         first = queue.members if is_new and queue.uid not in self._on_disk else None
-        if first is None and queue.uid not in self._on_disk:
-            self._blank[queue.uid] = None
         try:
             return self._open(queue, machine, first)
         except LogCorrupt:
             _log.exception("queue.replica_damaged", extra={"queue": queue.name})
             self._host.close_group(queue.uid, erase=True)
-            self._blank[queue.uid] = None
             return self._open(queue, machine, None)
 
     def _open(self, queue: Queue, machine: QuorumQueue, first: tuple[str, ...] | None) -> Group:
-        return self._host.open_group(
+        group = self._host.open_group(
             queue.uid,
             first,
             machine,
             campaign_at_once=first is not None and queue.home == self._node,
             is_read=False,
+            is_blank=first is None,
         )
+        if group.is_blank:
+            self._blank[queue.uid] = None
+        return group
 
     def close(self, uid: int, *, erase: bool) -> None:
         """Stop a replica, for good if `erase`."""
@@ -73,11 +74,7 @@ class QueueGroups:
         self._host.close_group(uid, erase=erase)
 
     def blank(self) -> list[tuple[int, str]]:
-        """Replicas here that no leader has let in yet, and who leads them.
-
-        One that finds itself a voter asks all the same: the leader may have sent it the past
-        before it heard that the replica had lost it.
-        """
+        """Replicas here that no leader has let in yet, and who leads them."""
         found = []
         for uid in list(self._blank):
             group = self._host.group(uid)
@@ -90,6 +87,9 @@ class QueueGroups:
     def readmitted(self, uid: int) -> None:
         """The leader has made the replica a learner: it may be promoted as any other."""
         self._blank.pop(uid, None)
+        group = self._host.group(uid)
+        if group is not None:
+            group.admitted()
 
     async def readmit(self, uid: int, node: str) -> bool:
         """As the leader: let a member that has lost its data in again, as a learner (R11).
@@ -105,14 +105,11 @@ class QueueGroups:
         if group is None or not group.is_leader:
             return False
         try:
-            if node in group.voters:
-                _log.info("queue.readmitted", extra={"queue": uid, "node": node})
-                await group.remove(node)
-            if node not in group.learners:
-                await group.add_learner(node)
+            await group.readmit(node)
         except RaftError as why:
             _log.info("queue.not_readmitted", extra={"node": node, "why": str(why)})
             return False
+        _log.info("queue.readmitted", extra={"queue": uid, "node": node})
         return True
 
     async def tend(self, replicas: list[QuorumQueue], living: list[str]) -> None:

@@ -143,6 +143,15 @@ class RaftNode:
         """The configuration in force, committed or not."""
         return self.state.configuration
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether this replica waits to be admitted (`SavedState.is_blank`)."""
+        return self.state.is_blank
+
+    def admitted(self) -> None:
+        """A leader has committed this member's removal as a voter: its past no longer counts."""
+        self.state.is_blank = False
+
     def set_tracer(self, tracer: Tracer | None) -> None:
         """Have every transition recorded."""
         self.state.tracer = tracer

@@ -99,12 +99,14 @@ class SavedState(msgspec.Struct, frozen=True):
         configuration_index: Where `configuration` begins, if that is behind the snapshot: an
             operator forced it on what was the end of the log then, and configurations in entries
             up to there no longer count.
+        is_blank: The replica may have lost what it was and promised: see `Replica.may_vote`.
     """
 
     hard_state: HardState = HardState()
     configuration: Configuration = Configuration()
     snapshot_index: int = 0
     configuration_index: int = 0
+    is_blank: bool = False
 
 
 class Incoming:
@@ -144,13 +146,13 @@ class Replica:
 
     def __init__(self, config: NodeConfig, saved: SavedState, reader: LogReader, rng: Rng) -> None:
         self.config = config
-        self.name = config.name
-        self.group = config.group
+        self.name, self.group = config.name, config.group
         self.rng = rng
         self.tracer: Tracer | None = None
 
         self.term = saved.hard_state.term
         self.vote = saved.hard_state.vote
+        self.is_blank = saved.is_blank
         self.log = RaftLog(
             reader,
             Unstable(reader.last_index(), config.cache_entries_max, config.cache_bytes_max),
@@ -215,9 +217,20 @@ class Replica:
         return self.name in self.history.current.voters
 
     @property
+    def may_vote(self) -> bool:
+        """Whether this replica answers for what it said before (bug R11).
+
+        One that knows of no members waits for a leader. One that may have lost its data must not
+        count in any election before a leader has removed it and added it anew, though the past
+        that it is sent meanwhile names it a voter: elsewhere a majority may rest on what it had.
+        """
+        return bool(self.configuration.voters) and not self.is_blank
+
+    @property
     def may_campaign(self) -> bool:
         """Voters may, unless a received snapshot is not durable yet."""
-        return self.is_voter and self.snapshot_unsynced is None and self.log.snapshot is None
+        is_whole = self.snapshot_unsynced is None and self.log.snapshot is None
+        return self.is_voter and is_whole and self.may_vote
 
     @property
     def has_lease(self) -> bool:

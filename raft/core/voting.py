@@ -75,13 +75,9 @@ def own_vote_synced(replica: Replica) -> None:
 
 
 def on_vote(replica: Replica, message: Vote) -> None:
-    """Grant a vote to the first that asks in this term, if its log is as good (Raft 5.2, 5.4.1).
-
-    A replica that knows of no members never votes: it may be one that lost its data, and with it
-    what it promised (bug R11); it waits until the leader has added it anew.
-    """
+    """Grant a vote to the first that asks in this term, if its log is as good (Raft 5.2, 5.4.1)."""
     is_free = replica.vote == message.sender or (replica.vote is None and replica.leader is None)
-    is_free = is_free and bool(replica.configuration.voters)
+    is_free = is_free and replica.may_vote
     granted = is_free and replica.log.is_up_to_date(message.last_index, message.last_term)
     if granted:
         replica.election_elapsed = 0
@@ -96,7 +92,7 @@ def on_pre_vote(replica: Replica, message: PreVote) -> None:
     is_free = message.term > replica.term or (
         replica.vote == message.sender or (replica.vote is None and replica.leader is None)
     )
-    is_free = is_free and bool(replica.configuration.voters)
+    is_free = is_free and replica.may_vote
     granted = is_free and replica.log.is_up_to_date(message.last_index, message.last_term)
     term = message.term if granted else replica.term
     replica.send(PreVoteReply(replica.group, replica.name, message.sender, term, granted))

@@ -44,6 +44,27 @@ def test_a_new_group_is_empty_and_known_after_a_restart() -> None:
     assert LogStore(journal).groups() == [7]
 
 
+def test_a_blank_replica_stays_blank_over_restarts_until_it_is_admitted() -> None:
+    """R11: else a restart in between would forget that it has to ask."""
+    journal = MemoryJournal()
+    log = LogStore(journal).open(7, Configuration(), is_blank=True)
+    assert log.saved.is_blank
+    log.save(ready(entries(1, 3), HardState(1, None, 3)))
+    journal.sync()
+    again = LogStore(journal).open(7, Configuration())
+    assert again.saved.is_blank
+    again.admitted()
+    journal.sync()
+    assert not LogStore(journal).open(7, Configuration(), is_blank=True).saved.is_blank
+
+
+def test_an_operator_may_force_a_blank_replica() -> None:
+    journal = MemoryJournal()
+    LogStore(journal).open(7, Configuration(), is_blank=True).force(VOTERS)
+    journal.sync()
+    assert not LogStore(journal).open(7, Configuration()).saved.is_blank
+
+
 def test_entries_and_hard_state_come_back() -> None:
     journal = MemoryJournal()
     log = opened(journal)

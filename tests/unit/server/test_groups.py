@@ -16,6 +16,8 @@ B = "rabbit@b"
 class FakeHost:
     """Notes how groups are opened; has some on disk."""
 
+    is_blank = False
+
     def __init__(self, *on_disk: int) -> None:
         self.on_disk = on_disk
         self.opened: list[tuple[object, bool]] = []
@@ -23,8 +25,9 @@ class FakeHost:
     def groups_on_disk(self) -> list[int]:
         return list(self.on_disk)
 
-    def open_group(self, group: int, first: object, machine: object, **more: Any) -> None:
+    def open_group(self, group: int, first: object, machine: object, **more: Any) -> FakeHost:
         self.opened.append((first, more["campaign_at_once"]))
+        return self
 
     def group(self, group: int) -> None:
         return None

@@ -28,9 +28,11 @@ class Member:
         learners: Iterable[str] = (),
         *,
         log: MemoryLog | None = None,
+        is_blank: bool = False,
         **knobs: int,
     ) -> None:
         self.name = name
+        self.is_blank = is_blank
         self.knobs = knobs
         self.log = log or MemoryLog(Configuration(tuple(voters), tuple(learners)))
         self.hold_sync = False
@@ -46,6 +48,7 @@ class Member:
             self.log.hard_state,
             stored.meta.configuration if stored else self.log.initial,
             stored.meta.index if stored else 0,
+            is_blank=self.is_blank,
         )
         self.node = RaftNode(
             config(self.name, **self.knobs), saved, self.log, random.Random(self.name)

@@ -176,6 +176,31 @@ def test_vote_is_denied_to_an_older_log(
     assert [m.granted for m in member.drain() if isinstance(m, VoteReply)] == [granted]
 
 
+@pytest.mark.parametrize("transfer", [False, True])
+def test_a_blank_replica_counts_in_no_election_though_its_log_names_it_a_voter(
+    *, transfer: bool
+) -> None:
+    """R11, rule P30: what it said before it lost its data may be all that keeps a commit."""
+    member = Member("a", "abc", log=log_of(1), is_blank=True)
+    member.node.step(PreVote(GROUP, "b", "a", 3, 9, 2))
+    member.node.step(Vote(GROUP, "b", "a", 3, 9, 2, transfer))
+    replies = [m for m in member.drain() if isinstance(m, PreVoteReply | VoteReply)]
+    assert [m.granted for m in replies] == [False, False]
+    member.node.step(TimeoutNow(GROUP, "b", "a", 3))
+    member.node.campaign()
+    assert not [m for m in member.drain() if isinstance(m, PreVote | Vote)]
+    assert member.node.role is Role.FOLLOWER
+
+
+def test_an_admitted_replica_votes_and_campaigns_again() -> None:
+    member = Member("a", "abc", log=log_of(1), is_blank=True)
+    member.node.admitted()
+    member.node.step(Vote(GROUP, "b", "a", 3, 9, 2))
+    assert [m.granted for m in member.drain() if isinstance(m, VoteReply)] == [True]
+    member.node.campaign()
+    assert [m.to for m in member.drain() if isinstance(m, PreVote)] == ["b", "c"]
+
+
 def test_candidate_follows_a_leader_of_its_term() -> None:
     """Raft 5.2: an AppendEntries of a term at least as large makes a candidate a follower."""
     member = Member("a", "abc")
