@@ -148,6 +148,10 @@ class GroupChecker:
         if durable.hard_state.term < message.term and self.has_rules:
             fail("promise before sync", f"{name} voted in {message.term}, not durable")
 
+    def wiped(self, name: str) -> None:
+        """A replica has lost its disk, and its promises; what others built on them must hold."""
+        self.votes = {key: vote for key, vote in self.votes.items() if key[0] != name}
+
     def restarted(self, name: str, hard_state: HardState) -> None:
         """What was promised is still there after a crash."""
         if not self.has_rules:

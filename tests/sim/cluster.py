@@ -17,6 +17,7 @@ from tests.sim.disk import Disk
 from tests.sim.network import Network
 from tests.sim.options import TICK_MS, Options
 from tests.sim.planted import Planted
+from tests.sim.readmission import Readmission
 from tests.sim.replica import SimReplica
 from tests.sim.workload import Client
 
@@ -62,6 +63,7 @@ class Cluster:
         self.voters: tuple[str, ...] = ()
         self._contexts = 0
         self.clients: list[Client] = []
+        self.readmission = Readmission(self)
         self.recreate()
         self.clients = [Client(self, f"c{number}") for number in range(options.clients)]
         for node in self.nodes.values():
@@ -147,7 +149,8 @@ class Cluster:
 
     # processes
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: str, down_ms: int = 0) -> None:
+        """End a process; it starts again after `down_ms`, or else after a fault's usual length."""
         node = self.nodes[name]
         if not node.is_up:
             return
@@ -157,7 +160,7 @@ class Cluster:
         self.close(node)
         if node.disk is not None:
             node.disk.crash(self.rng.random())
-        self.clock.after(self._fault_length(), self.restart, name)
+        self.clock.after(down_ms or self._fault_length(), self.restart, name)
 
     def restart(self, name: str) -> None:
         node = self.nodes[name]
@@ -332,6 +335,8 @@ class Cluster:
         replica = node.replica
         if replica is None or node.paused_until_ms > self.clock.now_ms:
             return
+        if self.readmission.blank() is not None:
+            return  # a group of two with a blank member may never elect anybody again
         configuration = replica.node.configuration
         changes = [
             Change(kind, other)

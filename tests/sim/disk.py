@@ -17,8 +17,11 @@ from raft.core.unstable import size_bytes
 class MemoryLog:
     """One group's hard state, log and snapshot; a raft.core.log.LogReader."""
 
-    def __init__(self, configuration: Configuration | None = None) -> None:
+    def __init__(
+        self, configuration: Configuration | None = None, *, is_blank: bool = False
+    ) -> None:
         self.initial = configuration or Configuration()
+        self.is_blank = is_blank
         self.hard_state = HardState()
         self.base_index = 0
         self.base_term = 0
@@ -64,6 +67,9 @@ class MemoryLog:
     def put_hard_state(self, hard_state: HardState) -> None:
         self.hard_state = hard_state
 
+    def admit(self, _: None) -> None:
+        self.is_blank = False
+
     def append(self, entries: list[Entry]) -> None:
         position = entries[0].index - self.base_index - 1
         assert 0 <= position <= len(self.log), f"gap before {entries[0].index}"
@@ -86,7 +92,7 @@ class MemoryLog:
             self.base_index, self.base_term = index, term
 
     def copy(self) -> MemoryLog:
-        twin = MemoryLog(self.initial)
+        twin = MemoryLog(self.initial, is_blank=self.is_blank)
         twin.hard_state = self.hard_state
         twin.base_index, twin.base_term = self.base_index, self.base_term
         twin.log = list(self.log)
@@ -101,9 +107,9 @@ Batch = list[Operation]
 class Disk:
     """One replica's disk: `live` is what reads see, `durable` what a crash leaves at least."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.live = MemoryLog(configuration)
-        self.durable = MemoryLog(configuration)
+    def __init__(self, configuration: Configuration, *, is_blank: bool = False) -> None:
+        self.live = MemoryLog(configuration, is_blank=is_blank)
+        self.durable = MemoryLog(configuration, is_blank=is_blank)
         self.written = 0  # number of the newest batch
         self._synced = 0
         self._pending: deque[Batch] = deque()

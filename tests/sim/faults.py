@@ -7,6 +7,9 @@ import random
 from tests.sim.cluster import Cluster
 
 FULL_MS_MAX = 6_000
+WIPE_GAP_MS = 1_000
+LURK_MS = 4_000
+LOST_MS = 8_000  # long enough for the others to elect somebody, could they
 
 
 class Nemesis:
@@ -34,6 +37,13 @@ class Nemesis:
         if cluster.options.favourite_gap_ms and cluster.options.lag_entries_max:
             cluster.clock.after(500, self._hit_favourite)
 
+        self._wipes = random.Random(cluster.options.seed * 7919 + 10)
+        self._wipe_gap_ms = cluster.options.wipe_gap_ms
+        if cluster.planted.loses_disks and not cluster.options.minority_stays_down:
+            self._wipe_gap_ms = WIPE_GAP_MS
+        if self._wipe_gap_ms:
+            cluster.clock.after(500, self._wipe)
+
     def heal(self) -> None:
         self.is_stopped = True
         self.cluster.network.cut.clear()
@@ -60,6 +70,50 @@ class Nemesis:
         cluster.note(f"{name} has a full disk for {length_ms} ms")
         cluster.count("full disks")
         cluster.nodes[name].full_until_ms = cluster.clock.now_ms + length_ms
+
+    def _wipe(self) -> None:
+        """A voter's disk is lost, often the leader's, while others lag."""
+        if self.is_stopped:
+            return
+        cluster, draw = self.cluster, self._wipes
+        cluster.clock.after(1 + int(draw.random() * 2 * self._wipe_gap_ms), self._wipe)
+        leader = cluster.leader()
+        if leader is None or len(leader.node.configuration.voters) < 3:
+            return
+        voters = leader.node.configuration.voters
+        others = draw.sample([name for name in voters if name != leader.name], len(voters) - 1)
+        lagging = others[: len(voters) // 2]
+        if draw.random() < 0.8:
+            links = [(leader.name, name) for name in lagging]
+            self._cut_links(links + [(to, sender) for sender, to in links], LURK_MS)
+        victim = leader.name if draw.random() < 0.7 else others[-1]
+        cluster.clock.after(1 + int(draw.random() * 600), self._wipe_now, victim)
+
+    def _wipe_now(self, victim: str) -> None:
+        cluster, draw = self.cluster, self._wipes
+        if self.is_stopped or not cluster.readmission.may_lose(victim):
+            return
+        cluster.readmission.wipe(victim, 1 + int(draw.random() * 200))
+        if draw.random() < 0.7:
+            self._lie_in_wait(victim, cluster.clock.now_ms + LURK_MS)
+        else:
+            cluster.clock.after(1 + int(draw.random() * 1_500), cluster.crash, victim)
+
+    def _lie_in_wait(self, victim: str, until_ms: int) -> None:
+        """The leader dies when the one without a memory has heard who votes, and not yet all.
+
+        Then what was confirmed is where it does harm to believe that one.
+        """
+        cluster = self.cluster
+        if self.is_stopped or cluster.clock.now_ms > until_ms:
+            return
+        fed, leader = cluster.nodes[victim].replica, cluster.leader()
+        if fed is not None and leader is not None and bool(fed.node.configuration.voters):
+            if fed.node.last_index < fed.checker.commit_max:
+                cluster.count("half fed")
+                cluster.crash(leader.name, LOST_MS)
+            return
+        cluster.clock.after(1, self._lie_in_wait, victim, until_ms)
 
     def _hit_favourite(self) -> None:
         """Whoever a leader relies on alone stops, is cut off for a while, or is restarted.
@@ -129,12 +183,13 @@ class Nemesis:
         else:
             self._cut_links([(other, victim) for other in others])
 
-    def _cut_links(self, links: list[tuple[str, str]]) -> None:
+    def _cut_links(self, links: list[tuple[str, str]], length_ms: int = 0) -> None:
         cluster = self.cluster
         cluster.note(f"cut {links}")
         cluster.count("cuts")
         cluster.network.cut.update(links)
-        cluster.clock.after(self._length(), cluster.network.cut.difference_update, links)
+        length_ms = length_ms or self._length()
+        cluster.clock.after(length_ms, cluster.network.cut.difference_update, links)
 
     def _churn(self) -> None:
         leader = self.cluster.leader()

@@ -6,6 +6,8 @@ import dataclasses
 import random
 
 TICK_MS = 100
+WIPES = 214
+"""Chosen so that no disk is lost in the seeds that are kept for other reasons."""
 FAULTS = (
     "crash",
     "pause",
@@ -49,6 +51,7 @@ class Options:
     lag_entries_max: int = 0  # what is withheld from a follower; 0: nothing ever is
     hedge_ms_max: int = 1  # a leader asks about delays after at most this
     favourite_gap_ms: int = 0  # mean time between two faults of a favourite; 0: only by chance
+    wipe_gap_ms: int = 0  # mean time between two nodes that lose their disk; 0: none ever does
 
 
 def draw(seed: int, ticks: int | None = None) -> Options:
@@ -59,7 +62,7 @@ def draw(seed: int, ticks: int | None = None) -> Options:
     chosen = tuple(fault for fault in FAULTS if rng.random() < 0.5)
     lossy = rng.random() < 0.6
     thrift = random.Random(seed * 7919 + 4)  # of its own: the rest of a seed stays as it was
-    return Options(
+    options = Options(
         seed=seed,
         nodes=nodes,
         voters=voters,
@@ -88,6 +91,10 @@ def draw(seed: int, ticks: int | None = None) -> Options:
         hedge_ms_max=thrift.choice((5, 50, 400, 10_000_000)),
         favourite_gap_ms=thrift.choice((0, 300, 2_000)),
     )
+    # A node that stays down beside one without data may be one too many.
+    wipes = (0, 0, 0, 0, 0, 1_000, 1_000, 4_000) if not options.minority_stays_down else (0,)
+    wipe_gap_ms = random.Random(seed * 7919 + WIPES).choice(wipes)
+    return dataclasses.replace(options, wipe_gap_ms=wipe_gap_ms)
 
 
 def describe(options: Options) -> str:

@@ -107,6 +107,8 @@ class Planted:
     trusts_failed_sync: bool = False
     keeps_stale_replica: bool = False
     re_offers: bool = True
+    knows_it_is_blank: bool = True
+    loses_disks: bool = False  # where the seed does not, too
 
 
 HONEST: Final = Planted()
@@ -119,6 +121,7 @@ BUGS: Final = {
     "R5": Planted(node_class=CountsOldTerms),
     "R6": Planted(node_class=ChangesTooEarly),
     "R10": Planted(node_class=IgnoresGroup, keeps_stale_replica=True),
+    "R11": Planted(knows_it_is_blank=False, loses_disks=True),
     "R17": Planted(re_offers=False),
     "T1": Planted(node_class=TakesHedgeForAnswer),
     "T2": Planted(node_class=WithholdsForGood),

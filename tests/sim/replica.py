@@ -38,6 +38,7 @@ class SimReplica:
             live.hard_state,
             stored.meta.configuration if stored is not None else live.initial,
             stored.meta.index if stored is not None else 0,
+            is_blank=live.is_blank and cluster.planted.knows_it_is_blank,
         )
         is_read = options.seed % 2 == 0  # group 0 is read at followers, queues are not
         config = NodeConfig(
