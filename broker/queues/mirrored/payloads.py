@@ -1,6 +1,8 @@
 """What travels round the ring of a mirrored queue: one byte that says what, then its bytes.
 
-What is longer than a ring payload may be travels in parts, which nothing comes between (P13).
+What is longer than a ring payload may be travels in parts, which nothing comes between (P13). A
+member that joins meanwhile may get the later parts alone; without the first they are nothing, for a
+joiner ignores what came before it (P20).
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ SYNC: Final = b"\x03"
 """`Addressed`, for `sync`: a synchronisation of one member begins, ends or is cancelled (P26)."""
 
 PART: Final = b"\x04"
-"""A part of a payload, another follows."""
+"""A part of a payload, neither the first nor the last."""
 
 LAST_PART: Final = b"\x05"
+
+FIRST_PART: Final = b"\x06"
 
 PART_BYTES_MAX: Final = 1 << 20
 WHOLE_BYTES_MAX: Final = (2 << 20) - 64
@@ -68,11 +72,12 @@ def cut(payload: bytes) -> Iterator[bytes]:
         return
     for start in range(0, len(payload), PART_BYTES_MAX):
         end = start + PART_BYTES_MAX
-        yield (PART if end < len(payload) else LAST_PART) + payload[start:end]
+        kind = PART if end < len(payload) else LAST_PART
+        yield (kind if start else FIRST_PART) + payload[start:end]
 
 
 class Joiner:
-    """Puts the parts of one publisher's payloads together again."""
+    """Puts the parts of one publisher's payloads together again; drops parts without a first."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -80,11 +85,14 @@ class Joiner:
     def take(self, payload: bytes) -> bytes | None:
         """Return a whole payload, None while parts are missing."""
         kind = payload[:1]
-        if kind not in {PART, LAST_PART}:
+        if kind not in {FIRST_PART, PART, LAST_PART}:
             self._parts.clear()
             return payload
-        self._parts.append(payload[1:])
-        if kind == PART:
+        if kind == FIRST_PART:
+            self._parts = [payload[1:]]
+        elif self._parts:
+            self._parts.append(payload[1:])
+        if kind != LAST_PART or not self._parts:
             return None
         whole = b"".join(self._parts)
         self._parts.clear()

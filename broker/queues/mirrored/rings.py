@@ -71,7 +71,7 @@ class Rings:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._host = Host(around.node, _Transport(around), self, around.defer, around.clock)
-        self._frames = Frames(around.send)
+        self._frames = Frames(around.boot, around.send)
         self._proposals = Proposals(around.propose, around.later)
         self._seats: dict[int, Seat] = {}
         self._touched: dict[int, None] = {}

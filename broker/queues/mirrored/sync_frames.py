@@ -1,7 +1,8 @@
 """What a synchronisation says: marks round the ring, frames from node to node. See `sync`.
 
 Both are msgpack arrays with a tag; fields are only ever appended, with defaults. Large frames
-travel in pieces (P13).
+travel in pieces (P13), each of which says of which frame it is: a link that breaks loses some of
+them, and what is left of two frames must not become one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from broker.fifo.fill import Fill
 from broker.fifo.handshake import Ranges
-from broker.queues.mirrored.payloads import Joiner, cut
+from broker.queues.mirrored.payloads import WHOLE_BYTES_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -109,28 +110,82 @@ Send = Callable[[str, bytes], None]
 """Carries bytes to a node, or drops them."""
 
 
-class Frames:
-    """Frames of synchronisations between nodes: in pieces where they are large (P13)."""
+class _Piece(msgspec.Struct, array_like=True, frozen=True):
+    """A piece of a frame.
 
-    def __init__(self, send: Send) -> None:
+    Attributes:
+        boot: The sender's: another one counts its frames anew.
+        frame: Which frame of that boot's.
+        index: Which piece of that frame.
+        is_last: No other follows.
+        body: What.
+    """
+
+    boot: str
+    frame: int
+    index: int
+    is_last: bool
+    body: bytes
+
+
+_decode_piece = msgspec.msgpack.Decoder(_Piece).decode
+
+
+class _Joiner:
+    """Puts the pieces of one node's frames together again, if all come in their order."""
+
+    def __init__(self) -> None:
+        self._of = ("", 0)
+        self._bodies: list[bytes] = []
+
+    def take(self, piece: _Piece) -> bytes | None:
+        """Return a whole frame, None while pieces are missing, or were lost on the way."""
+        of = (piece.boot, piece.frame)
+        if piece.index == 0:
+            self._of, self._bodies = of, []
+        elif self._of != of or len(self._bodies) != piece.index:
+            self._bodies = []
+            return None
+        self._bodies.append(piece.body)
+        if not piece.is_last:
+            return None
+        whole = b"".join(self._bodies)
+        self._bodies = []
+        return whole
+
+
+class Frames:
+    """Frames of synchronisations between nodes: in pieces where they are large (P13).
+
+    Args:
+        boot: This node's.
+        send: Carries pieces.
+    """
+
+    def __init__(self, boot: str, send: Send) -> None:
+        self._boot = boot
         self._send = send
-        self._joiners: dict[str, Joiner] = {}
+        self._count = 0
+        self._joiners: dict[str, _Joiner] = {}
 
     def send(self, node: str, frame: Frame) -> None:
         """Send a frame."""
-        for piece in cut(_encode(frame)):
-            self._send(node, FRAME + piece)
+        self._count += 1
+        encoded = _encode(frame)
+        for index, start in enumerate(range(0, len(encoded), WHOLE_BYTES_MAX)):
+            body = encoded[start : start + WHOLE_BYTES_MAX]
+            is_last = start + WHOLE_BYTES_MAX >= len(encoded)
+            piece = _Piece(self._boot, self._count, index, is_last, body)
+            self._send(node, FRAME + _encode(piece))
 
     def take(self, node: str, payload: bytes) -> Frame | None:
         """Read what `send` sent; None while pieces are missing, or were lost on the way."""
         joiner = self._joiners.get(node)
         if joiner is None:
-            joiner = self._joiners[node] = Joiner()
-        whole = joiner.take(payload[len(FRAME) :])
-        if whole is None:
-            return None
+            joiner = self._joiners[node] = _Joiner()
         try:
-            return _decode_frame(whole)
+            whole = joiner.take(_decode_piece(memoryview(payload)[len(FRAME) :]))
+            return None if whole is None else _decode_frame(whole)
         except ValueError as why:
             _log.warning("sync.frame_dropped", extra={"node": node, "why": str(why)})
             return None

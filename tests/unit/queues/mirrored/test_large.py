@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from broker.queues.mirrored.payloads import LEDGER, Joiner, cut
+from broker.queues.mirrored.payloads import (
+    FIRST_PART,
+    HANDSHAKE,
+    LAST_PART,
+    LEDGER,
+    PART,
+    SYNC,
+    Joiner,
+    cut,
+)
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel, message
 
@@ -18,6 +27,47 @@ def test_what_is_cut_is_joined_again(size_bytes: int) -> None:
     parts = list(cut(payload))
     assert all(len(part) <= 2 * MIB for part in parts)
     assert [joiner.take(part) for part in parts] == [None] * (len(parts) - 1) + [payload]
+
+
+@pytest.mark.parametrize("kind", [LEDGER, HANDSHAKE, SYNC, PART, LAST_PART, FIRST_PART])
+def test_parts_without_the_first_are_nothing(kind: bytes) -> None:
+    """P20: a joiner ignores what came earlier. It is users' bytes, and may look like anything."""
+    first, *tail = cut(LEDGER + kind * (3 * MIB))
+    joiner = Joiner()
+    assert [joiner.take(part) for part in tail] == [None] * len(tail)
+    long = HANDSHAKE + bytes(3 * MIB)
+    assert [joiner.take(part) for part in cut(long)][-1] == long
+    assert [joiner.take(part) for part in [first, *tail]][-1] == LEDGER + kind * (3 * MIB)
+
+
+def test_a_mirror_may_join_while_a_large_message_goes_round() -> None:
+    """P20. All parts but the last are done with when its neighbour gives its state away."""
+    trio = Trio()
+    disk = trio.kill(C)
+    trio.settle()
+    trio.unsynced = {B}
+    channel = Channel()
+    body = HANDSHAKE * (5 * MIB)
+    trio.nodes[A].registry.open(trio.queue).publish([message(body)], [1], channel)
+    nodes = [trio.nodes[A], trio.nodes[B]]
+    while trio.mail or any(node.deferred for node in nodes):
+        for node in nodes:
+            while node.deferred:
+                node.deferred.popleft()()
+        if trio.mail:  # one after the other, each with its answer
+            _, to, act = trio.mail.popleft()
+            act(trio.nodes[to])
+    trio.boot(C, disk)
+    trio.tick(2)
+    member = trio.ring.member_on(C)
+    assert member is not None
+    assert member not in trio.ring.joined
+    trio.unsynced = set()
+    trio.settle()
+    assert channel.verdicts == [(1, True)]
+    assert member in trio.ring.joined
+    trio.confirmed(A, 2)
+    assert trio.depth(C) == 1
 
 
 def test_a_large_message_reaches_every_member_whole() -> None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from broker.fifo.fill import Fill
 from broker.message import Message
 from broker.queues.mirrored import sync
 from broker.queues.mirrored.sync_frames import (
@@ -20,7 +19,7 @@ from broker.queues.mirrored.sync_frames import (
     encode_mark,
 )
 from tests.unit.queues.mirrored.trio import Trio
-from tests.unit.queues.rig import A, B, C
+from tests.unit.queues.rig import A, B, C, Channel
 
 
 class Late(Trio):
@@ -49,7 +48,7 @@ class Late(Trio):
     def watch(self) -> None:
         """Write down every frame, and drop those that `drops` names."""
         for node in self.nodes.values():
-            reader = Frames(lambda _to, _bytes: None)
+            reader = Frames(node.boot, lambda _to, _bytes: None)
             original = node.send_ring
 
             def send(to: str, payload: bytes, original=original, reader=reader) -> None:
@@ -457,22 +456,32 @@ def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> 
     assert late.is_filled
 
 
-def test_a_frame_larger_than_a_payload_travels_in_pieces() -> None:
-    """P13."""
-    sent: list[bytes] = []
-    writer = Frames(lambda _node, payload: sent.append(payload))
-    reader = Frames(lambda _node, _payload: None)
-    frame = Filled(7, (1, 2))
+def test_a_link_that_breaks_within_a_batch_costs_one_attempt() -> None:
+    """What came of that batch is nothing to the pieces of the next."""
+    late = Late(older=0)
     body = Message("", "q", bytes(5 << 20), 1, 14, 5 << 20, True)
-    big = Batch(7, (1, 2), 1, Fill(1, 1, [(1, 1)], [1], [body]))
-    writer.send(B, big)
-    writer.send(B, frame)
-    assert all(len(piece) <= 2 << 20 for piece in sent)
-    taken = [reader.take(A, piece) for piece in sent]
-    assert [each for each in taken if each is not None] == [big, frame]
-    assert reader.take(A, sent[1]) is None, "a piece whose beginning was lost"
-    assert reader.take(A, FRAME + b"\xc1") is None
-    assert reader.take(A, sent[-1]) == frame
+    late.kill(C)
+    late.settle()
+    late.nodes[A].registry.open(late.queue).publish([body], None, Channel())
+    late.settle()
+    late.boot(C, late.disk_of_c)
+    late.tick(5)
+    source = late.seat(A).source
+    assert source is not None
+    pieces: list[bytes] = []
+    original = late.nodes[A].send_ring
+
+    def send(to: str, payload: bytes) -> None:
+        pieces.append(payload)
+        if len(pieces) == 1 or source._count > 1:
+            original(to, payload)
+
+    late.nodes[A].registry.rings._frames._send = send
+    late.policy(ha_sync_mode="automatic")
+    late.tick(7)
+    assert source._count == 2
+    assert late.is_filled
+    assert len(late.digests()) == 1
 
 
 def test_a_mirror_is_drained_once_every_mirror_knows_of_the_last_older_message() -> None:
