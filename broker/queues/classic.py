@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.errors import Refusal, ReplyCode, quoted
+from broker.errors import Refusal
 from broker.fifo.commands import Get, Offer
 from broker.fifo.effects import Dead, Effects, Verdict
 from broker.fifo.machine import QueueMachine
@@ -37,11 +37,11 @@ from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
 from broker.queues.home import Home
-from broker.queues.lifetime import Lifetime
+from broker.queues.lifetime import lifetime_of
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
 from broker.queues.paging.window import Window
-from broker.queues.refusals import gone, settle_lost
+from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import Onward, Replication, Standstill
 from broker.queues.safety import Safety
 from broker.queues.timing import DueTimer
@@ -72,7 +72,7 @@ class ClassicQueue:
         machine: QueueMachine | None = None,
     ) -> None:
         self.record = record
-        self.settings = settings
+        self.settings = self._wanted = settings
         self.is_direct = record.ring is None
         self._home = home
         self._clock = home.clock
@@ -86,9 +86,7 @@ class ClassicQueue:
         self._safety = Safety(home.journal, durable=record.durable)
         self._still: Standstill | None = None
         self._timer = DueTimer(home.clock, home.later, self._rang)
-        self._life = Lifetime(
-            home.clock, is_auto_delete=record.auto_delete, expires_ms=settings.expires_ms
-        )
+        self._life = lifetime_of(record, settings, home.clock)
         is_restored = machine is None and record.durable
         self.machine = QueueMachine(config_of(record, settings)) if machine is None else machine
         disk = DiskCopy(home.store, record.uid, durable=record.durable)
@@ -123,8 +121,7 @@ class ClassicQueue:
     @property
     def slowdown_us(self) -> int:
         """See `lag_slowdown_us`."""
-        machine = self.machine
-        return lag_slowdown_us(machine.ready_count) if machine.consumer_count else 0
+        return lag_slowdown_us(self.machine.ready_count) if self.machine.consumer_count else 0
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
@@ -329,13 +326,16 @@ class ClassicQueue:
 
     def tick(self) -> None:
         """Once a second: propose a due delete again whose proposal had failed."""
+        if self._still is None or not self._still.reasons:
+            self._life.tick()
         if self._looks_again:
             self._check_unused()
 
-    def follow(self, settings: QueueSettings) -> None:
-        """Live by other settings: a policy was set, changed or cleared."""
-        if settings == self.settings or self._stands(partial(self.follow, settings)):
-            return
+    def follow(self, settings: QueueSettings | None) -> None:
+        """Live by other settings, or the last ones given: a policy was set, changed or cleared."""
+        settings = self._wanted = settings or self._wanted
+        if self._stands(partial(self.follow, None)) or settings == self.settings:
+            return  # what was taken back before the queue goes on never acts
         self.settings = settings
         self._life.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
@@ -367,7 +367,7 @@ class ClassicQueue:
         self._held.append(again)
         return True
 
-    def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int:
+    def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int | None:
         """Stop accepting, so that a delete can be proposed (P5).
 
         Args:
@@ -375,16 +375,18 @@ class ClassicQueue:
             if_empty: Refuse when there are ready messages.
 
         Returns:
-            The number of ready messages, or a 406 refusal (and the queue goes on).
+            The number of ready messages, or a 406 refusal (and the queue goes on). None where
+            it is not known yet whether there are consumers: ask again, with the next tick.
         """
         if self._is_deleted or self._held is not None:
             return gone(self.record)
         stat = self.machine.stat()
-        where = quoted("queue", self.record.name, self.record.vhost)
         if if_unused and stat.consumers:
-            return Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} in use")
+            return in_use(self.record)
         if if_empty and stat.ready:
-            return Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} not empty")
+            return not_empty(self.record)
+        if if_unused and self._life.awaits_consumers:
+            return None
         self._held = []
         return stat.ready
 
@@ -571,18 +573,16 @@ class ClassicQueue:
         self._looks_again = self._held is not None or is_still
         if self._looks_again:
             return
-        if self._life.is_over(self.machine.consumer_count):
-            self._looks_again = True
+        is_over = self._life.is_over(self.machine.consumer_count)
+        self._looks_again = is_over or self._life.awaits_consumers
+        if is_over:
             self._home.unused(self.record.uid)
-            return
-        if (left_ms := self._life.left_ms()) is not None:
+        elif (left_ms := self._life.left_ms()) is not None:
             self._timer.set(left_ms)
 
     def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
         """Hold a call back while a delete is proposed, or refuse it after the end."""
-        if self._stands(again):
-            return True
-        if self.holds_back(again):
+        if self._stands(again) or self.holds_back(again):
             return True
         if self._is_deleted:
             done(gone(self.record))

@@ -44,6 +44,7 @@ class Deletes:
         self._mail = mail
         self._propose = propose
         self._undecided: dict[int, ClassicQueue | QuorumQueue] = {}  # timed out (P5)
+        self._early: list[Callable[[], None]] = []  # consumers may be about to attach again
 
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a queue, wherever it is served."""
@@ -74,17 +75,19 @@ class Deletes:
         if local.holds_back(again):
             return  # until it is known what becomes of the first
         count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
-        if isinstance(count, Refusal):
+        if count is None:
+            self._early.append(again)
+        elif isinstance(count, Refusal):
             done(count)
-            return
-        self._ask(local, lambda result: done(_or(count, result)))
+        else:
+            self._ask(local, lambda result: done(_or(count, result)))
 
     def unused(self, uid: int) -> None:
         """Delete a classic queue that nobody uses any more; refused: again at its next tick."""
         queue = self._classic.get(uid)
         if queue is None:
             return
-        if not isinstance(queue.begin_delete(if_unused=True, if_empty=False), Refusal):
+        if isinstance(queue.begin_delete(if_unused=True, if_empty=False), int):
             self._ask(queue, _ignore)
 
     def expired(self, queue: QuorumQueue) -> None:
@@ -96,11 +99,14 @@ class Deletes:
         self._undecided.pop(uid, None)
 
     def tick(self) -> None:
-        """Once a second: propose again what timed out."""
+        """Once a second: propose again what timed out, ask again what came early."""
         undecided, self._undecided = self._undecided, {}
         for queue in undecided.values():
             if isinstance(queue, ClassicQueue) or queue.is_leading:
                 self._ask(queue, _ignore)
+        early, self._early = self._early, []
+        for again in early:
+            again()
 
     def _ask(self, queue: ClassicQueue | QuorumQueue, done: Done) -> None:
         """Propose what a queue has prepared for; the queue resumes if it is refused (P5).

@@ -3,13 +3,25 @@
 A use is a consumer, a basic.get, and for a classic queue a declare, passive or not. Nothing is kept
 of it: a node that starts, or serves the queue from now on, counts from then.
 
+Who takes a mirrored queue over knows of no consumers, though most live on at other nodes and are
+about to attach again. So for a while nobody may call the queue unused.
+
 Source: behaviour.md 1.3 (durable / exclusive / auto_delete), 1.4 (x-expires);
 rabbit_amqqueue_process.erl ensure_expiry_timer/1, is_unused/1.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker.metadata.queue_settings import QueueSettings
+from broker.metadata.records import Queue
 from broker.ports import Clock
+
+RETURN_TICKS: Final = 4
+"""Ticks, one a second, in which consumers attach again at a new master. Each node does it at once;
+an offer that was lost comes again after 1.5 s, or with the next link. A delete that waits for this
+must be over before the call of another node that asked for it, which lasts 6 s."""
 
 
 class Lifetime:
@@ -19,9 +31,11 @@ class Lifetime:
         clock: Measures it.
         is_auto_delete: The queue goes when its last consumer does.
         expires_ms: The queue goes after so long without use; None never.
+        is_taken_over: It has had another master: its consumers are to come yet.
     """
 
     __slots__ = (
+        "_awaited_ticks",
         "_clock",
         "_had_consumer",
         "_has_consumer",
@@ -30,8 +44,16 @@ class Lifetime:
         "expires_ms",
     )
 
-    def __init__(self, clock: Clock, *, is_auto_delete: bool, expires_ms: int | None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        is_auto_delete: bool,
+        expires_ms: int | None,
+        is_taken_over: bool = False,
+    ) -> None:
         self._clock = clock
+        self._awaited_ticks = RETURN_TICKS if is_taken_over else 0
         self._is_auto_delete = is_auto_delete
         self._had_consumer = False
         self._has_consumer = False
@@ -42,6 +64,15 @@ class Lifetime:
     def is_limited(self) -> bool:
         """False for a queue that stays whoever uses it: nothing need be told here."""
         return self._is_auto_delete or self.expires_ms is not None
+
+    @property
+    def awaits_consumers(self) -> bool:
+        """True while consumers may be about to attach again: without any it is not unused yet."""
+        return self._awaited_ticks > 0
+
+    def tick(self) -> None:
+        """Once a second, while the queue moves: nobody can attach to one that stands still."""
+        self._awaited_ticks = max(0, self._awaited_ticks - 1)
 
     def change(self, expires_ms: int | None) -> None:
         """A policy gives another time; it counts from now."""
@@ -65,15 +96,30 @@ class Lifetime:
         if self._has_consumer:
             self._has_consumer = False
             self.used()
+        if self.awaits_consumers:
+            return False
         if self._is_auto_delete and self._had_consumer:
             return True
         return self.expires_ms is not None and self._idle_ms() >= self.expires_ms
 
     def left_ms(self) -> int | None:
-        """Milliseconds until `is_over` would say so; None while nothing is counted."""
-        if self.expires_ms is None or self._has_consumer:
+        """Milliseconds until `is_over` would say so; None while nothing is counted.
+
+        While consumers are awaited that is told by ticks.
+        """
+        if self.expires_ms is None or self._has_consumer or self.awaits_consumers:
             return None
         return self.expires_ms - self._idle_ms()
 
     def _idle_ms(self) -> int:
         return self._clock.monotonic_ms() - self._used_ms
+
+
+def lifetime_of(queue: Queue, settings: QueueSettings, clock: Clock) -> Lifetime:
+    """The life of a classic queue that is served from now on."""
+    return Lifetime(
+        clock,
+        is_auto_delete=queue.auto_delete,
+        expires_ms=settings.expires_ms,
+        is_taken_over=queue.ring is not None and queue.ring.epoch > 1,
+    )

@@ -1,4 +1,4 @@
-"""What channels are told of queues that are gone, or that nobody serves now."""
+"""What channels are told of queues that are gone, in use, or served by nobody now."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from broker.metadata.records import Queue
 def gone(queue: Queue) -> Refusal:
     """The queue was deleted."""
     return Refusal(ReplyCode.NOT_FOUND, f"no {quoted('queue', queue.name, queue.vhost)}")
+
+
+def in_use(queue: Queue) -> Refusal:
+    """The queue has consumers, and was to be deleted only without."""
+    where = quoted("queue", queue.name, queue.vhost)
+    return Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} in use")
+
+
+def not_empty(queue: Queue) -> Refusal:
+    """The queue has ready messages, and was to be deleted only without."""
+    where = quoted("queue", queue.name, queue.vhost)
+    return Refusal(ReplyCode.PRECONDITION_FAILED, f"{where} not empty")
 
 
 def settle_lost(queue: Queue) -> Refusal:

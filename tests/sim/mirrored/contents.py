@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.metadata.queue_settings import settings_of
 from tests.sim.mirrored.client import ident_of
 from tests.sim.mirrored.history import Content
 from tests.sim.mirrored.serving import Serving
@@ -26,6 +27,15 @@ def is_dying(serving: Serving, uid: int) -> bool:
     if classic is None or seat is None or seat.master is None:
         return False
     return classic.machine.due_ms() is not None or not seat.master.is_drained_out()
+
+
+def follows_policy(serving: Serving, uid: int) -> bool:
+    """Whether the queue that is mastered here lives by its policy as it is now."""
+    classic = serving.queues._classic.get(uid)
+    if classic is None:
+        return True
+    policy = serving.process.catalogue.effective_policy(classic.record)
+    return classic.settings == settings_of(classic.record, policy)
 
 
 def replica_at(serving: Serving, uid: int) -> dict[int, Content] | None:

@@ -23,7 +23,9 @@ from broker.fifo.replica import Replica
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
+from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.rings import Ring, RingMember
+from broker.queues.classic import ClassicQueue
 from broker.queues.elsewhere.consumers import BASE_BITS, RemoteConsumers
 from broker.queues.mirrored import promotion
 from broker.queues.mirrored.links import LinkWatch
@@ -170,6 +172,19 @@ def _picks_the_oldest() -> Any:
     return patch.object(rings, "_pick", pick)
 
 
+def _compares_before_it_waits() -> Any:
+    """Settings that come back while the queue stands still are those it has: nothing to do."""
+
+    def make(original: Callable[..., None]) -> Any:
+        def follow(self: ClassicQueue, settings: QueueSettings | None) -> None:
+            if settings != self.settings:
+                original(self, settings)
+
+        return follow
+
+    return _method(ClassicQueue, "follow", make)
+
+
 def _recovers_beside_others() -> Any:
     def make(original: Callable[..., Ring | None]) -> Any:
         def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
@@ -235,6 +250,7 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P25": _leaves_the_dead,
     "P26": _fills_bring_back_what_ended,
     "paged": _pages_are_forgotten,
+    "policy": _compares_before_it_waits,
 }
 
 
@@ -289,6 +305,19 @@ _ONLINE: Final[dict[str, Any]] = {
     "settle_ms": 800,
 }
 
+_FLAPPING: Final[dict[str, Any]] = {
+    "flap_p": 0.2,
+    "sync": "automatic",
+    "sync_style": "blocking",
+    "sync_batch": 1,
+    "sync_ms": 60,
+    "latency_ms": 60,
+    "publish_ms": 100,
+    "waiting_max": 60,
+    "settle_ms": 3_000,
+    "fault_p": 0.06,
+}
+
 AIMED: Final[dict[str, dict[str, Any]]] = {
     "P4": _HELD_BACK,
     "P19": _SLOW_DISKS,
@@ -303,6 +332,7 @@ AIMED: Final[dict[str, dict[str, Any]]] = {
     "P25": ONLY_DEATHS,
     "P26": _ONLINE,
     "paged": {"transient": 0.3, "page_bytes": 0},
+    "policy": _FLAPPING,
 }
 """Options under which a bug shows within few seeds: what it needs is rare otherwise."""
 

@@ -8,11 +8,18 @@ from unittest.mock import patch
 
 from broker.metadata.records import Queue
 from broker.queues.paging import window
-from tests.sim.mirrored.contents import contents_at, is_dying, offered_at, replica_at
+from tests.sim.mirrored.contents import (
+    contents_at,
+    follows_policy,
+    is_dying,
+    offered_at,
+    replica_at,
+)
 from tests.sim.mirrored.faults import Nemesis
 from tests.sim.mirrored.history import SERVE_AGAIN_MS, Content, Violation
 from tests.sim.mirrored.options import Options
 from tests.sim.mirrored.ring_events import shown
+from tests.sim.mirrored.serving import Serving
 from tests.sim.mirrored.world import World
 
 WORK_ON_MS: Final = 12_000
@@ -144,7 +151,13 @@ class Simulation:
         if masters != [ring.master.node]:
             return "masters", f"{masters}, but {shown(ring)}"
         serving = world.serving(ring.master.node)
-        if serving is not None and is_dying(serving, world.uid):
+        return None if serving is None else self._unlike_policy(serving)
+
+    def _unlike_policy(self, serving: Serving) -> tuple[str, str] | None:
+        """Where the master lives by something else than its policy."""
+        if not follows_policy(serving, self.world.uid):
+            return "settings", "the queue lives by a policy that is withdrawn"
+        if is_dying(serving, self.world.uid):
             return "dying", "a message expires, or mirrors are about to hear that it did"
         return None
 

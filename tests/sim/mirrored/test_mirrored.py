@@ -19,7 +19,7 @@ SMALL = 6
 # with `python -m tests.sim.mirrored --bugs --seeds 40` and write the seed down here.
 FOUND_AT = {
     "P11r": 2, "P16": 1, "P18": 2, "P19": 34, "P19r": 9, "P20": 1, "P23": 17, "P25": 4, "P26": 49,
-    "P4": 17, "paged": 1,
+    "P4": 17, "paged": 1, "policy": 18,
 }  # fmt: skip
 LOOK_AHEAD = 20
 # What a correct ring must have done in some seeds for them to mean anything.

@@ -33,6 +33,10 @@ POLICY_AGAIN_MS: Final = 6_000
 CALM_MS: Final = 10_000
 """So long after the last cut nobody leaves because of it."""
 TAIL: Final = 400
+NO_LIMIT: Final = 1_000_000
+"""A policy's max-length that drops nothing: it only has to be followed."""
+RULED_POLICIES: Final = 0.5
+"""Share of other policies that have one."""
 
 
 def is_mirrored(epoch: int) -> bool:
@@ -54,6 +58,7 @@ class World:
         is_faulty: The phase of faults is not over.
         lost_answer: Share of group 0's answers that get lost now.
         paging: Draws what queues may keep in memory; of its own, so that old seeds stay the same.
+        ruling: Draws rules of policies; of its own, too.
         slow_disks: Until when syncs take long, by node.
         full_disks: Until when nothing can be written, by node.
         bad_syncs: Nodes whose next sync fails.
@@ -66,6 +71,7 @@ class World:
         self.options = options
         self.rng = random.Random(options.seed)
         self.paging = random.Random(options.seed * 7 + 4)
+        self.ruling = random.Random(options.seed * 7 + 6)
         self.clock = Clock()
         self.wall = Wall(self.clock)
         self.counts: Counter[str] = Counter()
@@ -378,6 +384,8 @@ class World:
             definition["ha-params"] = rng.randint(1, len(self.names))
         elif mode == "nodes":
             definition["ha-params"] = rng.sample(self.names, rng.randint(1, len(self.names)))
+        if self.ruling.random() < RULED_POLICIES:
+            definition["max-length"] = NO_LIMIT
         self.set_policy(definition)
 
     def wanted(self) -> int:

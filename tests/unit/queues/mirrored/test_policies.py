@@ -68,6 +68,22 @@ def test_direct_channels_follow_their_queue_when_its_master_moves_away() -> None
     assert trio.bodies(consumer)[-1] == b"5"
 
 
+def test_a_policy_taken_back_while_the_queue_stands_still_leaves_no_trace() -> None:
+    trio = Trio()
+    trio.confirmed(B, 1, 2)
+    master = trio.seat(A).master
+    assert master is not None
+    master.queue.block("sync")
+    trio.policy(max_length=1)
+    trio.policy()
+    master.queue.unblock("sync")
+    trio.settle()
+    assert master.queue.settings.max_length is None
+    assert trio.depth(A) == 2, "nothing was dropped, not even for a moment"
+    trio.confirmed(B, 3)
+    assert trio.depth(A) == 3
+
+
 def test_without_its_policy_a_queue_is_plain_again_and_keeps_everything() -> None:
     trio = Trio()
     consumer = trio.consume(B, prefetch=1)
