@@ -366,7 +366,7 @@ class QueueRegistry:
             if uid not in wanted:
                 self._stop(uid)
         for uid in self._store.queues():
-            if uid not in wanted or self._is_foreign(wanted[uid]):
+            if uid not in wanted or self.rings.is_old_copy(wanted[uid]):
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
@@ -530,6 +530,8 @@ class QueueRegistry:
         remote = self._remote.pop(uid, None)
         if remote is not None:
             remote.deleted()
+        if self._store.has_queue(uid):  # a copy of a ring that this node has left
+            self._store.delete_queue(uid)
 
     def _moved(self, queue: Queue) -> None:
         """Members, the ring, its policy or the leader hint changed."""
@@ -561,10 +563,6 @@ class QueueRegistry:
             queue.end_boots(self.is_over)
         for quorum in self._quorum.values():
             quorum.end_boots(self.is_over)
-
-    def _is_foreign(self, queue: Queue) -> bool:
-        """Whether what this disk holds of a queue is a mirror's copy that nobody needs any more."""
-        return queue.ring is None and queue.home != self._node
 
     def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
         """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""

@@ -132,6 +132,10 @@ class MessageStore:
         """
         return sorted({*self._marks, *self._copies, *self._pages})
 
+    def has_queue(self, uid: int) -> bool:
+        """Whether a queue is among `queues`."""
+        return uid in self._marks or uid in self._copies or uid in self._pages
+
     def next_number(self, uid: int) -> int:
         """The first number never used by this queue in an earlier life; 1 for a new queue.
 

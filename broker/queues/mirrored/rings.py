@@ -101,7 +101,19 @@ class Rings:
                 self._sit_down(queue, me)
             else:
                 seat.record_changed(queue)
+        elif self.is_old_copy(queue) and self._around.store.has_queue(uid):
+            self._around.store.delete_queue(uid)
         self.touch(uid)
+
+    def is_old_copy(self, queue: Queue) -> bool:
+        """Whether nobody will ever ask for what this node's disk may hold of a classic queue.
+
+        A ring that serves recovers, should it go down, from its members and those it names.
+        """
+        ring, node = queue.ring, self._around.node
+        if ring is None:
+            return queue.home != node
+        return ring.is_serving and ring.member_on(node) is None and node not in ring.recoverable
 
     def removed(self, uid: int) -> None:
         """A queue was deleted; its master's `ClassicQueue` is the registry's business."""
@@ -320,13 +332,7 @@ class Rings:
             seat.close(self._host)
             return
         seat.close(self._host)
-        if master is None:
-            is_unwanted = ring is None or (
-                ring.is_serving and self._around.node not in ring.recoverable
-            )
-            if is_unwanted:  # nobody will ever ask for this copy
-                self._around.store.delete_queue(uid)
-        else:
+        if master is not None:
             self._around.stage.unserve(queue)
 
     def _stopped(self, seat: Seat, why: str) -> None:
