@@ -19,7 +19,8 @@ surrogates in messages; in methods they are refused.
 Bounds: 32 levels, 16,384 entries in one table with all that is nested in it, so neither the stack
 nor a frame full of empty values can be made to hurt. Of doubled keys the first counts.
 
-Called by `methods` for arguments and by `content` for headers.
+Called by `methods` for arguments and by `content` for headers. What goes on to queues, other nodes
+and logs is plain (`plain_table`).
 
 Source: rabbit_binary_parser.erl and rabbit_binary_generator.erl (type octets).
 """
@@ -76,6 +77,37 @@ class Decimal(msgspec.Struct, frozen=True):
 
     scale: int
     value: int
+
+
+def plain_value(value: object) -> object:
+    """Take the mark of its wire type off a value: an `enc_hook` of msgspec, which knows no marks.
+
+    Raises:
+        TypeError: For a value that has no AMQP type.
+    """
+    match value:
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytes():
+            return bytes(value)
+        case _:
+            raise _no_field(value)
+
+
+def plain_table(table: dict[str, object]) -> dict[str, object]:
+    """A table as every encoder and every node knows it, however deep the marks lie.
+
+    A timestamp becomes an integer, a byte array bytes, a decimal a table of `scale` and `value`.
+
+    Raises:
+        TypeError: For a value that has no AMQP type.
+    """
+    found: dict[str, object] = msgspec.to_builtins(
+        table, builtin_types=(bytes,), enc_hook=plain_value
+    )
+    return found
 
 
 _FIXED: Final[dict[int, tuple[struct.Struct, Callable[..., object] | None]]] = {
@@ -371,5 +403,9 @@ _ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
 def _encode_value(value: object) -> bytes:
     encode = _ENCODERS.get(type(value))
     if encode is None:
-        raise TypeError(f"{type(value).__name__} has no AMQP field type")
+        raise _no_field(value)
     return encode(value)
+
+
+def _no_field(value: object) -> TypeError:
+    return TypeError(f"{type(value).__name__} has no AMQP field type")

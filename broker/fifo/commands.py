@@ -14,10 +14,12 @@ A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from broker.amqp.fields import plain_value
 from broker.fifo.rules import Rules
 from broker.message import Message
 
@@ -196,7 +198,10 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     commands: list[QueueCommand]
 
 
-_encoder = msgspec.msgpack.Encoder()
+UNENCODABLE: Final = (TypeError, ValueError, OverflowError)
+"""What encoding raises: for a type, for a string, for an integer that msgpack does not know."""
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_value)
 _batch_decoder = msgspec.msgpack.Decoder(Batch)
 _offer_decoder = msgspec.msgpack.Decoder(Offer)
 
@@ -207,8 +212,22 @@ def encode_batch(commands: Sequence[QueueCommand], now_ms: int) -> bytes:
     Args:
         commands: In the order they are to be applied.
         now_ms: The leader's clock, milliseconds since the epoch.
+
+    Raises:
+        TypeError: One of them holds what can't be encoded (a bug); so do the others of
+            `UNENCODABLE`.
     """
     return _encoder.encode(Batch(VERSION, now_ms, list(commands)))
+
+
+def encodable(commands: Sequence[QueueCommand]) -> list[QueueCommand]:
+    """Return those that `encode_batch` can write, for the others must not take them along."""
+    found: list[QueueCommand] = []
+    for command in commands:
+        with suppress(*UNENCODABLE):
+            _encoder.encode(command)
+            found.append(command)
+    return found
 
 
 def decode_batch(data: bytes) -> Batch:

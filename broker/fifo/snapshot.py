@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from broker.amqp.fields import plain_value
 from broker.fifo.consumers import Consumer
 from broker.fifo.effects import Dead
 from broker.fifo.rules import Reason, Rules
@@ -89,7 +90,7 @@ class _Section(msgspec.Struct, array_like=True):
     items: list[tuple[int, int, int, Message]]
 
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_value)
 _head_decoder = msgspec.msgpack.Decoder(_Head)
 _section_decoder = msgspec.msgpack.Decoder(_Section)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.amqp.fields import plain_value
 from broker.metadata.records import DestinationKind
 from broker.metadata.ring_commands import RingStep
 
@@ -267,11 +268,21 @@ class CloseConnection(Command, frozen=True, tag=19):
 
 
 class BootNode(Command, frozen=True, tag=20):
-    """A member starts with a new boot id, which ends all its earlier ones (P1)."""
+    """A member starts with a new boot id, which ends all its earlier ones (P1).
+
+    Attributes:
+        node: The member.
+        boot: The new boot id.
+        address: "HOST:PORT" other nodes reach it at.
+        is_first: No other boot goes on, so a stop of the whole cluster is over. Only the leader can
+            tell the last node of a stop, which had nobody to tell, from one that lives: it writes
+            this. None: by the nodes that the records call alive.
+    """
 
     node: str
     boot: str
     address: str
+    is_first: bool | None = None
 
 
 class EndBoot(Command, frozen=True, tag=21):
@@ -324,11 +335,20 @@ class SetClusterName(Command, frozen=True, tag=27):
 
 
 class MoveMembers(Command, frozen=True, tag=28):
-    """A queue has other replicas now. `home` "" leaves the home as it is."""
+    """A queue has other replicas now. Result: True if it was done.
+
+    Attributes:
+        uid: Its incarnation.
+        members: The replicas.
+        home: Its leader, as far as is known; "" leaves that as it is.
+        expected: The replicas that `members` was made from: nothing is done where the queue has
+            others by now. None: whatever it has.
+    """
 
     uid: int
     members: tuple[str, ...]
     home: str = ""
+    expected: tuple[str, ...] | None = None
 
 
 class SetPolicy(Command, frozen=True, tag=29):
@@ -432,23 +452,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     command: AnyCommand
 
 
-def _plain(value: object) -> object:
-    """Lower the marked numbers and bytes of field tables: group 0 keeps plain values only.
-
-    A timestamp becomes an integer, a byte array bytes; a decimal is encoded as a map by itself.
-    """
-    match value:
-        case int():
-            return int(value)
-        case float():
-            return float(value)
-        case bytes():
-            return bytes(value)
-        case _:
-            return str(value)
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_value)
 _decoder = msgspec.msgpack.Decoder(Request)
 
 

@@ -19,11 +19,13 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from broker.fifo.commands import (
+    UNENCODABLE,
     Batch,
     Bury,
     EndBoot,
@@ -32,6 +34,7 @@ from broker.fifo.commands import (
     SetRules,
     Settle,
     decode_batch,
+    encodable,
     encode_batch,
     owner_of,
     width,
@@ -48,6 +51,8 @@ from broker.queues.home import Post
 from broker.queues.lifetime import Lifetime
 from broker.queues.machine_settings import founding_config, rules_of
 from broker.queues.timing import Defer, DueTimer, Later
+
+_log = logging.getLogger(__name__)
 
 ENTRY_COMMANDS_MAX: Final = 1_000
 """A batch ends at that many messages or 1 MiB (P13)."""
@@ -343,7 +348,19 @@ class QuorumQueue:
             self.group.propose_nowait(encode_batch([], now_ms), partial(self._proposed, []))
         for batch in batches(gathered):
             buried = [number for each in batch if type(each) is Bury for number in each.numbers]
-            self.group.propose_nowait(encode_batch(batch, now_ms), partial(self._proposed, buried))
+            data = self._encoded(batch, now_ms)
+            self.group.propose_nowait(data, partial(self._proposed, buried))
+
+    def _encoded(self, batch: list[Gathered], now_ms: int) -> bytes:
+        """Return an entry's bytes; what can't be written, which is a bug, is left out and told."""
+        try:
+            return encode_batch(batch, now_ms)
+        except UNENCODABLE:
+            sound = encodable(batch)
+            place = {"queue": self.record.name, "vhost": self.record.vhost}
+            count = len(batch) - len(sound)
+            _log.exception("queue.commands_refused", extra={**place, "count": count})
+            return encode_batch(sound, now_ms)
 
     def _proposed(self, buried: list[int], result: object) -> None:
         """An entry was applied, or not: then what it asked is offered, or found due, again.

@@ -91,7 +91,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         method.exclusive and not is_quorum,  # RabbitMQ's quorum queues ignore it
         allowed,
         priority,
-        method.arguments,
+        fields.plain_table(method.arguments),
     )
 
     def attached(result: object) -> None:
@@ -122,6 +122,10 @@ def _check_arguments(queue: Queue, arguments: dict[str, object]) -> int:
     if fault is not None:
         raise AmqpError(fault.code, fault.text)
     priority = arguments.get("x-priority", 0)
+    if isinstance(priority, fields.Timestamp):
+        where = quoted("queue", queue.name, queue.vhost)
+        text = f"invalid arg 'x-priority' for {where}: \"expected integer, got timestamp\""
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     assert isinstance(priority, int), "checked"
     return priority
 

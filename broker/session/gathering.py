@@ -84,7 +84,8 @@ def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...])
             )
         else:
             batch.messages += messages
-            if seqnos is not None and batch.seqnos is not None:
+            assert (batch.seqnos is None) is (seqnos is None), "confirm.select flushes"
+            if batch.seqnos is not None and seqnos is not None:
                 batch.seqnos += seqnos
 
 
@@ -112,6 +113,7 @@ def gather_copies(channel: Channel, copies: Copies) -> None:
                 batch = PublishTo(channel.key, queue, [], None if confirms is None else [])
                 channel.context.publishes[channel.key, queue.uid] = batch
             batch.messages.append(message)
+            assert (batch.seqnos is None) is (confirms is None), "confirm.select flushes"
             if batch.seqnos is not None:
                 batch.seqnos.append(seqno)
 

@@ -30,6 +30,7 @@ def confirm_select(channel: Channel, method: spec.ConfirmSelect) -> None:
         text = "cannot switch from tx to confirm mode"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     if channel.confirms is None:
+        channel.context.flush_batches()  # what was published before has no numbers
         channel.confirms = Confirms()
     if not method.no_wait:
         channel.send(spec.ConfirmSelectOk())

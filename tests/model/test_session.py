@@ -31,6 +31,7 @@ queue_names = st.sampled_from(["a", "b", "c", "", "nope", "amq.rabbitmq.reply-to
 tags = st.sampled_from(["", "t", "u"])
 flags = st.booleans()
 small = st.integers(0, 6)
+kinds = st.lists(st.sampled_from(["a", "b", "none", "all"]), min_size=1, max_size=10)
 headers = st.sampled_from(
     [None, {}, {"CC": ["a"]}, {"BCC": ["b", 3]}, {"CC": "a"}, {"x-match": "any", "k": 1}]
 )
@@ -173,10 +174,10 @@ class Polite(RuleBasedStateMachine):
         self.world = World()
         self.client = Client(self.world).open()
         self.client.call(
-            spec.ConfirmSelect(),
             *[spec.QueueDeclare(queue=name) for name in "ab"],
             *[spec.QueueBind(queue=name, exchange="amq.fanout") for name in "ab"],
         )
+        self.is_confirming = False
         self.sent = 0
         self.verdicts: dict[int, str] = {}
         self.heard = 0
@@ -209,13 +210,22 @@ class Polite(RuleBasedStateMachine):
                 assert "close" not in line
         assert self.client.error is None
 
-    @rule(kind=st.lists(st.sampled_from(["a", "b", "none", "all"]), min_size=1, max_size=10))
-    def publish(self, kind: list[str]) -> None:
-        exchanges = [("amq.fanout" if key == "all" else "") for key in kind]
-        self.sent += len(kind)
-        self.copies += sum({"a": 1, "b": 1, "none": 0, "all": 2}[key] for key in kind)
-        some = [publish(key, exchange) for key, exchange in zip(kind, exchanges, strict=True)]
-        self.hear(self.client.feed(*some))
+    @rule(kinds=kinds)
+    def publish(self, kinds: list[str]) -> None:
+        self.hear(self.client.feed(*self.published(kinds)))
+
+    @precondition(lambda self: not self.is_confirming)
+    @rule(before=kinds, after=kinds)
+    def confirm(self, before: list[str], after: list[str]) -> None:
+        """What is published from confirm.select on counts, though one chunk holds it all."""
+        chunk = [*self.published(before), command(spec.ConfirmSelect(no_wait=True), 1)]
+        self.is_confirming = True
+        self.hear(self.client.feed(*chunk, *self.published(after)))
+
+    def published(self, kinds: list[str]) -> list[Command]:
+        self.sent += len(kinds) if self.is_confirming else 0
+        self.copies += sum({"a": 1, "b": 1, "none": 0, "all": 2}[key] for key in kinds)
+        return [publish(key, "amq.fanout" if key == "all" else "") for key in kinds]
 
     @precondition(lambda self: not self.world.is_held)
     @rule(tag=st.sampled_from(["t", "u", "free"]), queue=st.sampled_from("ab"), limit=small)

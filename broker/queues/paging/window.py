@@ -343,7 +343,9 @@ class Window:
         self._machine.page_out(room, durable=self._record.durable)
 
     def _read(self, numbers: list[int]) -> None:
-        lost = self._machine.page_in(numbers, self.disk.read(numbers))
+        self._tell_lost(self._machine.page_in(numbers, self.disk.read(numbers)))
+
+    def _tell_lost(self, lost: list[int]) -> None:
         if lost:
             _log.error(
                 "queue.messages_lost",
@@ -391,8 +393,15 @@ class Window:
             machine.restore_messages(messages, disk.next_number, limit_bytes=limit)
 
     def _stored_messages(self, numbers: list[int]) -> Iterator[tuple[int, Message]]:
+        """What the disk has of these; the records of the others go, for nothing comes of them."""
         for start in range(0, len(numbers), RESTORE_MESSAGES):
-            yield from self.disk.read(numbers[start : start + RESTORE_MESSAGES])
+            asked = numbers[start : start + RESTORE_MESSAGES]
+            found = self.disk.read(asked)
+            if len(found) < len(asked):
+                lost = sorted({*asked} - {number for number, _ in found})
+                self._tell_lost(lost)
+                self.disk.settle(lost)
+            yield from found
 
     def stat(self, stat: QueueStat) -> QueueStat:
         """Say where the messages are, for listings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
+from collections.abc import Iterator
 
 import pamqp.decode
 import pamqp.encode
@@ -12,6 +13,7 @@ import pytest
 
 from broker.amqp import fields
 from broker.errors import AmqpError, ReplyCode
+from tests.wire import every_field
 
 
 def table_of(*entries: bytes) -> bytes:
@@ -123,6 +125,27 @@ def test_what_has_no_type_is_a_type_error() -> None:
         fields.encode_table({"k": set()})
     with pytest.raises(ValueError, match="short string of 256 bytes"):
         fields.encode_table({"k" * 256: 1})
+
+
+def test_the_table_of_every_field_has_every_type() -> None:
+    octets = {value[0] for value in every_field.EVERY.values()}
+    assert octets == {*fields._FIXED, *b"FASx"}
+
+
+def test_plain_tables_have_no_marks_left_however_deep() -> None:
+    plain = fields.plain_table(every_field.values())
+    assert {*types_in(plain)} <= {bool, int, float, str, bytes, type(None), dict, list}
+    assert plain["decimal"] == {"scale": 255, "value": 2**32 - 1}
+    assert plain["timestamp"] == 2**64 - 1
+    assert (plain["bytes"], plain["float"]) == (b"\xff\x00", 1.5)
+    assert fields.plain_table(plain) == plain
+
+
+def types_in(value: object) -> Iterator[type]:
+    yield type(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    for each in inner:
+        yield from types_in(each)
 
 
 def test_first_of_doubled_keys_wins_and_order_stays() -> None:

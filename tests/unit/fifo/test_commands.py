@@ -3,9 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from broker.amqp.fields import plain_table
 from broker.errors import Refusal, ReplyCode
 from broker.fifo import ledger
 from broker.fifo.commands import (
+    UNENCODABLE,
     Bury,
     Checkout,
     Drop,
@@ -18,6 +20,7 @@ from broker.fifo.commands import (
     Skip,
     decode_batch,
     decode_offer,
+    encodable,
     encode_batch,
     encode_offer,
     owner_of,
@@ -30,6 +33,7 @@ from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.ports import GetResult
 from tests.model.fifo_model import message
+from tests.wire import every_field
 
 OFFER = Offer(
     session_name("rabbit@a", "b0", 7, 2),
@@ -51,6 +55,26 @@ def test_batches_and_offers_come_back_as_they_were():
     batch = decode_batch(encode_batch(commands, 99))
     assert (batch.now_ms, batch.commands) == (99, commands)
     assert decode_offer(encode_offer(OFFER)) == OFFER
+
+
+def test_a_consumers_arguments_may_be_of_every_field_type():
+    checkout = Checkout("h", "t", True, False, 1, 0, every_field.values())
+    offered = Offer("s", 1, 1, [checkout])
+    (offer,) = decode_batch(encode_batch([offered], 99)).commands
+    assert offer == decode_offer(encode_offer(offered))
+    assert isinstance(offer, Offer)
+    (found,) = offer.commands
+    assert isinstance(found, Checkout)
+    assert found.arguments == plain_table(every_field.values())
+    assert found.arguments["timestamp"] == 2**64 - 1
+
+
+@pytest.mark.parametrize("value", [object(), "\udcff", 1 << 64], ids=["type", "text", "integer"])
+def test_what_can_be_encoded_is_told_from_what_can_not(value):
+    poison = Offer("s", 1, 1, [Checkout("h", "t", True, False, 1, 0, {"deep": [value]})])
+    with pytest.raises(UNENCODABLE):
+        encode_batch([OFFER, poison], 99)
+    assert encodable([OFFER, poison, Bury([1])]) == [OFFER, Bury([1])]
 
 
 def test_garbage_is_a_decode_error():

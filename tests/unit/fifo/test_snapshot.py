@@ -9,6 +9,7 @@ from broker.fifo.rules import Rules
 from broker.fifo.snapshot import PART_BYTES, SnapshotError
 from broker.message import Delivery
 from tests.model.fifo_model import message
+from tests.wire import every_field
 
 CONFIG = QueueConfig(name="q")
 
@@ -47,6 +48,13 @@ def test_consumers_come_back_with_their_turn_and_arguments():
     other.enqueue([message()] * 3)
     other.pump()
     assert list(other.take_effects().deliveries) == [("h", "a")]
+
+
+def test_consumers_arguments_of_every_field_type_come_back():
+    machine = QueueMachine(CONFIG)
+    machine.checkout("h", "a", arguments=every_field.values())
+    parts = machine.snapshot()
+    assert _restored(parts).snapshot() == parts
 
 
 @pytest.mark.parametrize("damage", ["none", "short", "long", "text", "version"])

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from broker.amqp import spec
+from broker.amqp import fields, spec
 from broker.amqp.assembler import Ack, MethodCommand
 from broker.amqp.content import Properties, build_message, decode_properties, raw_properties
 from broker.amqp.frames import content_frames
 from broker.message import Delivery
 from broker.metadata import commands
 from broker.session.basic_consume import counted
-from broker.session.effects import Release, Requeue, SetPrefetch
+from broker.session.effects import Consume, Release, Requeue, SetPrefetch
 from broker.session.facts import Limits
 from tests.unit.session.rig import Client, World, publish
+from tests.wire import every_field
 
 
 @pytest.fixture
@@ -45,6 +47,24 @@ def test_no_wait_consume_gets_no_ok(client: Client) -> None:
     assert consume(client, no_wait=True) == [
         "1 basic.deliver consumer_tag=c delivery_tag=1 routing_key=q 'x'"
     ]
+
+
+def test_queues_get_arguments_without_the_marks_of_their_wire_types(client: Client) -> None:
+    """Whatever encodes them later knows plain values only; listings show what the client gave."""
+    given = every_field.values()
+    assert consume(client, arguments=given) == ["1 basic.consume-ok consumer_tag=c"]
+    (asked,) = [each for each in client.world.log if isinstance(each, Consume)]
+    assert asked.spec.arguments == fields.plain_table(given)
+    msgspec.msgpack.encode(asked.spec.arguments)
+    ((shown,),) = [each.consumers for each in client.session.listing()]
+    assert shown.arguments == given
+
+
+def test_a_timestamp_is_no_priority(client: Client) -> None:
+    lines = consume(client, arguments={"x-priority": fields.Timestamp(5)})
+    assert close_text(lines) == (
+        "invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer, got timestamp\""
+    )
 
 
 def test_delivery_tags_count_every_delivery_of_the_channel(client: Client) -> None:

@@ -33,6 +33,27 @@ def test_confirm_select_twice_is_fine(client: Client) -> None:
     assert lines == ["1 confirm.select-ok"]
 
 
+@pytest.mark.parametrize("drops_doubles", [False, True])
+def test_publishes_count_from_confirm_select_on_also_within_one_chunk(
+    client: Client, drops_doubles: bool
+) -> None:
+    """Rows: 1.10 confirm.select"""
+    names = ["q"]
+    if drops_doubles:  # it gets a copy of its own
+        arguments: dict[str, object] = {"x-message-deduplication": True}
+        client.call(spec.QueueDeclare(queue="d", arguments=arguments))
+        names.append("d")
+    client.call(*[spec.QueueBind(queue=name, exchange="amq.fanout") for name in names])
+    lines = client.feed(
+        publish(exchange="amq.fanout"),
+        MethodCommand(1, spec.ConfirmSelect(no_wait=True)),
+        publish(exchange="amq.fanout"),
+        publish(exchange="amq.fanout"),
+    )
+    assert lines == ["1 basic.ack delivery_tag=2 multiple"]
+    assert [ready(client, name) for name in names] == [3] * len(names)
+
+
 def test_modes_exclude_each_other(client: Client) -> None:
     """Rows: 1.10 confirm.select; 1.10 tx.select/commit/rollback"""
     client.call(spec.ConfirmSelect())
