@@ -103,8 +103,9 @@ class LeaseBook:
 
         Args:
             latest: (node, boot) of every node's latest boot by group 0, ended or not, less those
-                whose process is proven dead. Ended ones too: the leader that ended a boot may have
-                fallen before it could wait for that boot's lease (found by a random schedule).
+                that are proven dead: the boots, for a later one of the node may live. Ended ones
+                too: the leader that ended a boot may have fallen before it could wait for that
+                boot's lease (found by a random schedule).
             now_ms: Monotonic milliseconds.
         """
         expiry_ms = now_ms + LEASE_MS
@@ -134,6 +135,15 @@ class LeaseBook:
             self._applied[key] = index
             for other in [k for k in self._applied if k[0] == node and k[1] != boot]:
                 del self._applied[other]
+
+    def has_reported(self, node: str, boot: str) -> bool:
+        """Has this boot been heard since this node began to lead?"""
+        return (node, boot) in self._applied
+
+    def may_hold(self, node: str, boot: str, now_ms: int) -> bool:
+        """May this boot hold a lease now?"""
+        holder = self._holders.get(node)
+        return holder is not None and holder.boot == boot and now_ms < holder.expiry_ms
 
     def applied_by_all(self, now_ms: int) -> int | None:
         """The highest index that every possible holder has applied; None without holders."""

@@ -144,7 +144,7 @@ class Cluster:
             self.host,
             MetadataMachine(),
             clock,
-            lambda node: node in self._lost.names or self.peers.verdict(node) is Verdict.GONE,
+            lambda node, boot, at: node in self._lost.names or self.peers.is_over(node, boot, at),
         )
         self._lost = LostNodes(self.file, self.metadata)
         configured = tuple(sorted({settings.node, *settings.peers}))

@@ -26,6 +26,7 @@ from broker.cluster.outbound import CONTROL
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, results
 from broker.metadata.machine import MetadataMachine
+from broker.metadata.records import Node
 from broker.metadata.results import Changes
 from broker.ports import Clock
 from raft.errors import GroupClosed, NotLeader, ProposalDropped, RaftError
@@ -69,7 +70,7 @@ class MetadataGroup:
         host: This node's Raft groups.
         machine: The replicated machine.
         clock: Monotonic time.
-        is_gone: Whether a node's process is proven dead, by this node's failure detector.
+        is_over: Whether a node's boot, begun at an index, is proven dead by what this node saw.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class MetadataGroup:
         host: RaftHost,
         machine: MetadataMachine,
         clock: Clock,
-        is_gone: Callable[[str], bool],
+        is_over: Callable[[str, str, int], bool],
     ) -> None:
         self.machine = machine
         self.catalogue = machine.catalogue
@@ -89,8 +90,10 @@ class MetadataGroup:
         self._links = links
         self._host = host
         self._clock = clock
-        self._is_gone = is_gone
+        self._is_over = is_over
         self._is_leading = False
+        self._led_from = 0
+        self._booting: dict[str, str] = {}  # what each node asks this leader to boot it with
         self._lives = asyncio.Event()
         self._next_number = 1
         self._outstanding: dict[int, None] = {}
@@ -160,7 +163,7 @@ class MetadataGroup:
         self._lives.clear()
         self.lease.drop()
         self._next_number = 1
-        self._outstanding.clear()
+        self._outstanding = {}  # a new one: proposals of this boot may still be ending
         self._wake_forwarded()
 
     # Proposing
@@ -201,14 +204,14 @@ class MetadataGroup:
             return Refusal(ReplyCode.INTERNAL_ERROR, "the cluster did not agree in time")
 
     async def _propose_numbered(self, command: commands.AnyCommand) -> object:
-        boot, number = self._links.boot, self._next_number
+        boot, number, outstanding = self._links.boot, self._next_number, self._outstanding
         self._next_number += 1
-        self._outstanding[number] = None
+        outstanding[number] = None
         try:
-            lowest = next(iter(self._outstanding))
+            lowest = next(iter(outstanding))
             return await self._submit(commands.encode_request(boot, number, lowest, command), boot)
         finally:
-            self._outstanding.pop(number, None)
+            del outstanding[number]
 
     async def _submit(self, data: bytes, boot: str) -> object:
         while boot == self._links.boot:
@@ -254,6 +257,7 @@ class MetadataGroup:
 
     async def _lead(self, data: bytes) -> Outcome:
         """Commit an entry here, and wait until all who may hold a lease have applied it."""
+        data = await self._judged(data)
         group = self.group
         if group is None or not self._is_leading:
             raise NotLeader(self.leader)
@@ -275,6 +279,44 @@ class MetadataGroup:
         self._answer_applied()
         await everywhere
         return index, result
+
+    async def _judged(self, data: bytes) -> bytes:
+        """Write into a BootNode whether it is the first after a stop of all; nothing else changes.
+
+        The entry that comes of it is appended in the same turn of the loop: no boot that begins
+        later can lose what it declares to this one.
+        """
+        request = commands.decode_request(data)
+        command = request.command
+        if not isinstance(command, commands.BootNode):
+            return data
+        record = self.catalogue.node(command.node)
+        if record is not None and command.boot not in record.ended_boots:
+            self._booting[command.node] = command.boot
+        while self._is_leading:
+            others = [each for each in self.catalogue.nodes() if each.name != command.node]
+            serve = [self._serves(each) for each in others]
+            if any(serve) or None not in serve:
+                judged = msgspec.structs.replace(command, is_first=not any(serve))
+                return commands.encode_request(request.boot, request.number, request.lowest, judged)
+            await asyncio.sleep(PULSE_S)
+        return data
+
+    def _serves(self, node: Node) -> bool | None:
+        """As the leader: does a node's boot go on? None: nobody can know yet, its lease may run.
+
+        One that was heard goes on until it is ended, or proven dead: a pause is no stop.
+        """
+        name, boot, began = node.name, node.boot, node.booted_at
+        if boot is None or self._is_over(name, boot, began):
+            return False
+        if name == self._links.node:
+            return boot == self._links.boot
+        if self._booting.get(name, boot) != boot:
+            return False  # a later process of it asks
+        if began > self._led_from or self.book.has_reported(name, boot):
+            return True
+        return None if self.book.may_hold(name, boot, self._clock.monotonic_ms()) else False
 
     def _answer_applied(self) -> None:
         """Answer the changes that every possible holder of a lease has applied."""
@@ -312,11 +354,14 @@ class MetadataGroup:
         self._is_leading = leader
         if leader:
             latest = [
-                (record.name, record.boot or record.ended_boots[-1])
+                (record.name, record.boot or record.ended_boots[-1], record.booted_at)
                 for record in self.catalogue.nodes()
-                if (record.boot or record.ended_boots) and not self._is_gone(record.name)
+                if record.boot or record.ended_boots
             ]
-            self.book.began(latest, self._clock.monotonic_ms())
+            living = [each for each in latest if not self._is_over(*each)]
+            self.book.began([(each[0], each[1]) for each in living], self._clock.monotonic_ms())
+            self._led_from = self.applied_index
+            self._booting.clear()
         self._lease_requests.clear()
         self._report_soon()
 

@@ -37,6 +37,7 @@ class Peers:
         self._listeners: list[Callable[[Event], None]] = []
         self._applied_listeners: list[Callable[[str, str, int], None]] = []
         self._hear: dict[str, frozenset[str]] = {}  # whom each node says it is linked with
+        self._refused_at: dict[str, int] = {}  # group 0 index applied here at a refused connection
         links.on(kinds.HEARTBEAT, self._heard)
         links.on_connection_refused(self._refused)
         links.on_event(self._link_event)
@@ -68,9 +69,22 @@ class Peers:
         if detector is None:
             return False
         if detector.verdict is Verdict.GONE:
-            return detector.boot in {"", boot} or detector.is_former(boot)
+            return not detector.boot or _is_past(detector, boot)
         is_suspected = detector.verdict is Verdict.SUSPECTED
         return is_suspected and self._silence_ms(detector) >= silent_ms
+
+    def is_over(self, node: str, boot: str, at: int) -> bool:
+        """Is `boot` of `node`, which began at index `at` of group 0, proven dead?
+
+        A refused connection says nothing of a boot that came after it: of a node that this process
+        never heard, it counts for the boots that were known here by then.
+        """
+        detector = self._detectors.get(node)
+        if detector is None or detector.verdict is not Verdict.GONE:
+            return False
+        if detector.boot:
+            return _is_past(detector, boot)
+        return self._refused_at.get(node, -1) >= at
 
     def _silence_ms(self, detector: FailureDetector) -> int:
         return detector.silence_ms(self._clock.monotonic_ms())
@@ -121,6 +135,7 @@ class Peers:
                 self._detectors[node] = FailureDetector(node, now_ms)
         for node in [each for each in self._detectors if each not in peers]:
             del self._detectors[node]
+            self._refused_at.pop(node, None)
 
     def _send(self, detector: FailureDetector, now_ms: int) -> None:
         silence_ms = min(detector.silence_ms(now_ms), NEVER_MS)
@@ -151,9 +166,15 @@ class Peers:
     def _refused(self, node: str) -> None:
         detector = self._detectors.get(node)
         if detector is not None:
+            self._refused_at[node] = self._applied_index()
             self._tell(detector.refused(self._clock.monotonic_ms()))
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:
             for listener in self._listeners:
                 listener(event)
+
+
+def _is_past(detector: FailureDetector, boot: str) -> bool:
+    """Is `boot` the one that a detector saw die, or an earlier one?"""
+    return detector.boot == boot or detector.is_former(boot)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.management import request_body
-from broker.management.answers import bad_request, json, no_content, not_found
+from broker.management.answers import bad_request, json, no_content, not_found, unavailable
 from broker.management.call import Call, Route
 from broker.metadata.commands import MoveMembers
-from broker.metadata.records import Queue
+
+TRIES_MAX = 5
+"""How often a change is made anew because the queue's replicas were changed meanwhile."""
 
 
 async def add(call: Call) -> web.Response:
@@ -17,36 +19,47 @@ async def add(call: Call) -> web.Response:
     queue = call.catalogue.queue(call.vhost(), call.name("name"))
     if queue is None or queue.type != "quorum":
         raise not_found()
-    await _add(call, queue, _running(call, node))
+    _check_running(call, node)
+    await _add(call, queue.uid, node)
+    if call.catalogue.queue_by_uid(queue.uid) is None:
+        raise not_found()
     return no_content()
 
 
 async def grow(call: Call) -> web.Response:
     """POST /api/queues/quorum/replicas/on/NODE/grow, {"strategy": "all" or "even"}."""
-    node = _running(call, call.name("node"))
+    node = call.name("node")
+    _check_running(call, node)
     strategy = request_body.text(await call.body(), "strategy", "all")
     if strategy not in ("all", "even"):
         raise bad_request('the strategy is "all" or "even"')
-    grown = []
-    for queue in call.catalogue.all_queues():
-        is_even = len(queue.members) % 2 == 0
-        if queue.type != "quorum" or node in queue.members or (strategy == "even" and not is_even):
-            continue
-        await _add(call, queue, node)
-        grown.append({"name": queue.name, "vhost": queue.vhost})
+    grown = [
+        {"name": queue.name, "vhost": queue.vhost}
+        for queue in call.catalogue.all_queues()
+        if queue.type == "quorum" and await _add(call, queue.uid, node, strategy)
+    ]
     return json(grown)
 
 
-def _running(call: Call, node: str) -> str:
+def _check_running(call: Call, node: str) -> None:
     record = call.catalogue.node(node)
     if record is None or not record.alive:
         raise bad_request(f"node {node[:80]} is not running")
-    return node
 
 
-async def _add(call: Call, queue: Queue, node: str) -> None:
-    if node not in queue.members:
-        await call.propose(MoveMembers(queue.uid, (*queue.members, node)))
+async def _add(call: Call, uid: int, node: str, strategy: str = "all") -> bool:
+    """Give a queue a replica on a node. False: it is gone, has one there, or is not wanted to."""
+    for _ in range(TRIES_MAX):
+        queue = call.catalogue.queue_by_uid(uid)
+        if queue is None or node in queue.members:
+            return False
+        if strategy == "even" and len(queue.members) % 2:
+            return False
+        _check_running(call, node)
+        grown = (*queue.members, node)
+        if await call.propose(MoveMembers(uid, grown, expected=queue.members)) is True:
+            return True
+    raise unavailable("the replicas of the queue are being changed; try again")
 
 
 ROUTES = (

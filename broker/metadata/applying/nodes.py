@@ -34,10 +34,7 @@ def boot_node(step: Step, command: commands.BootNode) -> Result:
         return Refusal(ReplyCode.INTERNAL_ERROR, text)
     if node.boot is not None:
         node = _end(step, node)
-    others = [each.alive for each in step.catalogue.nodes() if each.name != command.node]
-    if sum(others) <= len(others) // 2:
-        # The last ones of a stop cannot tell of it: without a majority nothing is agreed on. So too
-        # few others is a stop, as it is where pause_minority stops the rest.
+    if command.is_first if command.is_first is not None else _is_first(step, command.node):
         _forget_transient_exchanges(step)
     step.catalogue.put_node(
         msgspec.structs.replace(
@@ -113,6 +110,16 @@ def _end(step: Step, node: Node) -> Node:
     step.changes.nodes_changed.append(node.name)
     step.changes.boots_ended.append((node.name, boot))
     return record
+
+
+def _is_first(step: Step, node: str) -> bool:
+    """Is a boot of `node` the first after a stop of the whole cluster, by the records alone?
+
+    The last ones of a stop cannot tell of it: without a majority nothing is agreed on. So too few
+    others is a stop, as it is where pause_minority stops the rest.
+    """
+    others = [each.alive for each in step.catalogue.nodes() if each.name != node]
+    return sum(others) <= len(others) // 2
 
 
 def _lives_by(queue: Queue, node: str, boot: str) -> bool:

@@ -181,9 +181,17 @@ def note_leader(step: Step, command: commands.NoteLeader) -> Result:
 
 
 def move_members(step: Step, command: commands.MoveMembers) -> Result:
-    """Write down a queue's new replicas. True if the queue is there and is not mirrored."""
+    """Write down a queue's new replicas.
+
+    False if the queue is gone or mirrored, if its replicas are not those that the command was made
+    from, or if a new one is on a node that was forgotten meanwhile.
+    """
     queue = step.catalogue.queue_by_uid(command.uid)
     if queue is None or queue.ring is not None:
+        return False
+    if command.expected not in {None, queue.members}:
+        return False
+    if any(step.catalogue.node(name) is None for name in command.members):
         return False
     home = command.home or queue.home
     moved = msgspec.structs.replace(queue, members=command.members, home=home, moved_at=step.index)

@@ -10,6 +10,7 @@ from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO
 
 pytestmark = pytest.mark.asyncio
 
+THREE = "rabbit@node3"
 QUORUM = {"x-queue-type": "quorum"}
 ADD = "/api/queues/quorum/%2F/q/replicas/add"
 
@@ -22,6 +23,74 @@ async def test_a_member_is_added_once():
             queue = rig.catalogue.queue("/", "q")
             assert queue.members == (ONE, TWO)
         assert queue.moved_at > queue.uid
+
+
+def before_each_change(rig: Rig, *first: tuple[commands.AnyCommand, ...]) -> None:
+    """Another administrator is quicker: some commands are in the log before each proposal."""
+    quicker, propose = list(first), rig.control.cluster.propose
+
+    async def after_another(command: commands.AnyCommand) -> object:
+        for each in quicker.pop(0) if quicker else ():
+            rig.control.asker.ask(each)
+        return await propose(command)
+
+    rig.control.cluster.propose = after_another
+
+
+async def test_two_members_added_at_once_are_both_added():
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.ask(commands.JoinNode(THREE, "h:3"))
+        asker.queue("q", arguments=QUORUM, members=(ONE,))
+        before_each_change(rig, (commands.MoveMembers(asker.index, (ONE, THREE)),))
+        assert (await rig.ask("POST", ADD, {"node": TWO})).status == 204
+        assert rig.catalogue.queue("/", "q").members == (ONE, THREE, TWO)
+
+
+async def test_an_add_that_always_comes_too_late_is_not_done():
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.ask(commands.JoinNode(THREE, "h:3"))
+        asker.queue("q", arguments=QUORUM, members=(ONE,))
+        grown, shrunk = (
+            (commands.MoveMembers(asker.index, members),) for members in ((ONE, THREE), (ONE,))
+        )
+        before_each_change(rig, *(grown, shrunk) * 10)
+        assert (await rig.ask("POST", ADD, {"node": TWO})).status == 503
+
+
+@pytest.mark.parametrize(
+    ("gone", "status"),
+    [
+        ((commands.EndBoot(TWO, BOOT_TWO), commands.ForgetNode(TWO)), 400),
+        ((commands.DeleteVhost("/"),), 404),
+    ],
+)
+async def test_what_goes_while_a_member_is_added(
+    gone: tuple[commands.AnyCommand, ...], status: int
+):
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.queue("q", arguments=QUORUM, members=(ONE,))
+        before_each_change(rig, gone)
+        assert (await rig.ask("POST", ADD, {"node": TWO})).status == status
+        queue = rig.catalogue.queue("/", "q")
+        assert queue is None or queue.members == (ONE,)
+
+
+async def test_grow_lists_what_it_has_changed_alone():
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.ask(commands.JoinNode(THREE, "h:3"))
+        quorum = {"arguments": QUORUM, "members": (ONE, THREE)}
+        uids = [asker.queue(name, **quorum).queue.uid for name in ("gone", "odd by now", "even")]
+        before_each_change(
+            rig, (commands.DeleteQueue(uids[0]),), (commands.MoveMembers(uids[1], (ONE,)),)
+        )
+        path = f"/api/queues/quorum/replicas/on/{TWO}/grow"
+        grown = (await rig.ask("POST", path, {"strategy": "even"})).json
+        assert grown == [{"name": "even", "vhost": "/"}]
+        assert rig.catalogue.queue_by_uid(uids[1]).members == (ONE,)
 
 
 async def test_what_can_not_be_added():

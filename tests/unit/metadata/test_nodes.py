@@ -113,6 +113,31 @@ def test_a_rolling_restart_keeps_transient_exchanges():
     assert asker.machine.catalogue.exchange("/", "t") is not None
 
 
+def test_the_leader_knows_better_than_the_records_whether_all_had_stopped():
+    """P1: the entry says it, so every replica does the same, and an earlier entry as ever."""
+    three = "rabbit@node3"
+    asker = founded()
+    asker.ask(commands.JoinNode(three, "h:3"))
+    asker.exchange("t", durable=False)
+    asker.ask(commands.EndBoot(TWO, BOOT_TWO))
+    asker.ask(commands.BootNode(three, "3" * 16, "h:3", is_first=False))
+    assert asker.machine.catalogue.exchange("/", "t") is not None, "one of two others served"
+    asker.ask(commands.BootNode(TWO, "4" * 16, "h:2", is_first=True))
+    assert asker.machine.catalogue.exchange("/", "t") is None, "two others were killed unheard"
+
+
+def test_a_boot_that_was_the_first_is_so_once():
+    """P3: a retry is in the log twice, and may come late."""
+    asker = founded()
+    begin = commands.BootNode(TWO, "3" * 16, "h:2", is_first=True)
+    asker.ask(begin)
+    asker.exchange("t", durable=False)
+    asker.ask(begin)
+    asker.ask(commands.BootNode(TWO, "4" * 16, "h:2", is_first=False))
+    assert refusal(asker.ask(begin))[0] == 541
+    assert asker.machine.catalogue.exchange("/", "t") is not None
+
+
 def test_join_forget_and_strangers():
     asker = founded()
     three = "rabbit@node3"

@@ -215,5 +215,26 @@ def test_note_leader_and_move_members_name_the_incarnation():
     assert queue.members == (TWO,)
 
 
+def test_replicas_are_changed_from_those_that_were_seen_alone():
+    """Two that each add one: the second would undo the first."""
+    asker = founded()
+    asker.queue("q", arguments=QUORUM, members=(ONE,))
+    uid = asker.index
+    assert asker.ask(commands.MoveMembers(uid, (ONE, TWO), expected=(ONE,))) is True
+    assert asker.ask(commands.MoveMembers(uid, (ONE,), expected=(ONE,))) is False
+    assert asker.machine.catalogue.queue_by_uid(uid).members == (ONE, TWO)
+
+
+def test_a_forgotten_node_gets_no_replica():
+    """Not from a request that was made before it went, either: nobody would take it away again."""
+    asker = founded()
+    asker.queue("q", arguments=QUORUM, members=(ONE,))
+    late = commands.MoveMembers(asker.index, (ONE, TWO), expected=(ONE,))
+    asker.ask(commands.EndBoot(TWO, BOOT_TWO))
+    asker.ask(commands.ForgetNode(TWO))
+    assert asker.ask(late) is False
+    assert asker.machine.catalogue.queue_by_uid(late.uid).members == (ONE,)
+
+
 def test_missing_vhost_is_530():
     assert refusal(founded().queue("q", vhost="v")) == (530, "vhost v not found")
