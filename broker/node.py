@@ -24,6 +24,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,8 +32,10 @@ from typing import Final
 import uvloop
 
 from broker import interpreter
+from broker.cluster.configured import cluster_settings
+from broker.cluster.enquiry import Asker, NotAdmitted, enquire
 from broker.cluster.identity import IdentityDamaged, IdentityFile
-from broker.cluster.membership import Cluster, ClusterSettings
+from broker.cluster.membership import Cluster
 from broker.cluster.metadata_group import GROUP
 from broker.config import Settings
 from broker.errors import Refusal
@@ -40,8 +43,6 @@ from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.operations.desk import Operations
 from broker.management.reports import Reports
-from broker.metadata.access import hash_password
-from broker.metadata.commands import Bootstrap
 from broker.metadata.results import Changes
 from broker.ports import Clock
 from broker.server.alarms import Limits
@@ -62,8 +63,6 @@ EXIT_METADATA_FAILED: Final = 70
 
 READY_LOG_S: Final = 10.0
 JOIN_S: Final = 12.0
-PROBE_S: Final = 3.0
-_SALT_BYTES: Final = 4
 
 
 class SystemClock:
@@ -182,6 +181,8 @@ class Node:
     async def _start(self) -> None:
         try:
             await self.start_app()
+        except _Stopping:
+            return
         except (OSError, NodeError) as error:
             _log.critical("node.not_started: %s", error)
             self._exit_code = 1
@@ -208,10 +209,11 @@ class Node:
 
         Raises:
             OSError: An address is taken.
-            NodeError: The store can't be used.
+            NodeError: The store can't be used, or the process ends.
         """
         self._is_app_wanted = True
         async with self._lock:
+            self._require_going_on()
             if self._serving is not None or not self._is_app_wanted:
                 return
             member = self._member or await self._begin_member(self._peers())
@@ -239,16 +241,22 @@ class Node:
             await self._leave_member()
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def join_cluster(self, node: str) -> None:
+    async def join_cluster(self, node: str) -> bool:
         """Join another node's cluster with nothing of one's own.
+
+        Returns:
+            False if this node was a member of it already: nothing has changed.
 
         Raises:
             NodeError: While the app runs, or when that node can't be joined.
         """
         async with self._lock:
             self._require_stopped("join_cluster")
+            if node == self.name:
+                raise NodeError(f"cannot cluster node with itself: {node}")
             address = self._address_of(node)
-            await _probe(node, address)  # before anything of our own is given up
+            if await self._is_in_cluster_of(node, address):
+                return False
             await self._forget_self()
             await self._leave_member()
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
@@ -258,9 +266,13 @@ class Node:
                     await self._ready(member)
             except TimeoutError:
                 await self._leave_member()
-                text = f"node {node} at {address} did not let this node in; is it running?"
+                text = (
+                    f"node {node} at {address} did not let this node in though it said it would; "
+                    "this node has left its old cluster: try join_cluster again"
+                )
                 raise NodeError(text) from None
             await member.cluster.retire()  # until start_app
+            return True
 
     async def forget(self, node: str) -> object:
         """Remove a stopped node from the cluster."""
@@ -292,7 +304,7 @@ class Node:
         journal, store = await self._open_store()
         rng = random.SystemRandom()
         cluster = Cluster(
-            self._cluster_settings(peers, joins_only=joins_only),
+            cluster_settings(self.settings, peers, joins_only=joins_only),
             journal,
             self.clock,
             rng,
@@ -371,21 +383,44 @@ class Node:
             await opening.close(journal, store, self._folder / "store")
 
     async def _ready(self, member: _Member) -> None:
-        """Wait until this boot lives in group 0, saying every now and then what is missing."""
-        while True:
-            try:
-                async with asyncio.timeout(READY_LOG_S):
-                    await member.cluster.revive()
-                    await member.cluster.ready()
-                    return
-            except TimeoutError:
+        """Wait until this boot lives in group 0, saying every now and then what is missing.
+
+        Raises:
+            NodeError: The process is told to end meanwhile.
+        """
+        member.cluster.revive()
+        async with asyncio.TaskGroup() as tasks:
+            awaited = (
+                tasks.create_task(member.cluster.ready()),
+                tasks.create_task(self._stopping.wait()),
+            )
+            first = asyncio.FIRST_COMPLETED
+            while not (await asyncio.wait(awaited, timeout=READY_LOG_S, return_when=first))[0]:
                 _log.warning("node.waiting: %s", member.cluster.why_waiting())
+            for task in awaited:
+                task.cancel()
+        self._require_going_on()
 
     async def _leave_member(self) -> None:
         member, self._member = self._member, None
         if member is not None:
             member.ended.set()
             await asyncio.wait([member.runner])
+
+    async def _is_in_cluster_of(self, node: str, address: str) -> bool:
+        """Whether this node and `node` are members of one cluster; if not, it could join there.
+
+        Raises:
+            NodeError: It could not, and nothing of its own may be given up.
+        """
+        links = None if self._member is None else self._member.cluster.links
+        own = "" if links is None else links.address
+        asker = Asker(self.name, own, self.settings.cluster_secret.encode())
+        try:
+            answer = await enquire(asker, node, address)
+        except NotAdmitted as why:
+            raise NodeError(str(why)) from why
+        return answer.is_member and links is not None and links.cluster_id == answer.cluster_id
 
     async def _forget_self(self) -> None:
         """Tell the rest of the cluster that this node will not come back.
@@ -403,42 +438,14 @@ class Node:
         if isinstance(result, Refusal):
             raise NodeError(f"this node can't leave its cluster: {result.text}")
 
+    def _require_going_on(self) -> None:
+        if self._stopping.is_set():
+            raise _Stopping
+
     def _require_stopped(self, what: str) -> None:
+        self._require_going_on()
         if self._serving is not None:
             raise NodeError(f"{what} needs the broker stopped: run stop_app first")
-
-    def _cluster_settings(self, peers: dict[str, str], *, joins_only: bool) -> ClusterSettings:
-        settings = self.settings
-        listener = settings.inter_node_listener()
-        founding = Bootstrap(
-            cluster_id="",
-            cluster_name=settings.cluster_name or settings.node_name,
-            nodes=(),
-            vhost=settings.default_vhost,
-            user=settings.default_user,
-            password_hash=hash_password(
-                settings.default_password, secrets.token_bytes(_SALT_BYTES)
-            ),
-            tags=settings.default_user_tags,
-            permissions=settings.default_permissions,
-        )
-        own = settings.peer_address(settings.node_name)
-        return ClusterSettings(
-            node=settings.node_name,
-            listen=f"{listener.host or '[::]'}:{listener.port}",
-            peers=peers,
-            secret=settings.cluster_secret.encode(),
-            folder=self._folder,
-            founding=founding,
-            advertised=f"{own[0]}:{own[1]}" if own else self._advertised(listener.host),
-        )
-
-    def _advertised(self, host: str | None) -> str:
-        """Where others reach this node: "" where the address listened on says it."""
-        port = self.settings.inter_node_listener().port
-        if not port or (host and host not in {"0.0.0.0", "::", "*"}):  # noqa: S104 - only compared
-            return ""
-        return f"{self.name.partition('@')[2]}:{port}"
 
     # The serving half
 
@@ -487,8 +494,9 @@ class Node:
         async with self._lock:
             await dropped.stop("this node was declared dead meanwhile")
             self._alarm_limits = dropped.alarms.limits
-        if self._is_app_wanted and not self._stopping.is_set():
-            await self.start_app()
+        if self._is_app_wanted:
+            with suppress(_Stopping):
+                await self.start_app()
 
     def _server_properties(self) -> dict[str, object]:
         settings = self.settings
@@ -537,19 +545,11 @@ async def _hand_groups_over(cluster: Cluster) -> None:
         await asyncio.gather(*moves, return_exceptions=True)
 
 
-async def _probe(node: str, address: str) -> None:
-    """Make sure that somebody listens where a node should be.
+class _Stopping(NodeError):
+    """The process is told to end: nothing more is begun."""
 
-    Raises:
-        NodeError: Nobody does.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(PROBE_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except OSError as error:  # a TimeoutError is one
-        raise NodeError(f"node {node} can't be reached at {address}: {error}") from None
-    writer.close()
+    def __init__(self) -> None:
+        super().__init__("the node is stopping")
 
 
 class _MemberEnded(Exception):

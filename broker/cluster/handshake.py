@@ -29,6 +29,11 @@ class Reason(StrEnum):
     UNKNOWN_NODE = "unknown_node"
     STALE_BOOT = "stale_boot"
     MALFORMED = "malformed"
+    # Answers to an enquiry only
+    NO_CLUSTER = "no_cluster"
+    NO_MAJORITY = "no_majority"
+    UNREACHABLE = "unreachable"
+    ALREADY_MEMBER = "already_member"
 
 
 class Claim(NamedTuple):
@@ -55,7 +60,7 @@ def proof(secret: bytes, role: str, stream: int, dialler: Claim, acceptor: Claim
     Args:
         secret: The shared secret.
         role: "dialler" or "acceptor": who makes this proof.
-        stream: 0 control, 1 data.
+        stream: 0 control, 1 data, 2 enquiry.
         dialler: What the dialling end claimed.
         acceptor: What the accepting end claimed.
     """

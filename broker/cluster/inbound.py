@@ -17,12 +17,14 @@ from google.protobuf.message import DecodeError
 from broker.cluster import handshake
 from broker.cluster.batching import Batch, Reassembly, decode_batch
 from broker.cluster.handshake import Claim, Reason
-from broker.cluster.outbound import CONTROL, DATA, LinkLimits
+from broker.cluster.outbound import CONTROL, DATA, ENQUIRY, LinkLimits
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+
+_WELCOME = wire.Packet(welcome=wire.Welcome()).SerializeToString()
 
 
 class Hall(Protocol):
@@ -37,6 +39,10 @@ class Hall(Protocol):
 
     def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
         """Whether a node that knows the secret may come in; None is yes."""
+        ...
+
+    async def enquired(self, node: str, address: str) -> Reason | None:
+        """Whether a node that knows the secret could join here; None is yes."""
         ...
 
     def inbound_up(self, stream: Inbound) -> None:
@@ -150,7 +156,7 @@ class Acceptor:
             await asyncio.sleep(0)
 
     async def _shake_hands(self, context: Context) -> wire.Hello | Objection | None:
-        """Hear who dials. None: it hung up, or refused this node."""
+        """Hear who dials. None: it hung up, refused this node, or only had a question."""
         packet = await _read(context)
         if packet is None:
             return None
@@ -159,7 +165,7 @@ class Acceptor:
         mine = hall.claim()
         theirs = Claim(hello.version, hello.cluster_id, hello.node, hello.boot, hello.nonce)
         reason = handshake.objection(mine, theirs)
-        if packet.WhichOneof("body") != "hello" or hello.stream not in (CONTROL, DATA):
+        if packet.WhichOneof("body") != "hello" or hello.stream not in (CONTROL, DATA, ENQUIRY):
             reason = Reason.MALFORMED
         elif hello.target != mine.node:
             reason = Reason.WRONG_TARGET
@@ -187,8 +193,20 @@ class Acceptor:
         reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
         if reason is not None:
             return Objection(hello.node, reason)
-        await context.write(wire.Packet(welcome=wire.Welcome()).SerializeToString())
+        if hello.stream == ENQUIRY:
+            await self._answer(hello, context)
+            return None
+        await context.write(_WELCOME)
         return hello
+
+    async def _answer(self, hello: wire.Hello, context: Context) -> None:
+        """Say whether who asks could join: an answer, no refusal that a log should warn of."""
+        reason = await self._hall.enquired(hello.node, hello.address)
+        if reason is None:
+            await context.write(_WELCOME)
+        else:
+            refused = wire.Packet(refused=wire.Refused(reason=reason))
+            await context.write(refused.SerializeToString())
 
     async def _refuse(self, context: Context, met: Objection) -> None:
         node = met.node[: handshake.NAME_LENGTH_MAX]

@@ -57,6 +57,8 @@ class Joining:
         configured: The configured peers, this node included.
         clock: Monotonic time.
         draw_id: Draws a new cluster id.
+        joins_only: Become a member of a configured peer's cluster or of none: found nothing, help
+            nobody to found.
 
     Attributes:
         is_data_lost: The node has an identity and waits to be let in again without its data.
@@ -69,17 +71,24 @@ class Joining:
         configured: tuple[str, ...],
         clock: Clock,
         draw_id: Callable[[], str],
+        *,
+        joins_only: bool = False,
     ) -> None:
         self._links = links
         self._file = file
         self._configured = configured
         self._clock = clock
         self._draw_id = draw_id
+        self._joins_only = joins_only
         self.is_data_lost = False
         links.serve(STAND_METHOD, self._serve_stand)
 
     async def get_cluster(self) -> None:
         """Return when this node belongs to a cluster; `identity.is_founding` if it founds it."""
+        if self._joins_only and not self._file.identity.cluster_id:
+            while not await self._join_any([n for n in self._configured if n != self._links.node]):
+                pass  # it pauses
+            return
         began_ms = self._clock.monotonic_ms()
         while not self._file.identity.cluster_id:
             before = _standing(self._file.identity)
@@ -134,6 +143,8 @@ class Joining:
 
     async def _serve_stand(self, node: str, _boot: str, payload: bytes) -> bytes:
         mine = _standing(self._file.identity)
+        if self._joins_only:
+            return encode(mine)
         stands = formation.answer(self._links.node, mine, node, _decode_standing(payload))
         self._keep(stands)
         return encode(stands)

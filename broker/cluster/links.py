@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import grpc
@@ -41,6 +41,9 @@ REFUSALS_MAX = 1024
 
 PayloadHandler = Callable[[str, str, bytes], None]
 """Takes (node, boot, payload)."""
+
+EnquiryHandler = Callable[[str, str], Awaitable[Reason | None]]
+"""Takes (node, address); what keeps that node from joining here."""
 
 
 class LinkEvent(NamedTuple):
@@ -113,6 +116,7 @@ class Links:
         self._drained_listeners: list[Callable[[str], None]] = []
         self._refused_listeners: list[Callable[[str], None]] = []
         self._refusal_listeners: list[Callable[[str, Reason, bool], None]] = []
+        self._enquiry_handler: EnquiryHandler | None = None
         self._calls = Calls(self.limits.calls_max, self._send_call, self._send_reply)
         self._server: grpc.aio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -320,6 +324,10 @@ class Links:
         """Hear of failed handshakes: (node, reason, by_peer)."""
         self._refusal_listeners.append(listener)
 
+    def on_enquiry(self, handler: EnquiryHandler) -> None:
+        """Let `handler` say whether nodes that ask could join here."""
+        self._enquiry_handler = handler
+
     def _send_call(self, node: str, payload: bytes) -> bool:
         return self.send(node, DATA, kinds.CALL, payload)
 
@@ -344,6 +352,12 @@ class Links:
         if node == self.node or (cluster_id and node not in self._addresses):
             return Reason.UNKNOWN_NODE
         return None
+
+    async def enquired(self, node: str, address: str) -> Reason | None:
+        """Whether a node that knows the secret could join here."""
+        if not self.cluster_id or self._enquiry_handler is None:
+            return Reason.NO_CLUSTER
+        return await self._enquiry_handler(node, address)
 
     def outbound_up(self, stream: Outbound, boot: str) -> None:
         """A dialled stream carries from now on."""

@@ -22,13 +22,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.cluster import joining, kinds
+from broker.cluster import kinds
+from broker.cluster.admission import IS_MEMBER_METHOD, Admission
 from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
 from broker.cluster.handshake import Reason
 from broker.cluster.identity import IdentityFile
-from broker.cluster.joining import Joining, JoinReply
+from broker.cluster.joining import Joining
 from broker.cluster.links import Links
 from broker.cluster.metadata_group import GROUP, PROPOSE_TIMEOUT_S, MetadataGroup
 from broker.cluster.outbound import LinkLimits
@@ -49,7 +50,6 @@ from raft.ports import Rng
 log = logging.getLogger(__name__)
 
 FORGET_METHOD = "membership.forget"
-IS_MEMBER_METHOD = "membership.is_member"
 ASK_TIMEOUT_S = 6.0
 """A little longer than a proposal may take."""
 
@@ -75,6 +75,7 @@ class ClusterSettings(NamedTuple):
         silent_ms: A node that is only silent, its death not proven, is declared dead after this.
             Its exclusive and transient queues go with that, so it is P27's 60 s.
         limits: Of the links.
+        joins_only: A node without a cluster joins a peer's, it founds none.
     """
 
     node: str
@@ -86,6 +87,7 @@ class ClusterSettings(NamedTuple):
     advertised: str = ""
     silent_ms: int = 60_000
     limits: LinkLimits = LinkLimits()
+    joins_only: bool = False
 
 
 class Cluster:
@@ -148,13 +150,16 @@ class Cluster:
         )
         self._lost = LostNodes(self.file, self.metadata)
         configured = tuple(sorted({settings.node, *settings.peers}))
-        self._joining = Joining(self.links, self.file, configured, clock, draw_id)
+        self._joining = Joining(
+            self.links, self.file, configured, clock, draw_id, joins_only=settings.joins_only
+        )
+        Admission(self.links, self.metadata, self._lost)
         self._ready = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
         self._news = News()
         self._is_stopping = False
-        self._is_rebooting = False
+        self._is_committing = True  # `_live` comes to it
         self._is_retired = False
         self.forgotten_by = ""
         self._strangers_to: set[str] = set()
@@ -166,9 +171,7 @@ class Cluster:
     def _wire(self) -> None:
         self.links.on(kinds.RAFT, lambda node, _boot, payload: self.host.receive(node, payload))
         self.links.on_refusal(self._refused)
-        self.links.serve(joining.JOIN_METHOD, self._serve_join)
         self.links.serve(FORGET_METHOD, self._serve_forget)
-        self.links.serve(IS_MEMBER_METHOD, self._serve_is_member)
         self.peers.on_event(self._peer_event)
         self.peers.on_applied(self.metadata.reported)
         self.metadata.on_applied(self._applied)
@@ -270,11 +273,11 @@ class Cluster:
         if boot == self.boot:
             self._draw_boot()
 
-    async def revive(self) -> None:
+    def revive(self) -> None:
         """Undo `retire`: begin the boot that was drawn then; `ready` follows."""
         if self._is_retired:
             self._is_retired = False
-            await self._commit_boot()
+            self._begin_boot()
 
     def _successors(self) -> list[str]:
         """Nodes that could lead group 0 instead of this one, those that serve first."""
@@ -348,27 +351,35 @@ class Cluster:
 
     async def _commit_boot(self) -> None:
         """Commit the present boot id (P1); again and again until it is done."""
-        while not self._is_retired:
-            boot = self.boot
-            command = commands.BootNode(self.node, boot, self.links.address)
-            result = await self.metadata.propose_first(command)
+        try:
+            while not self._is_retired and not await self._commit(self.boot):
+                pass
+        finally:
+            self._is_committing = False
+
+    async def _commit(self, boot: str) -> bool:
+        """Try once; True when `boot` lives and is still ours."""
+        command = commands.BootNode(self.node, boot, self.links.address)
+        result = await self.metadata.propose_first(command)
+        if boot != self.boot:
+            return False
+        if not isinstance(result, Refusal):
+            self.metadata.boot_lives()
+            await self._lost.forget(lambda: boot == self.boot)
             if boot != self.boot:
-                continue
-            if not isinstance(result, Refusal):
-                self.metadata.boot_lives()
-                await self._lost.forget(lambda: boot == self.boot)  # noqa: B023 - awaited here
-                if boot != self.boot:
-                    continue
-                self._ready.set()
-                return
-            record = self.metadata.catalogue.node(self.node)
-            log.warning("membership.boot_refused: %s", result.text)
-            await self._ask_whether_forgotten()
-            if record is not None and boot in record.ended_boots:
+                return False
+            self._ready.set()
+            return True
+        record = self.metadata.catalogue.node(self.node)
+        log.warning("membership.boot_refused: %s", result.text)
+        await self._ask_whether_forgotten()
+        if record is not None and boot in record.ended_boots:
+            if boot == self.boot:
                 self._draw_boot()
-            elif result.code is ReplyCode.NOT_ALLOWED:  # forgotten: an operator must reset it
-                await asyncio.sleep(FORGOTTEN_RETRY_S)
-            await asyncio.sleep(RETRY_S)
+        elif result.code is ReplyCode.NOT_ALLOWED:  # forgotten: an operator must reset it
+            await asyncio.sleep(FORGOTTEN_RETRY_S)
+        await asyncio.sleep(RETRY_S)
+        return False
 
     def _draw_boot(self) -> None:
         """This boot is over: go on under a new one."""
@@ -383,19 +394,19 @@ class Cluster:
             listener(old, new)
 
     def _reboot(self) -> None:
-        if self._is_stopping or self._is_rebooting or self._tasks is None:
+        if self._is_stopping or self._tasks is None:
             return
-        was_ready = self._ready.is_set()
         self._draw_boot()
-        if was_ready and not self._is_retired:
-            self._is_rebooting = True
-            self._tasks.create_task(self._finish_reboot(), name="reboot")
+        self._begin_boot()
 
-    async def _finish_reboot(self) -> None:
-        try:
-            await self._commit_boot()
-        finally:
-            self._is_rebooting = False
+    def _begin_boot(self) -> None:
+        """Have the present boot id committed, by whoever commits one now or by a new task."""
+        if self._is_retired or self._is_committing or self._tasks is None:
+            return
+        self._is_committing = True
+        task = self._tasks.create_task(self._commit_boot(), name="boot")
+        self._running.append(task)
+        task.add_done_callback(self._running.remove)
 
     def _refused(self, node: str, reason: Reason, by_peer: bool) -> None:  # noqa: FBT001
         if by_peer and reason is Reason.STALE_BOOT:
@@ -504,38 +515,6 @@ class Cluster:
 
     # Members come and go
 
-    async def _serve_join(self, node: str, _boot: str, payload: bytes) -> bytes:
-        """Let a node in whose data of group 0 is empty, whatever it was before."""
-        request = joining.decode_request(payload)
-        leader = self._leader_or_fail()
-        if request.node in self._lost.names:
-            raise CallFailed(f"{request.node} is not forgotten yet")
-        if leader != self.node:
-            return await self.links.call(
-                leader, joining.JOIN_METHOD, payload, joining.JOIN_TIMEOUT_S
-            )
-        group = self.metadata.group
-        assert group is not None, "a leader has its group"
-        log.info("membership.joining", extra={"node": request.node, "through": node})
-        try:
-            if request.node in (*group.voters, *group.learners):
-                await group.remove(request.node)
-            result = await self.propose(commands.JoinNode(request.node, request.address))
-            if isinstance(result, Refusal):
-                raise CallFailed(result.text)
-            if request.node not in (*group.voters, *group.learners):
-                await group.add_learner(request.node)
-        except RaftError as why:
-            raise CallFailed(str(why)) from why
-        addresses = {each.name: each.address for each in self.metadata.catalogue.nodes()}
-        return joining.encode(JoinReply(self.links.cluster_id, addresses))
-
-    def _leader_or_fail(self) -> str:
-        leader = self.metadata.leader
-        if leader is None or (leader == self.node and not self.metadata.is_leading):
-            raise CallFailed("group 0 has no leader now")
-        return leader
-
     async def forget(self, node: str) -> object:
         """Remove a stopped node from the cluster for good. Asked at any member.
 
@@ -572,11 +551,6 @@ class Cluster:
         if isinstance(result, Refusal) and result.code is ReplyCode.INTERNAL_ERROR:
             raise CallFailed(result.text)
         return results.encode_result(result)
-
-    async def _serve_is_member(self, node: str, _boot: str, _payload: bytes) -> bytes:
-        if not self.has_lease():
-            raise CallFailed("this node can't tell now")
-        return b"yes" if self.metadata.catalogue.node(node) is not None else b"no"
 
     async def _ask_whether_forgotten(self) -> None:
         """Say so if others live in this cluster and do not know this node (any more)."""

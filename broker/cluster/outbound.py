@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 LINK_METHOD = "/broker.wire.Node/Link"
 MESSAGE_BYTES_MAX = 8 << 20
 CONTROL, DATA = 0, 1
+ENQUIRY = 2
+"""A stream that ends with its handshake: `broker.cluster.enquiry`."""
+
 STREAM_NAMES = ("control", "data")
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -111,23 +114,30 @@ class Door(Protocol):
         ...
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """One end did not let the other in.
+
+    Args:
+        reason: Why.
+        by_peer: The dialled end refused; False: we did.
+    """
+
     def __init__(self, reason: Reason, *, by_peer: bool) -> None:
         super().__init__(reason)
         self.reason = reason
         self.by_peer = by_peer
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """The stream ended; dial again."""
 
 
-_Call = grpc.aio.StreamStreamCall[bytes, bytes]
+Call = grpc.aio.StreamStreamCall[bytes, bytes]
 """Bytes, for protobuf's objects cost more than what they hold: see `encode_batch`."""
 
 # InvalidStateError: grpc.aio's word for a write to a call that has just ended.
-_BREAKS = (
-    _Broken,
+BREAKS = (
+    Broken,
     DecodeError,
     OSError,
     TimeoutError,
@@ -162,7 +172,7 @@ class Outbound:
         self._wake = asyncio.Event()
         self._life: asyncio.Timeout | None = None
         self._claimed = ""
-        self._idle_call: _Call | None = None  # what carries, while nothing is being written
+        self._idle_call: Call | None = None  # what carries, while nothing is being written
         self._begun: Begun | None = None
         self._writing_since: float | None = None  # loop time at which a write began
         self._watchdog: asyncio.TimerHandle | None = None
@@ -230,33 +240,25 @@ class Outbound:
             async with asyncio.timeout(None) as life:
                 self._life = life
                 try:
-                    await self._probe()
-                    async with self._dialled() as call:
+                    await knock(self.address, self._door.limits.handshake_ms / 1000)
+                    async with dialled(self.address) as call:
                         async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
                             boot = await self._shake_hands(call)
                         was_up = True
                         await self._be_up(call, boot)
                 finally:
                     self._life = None  # whoever resets us from here on finds nothing to break
-        except _Refused as refused:
+        except Refused as refused:
             is_late = refused.reason is Reason.STALE_BOOT and self._claimed != self._door.boot
             if not is_late:
                 self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
         except ConnectionRefusedError:
             self._door.connection_refused(self.node)
-        except _BREAKS as why:
+        except BREAKS as why:
             log.debug("link.broken", extra={"node": self.node, "why": repr(why)[:200]})
         return was_up
 
-    @asynccontextmanager
-    async def _dialled(self) -> AsyncIterator[_Call]:
-        channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-        try:
-            yield channel.stream_stream(LINK_METHOD)()  # type: ignore[call-arg]  # as above
-        finally:
-            await channel.close(None)
-
-    async def _be_up(self, call: _Call, boot: str) -> None:
+    async def _be_up(self, call: Call, boot: str) -> None:
         call.add_done_callback(lambda _call: self._wake.set())
         self.is_up = True
         try:
@@ -285,67 +287,15 @@ class Outbound:
             return
         self._watchdog = loop.call_later(stall_s / 4, self._watch)
 
-    async def _probe(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        writer.close()
-
-    async def _shake_hands(self, call: _Call) -> str:
-        door = self._door
-        mine = door.claim()
+    async def _shake_hands(self, call: Call) -> str:
+        mine = self._door.claim()
         self._claimed = mine.boot
-        hello = wire.Hello(
-            version=mine.version,
-            cluster_id=mine.cluster_id,
-            node=mine.node,
-            boot=mine.boot,
-            target=self.node,
-            stream=self.stream,
-            address=door.advertised(),
-            nonce=mine.nonce,
-        )
-        await call.write(wire.Packet(hello=hello).SerializeToString())
-        challenge = (await self._read(call, "challenge")).challenge
-        theirs = Claim(
-            challenge.version,
-            challenge.cluster_id,
-            challenge.node,
-            challenge.boot,
-            challenge.nonce,
-        )
-        reason = handshake.objection(mine, theirs)
-        if reason is None and theirs.node != self.node:
-            reason = Reason.WRONG_TARGET
-        expected = handshake.proof(door.secret, "acceptor", self.stream, mine, theirs)
-        if not handshake.is_proof(challenge.proof, expected):
-            reason = Reason.WRONG_SECRET
-        if reason is not None:
-            refusal = wire.Packet(refused=wire.Refused(reason=reason))
-            await call.write(refusal.SerializeToString())
-            raise _Refused(reason, by_peer=False)
-        answer = handshake.proof(door.secret, "dialler", self.stream, mine, theirs)
-        await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
-        await self._read(call, "welcome")
+        hello = greeting(mine, self.node, self.stream, self._door.advertised())
+        theirs = await prove_each_other(call, hello, self._door.secret)
+        await read(call, "welcome")
         return theirs.boot
 
-    async def _read(self, call: _Call, expected: str) -> wire.Packet:
-        message = await call.read()
-        if not isinstance(message, bytes):
-            raise _Broken(f"expected {expected}, found the end")
-        packet = wire.Packet.FromString(message)
-        found = packet.WhichOneof("body")
-        if found == "refused":
-            try:
-                reason = Reason(packet.refused.reason)
-            except ValueError:
-                reason = Reason.MALFORMED
-            raise _Refused(reason, by_peer=True)
-        if found != expected:
-            raise _Broken(f"expected {expected}, found {found}")
-        return packet
-
-    async def _write(self, call: _Call) -> None:
+    async def _write(self, call: Call) -> None:
         while True:
             if not self._queue:
                 self._idle_call = call
@@ -354,11 +304,11 @@ class Outbound:
                     await self._wake.wait()
                 self._idle_call = None
             if call.done():
-                raise _Broken("the peer ended it")
+                raise Broken("the peer ended it")
             begun, self._begun = self._begun, None
             await (begun or self._write_next(call))
 
-    async def _write_next(self, call: _Call) -> None:
+    async def _write_next(self, call: Call) -> None:
         """Write the next batch; it must come to its first wait as soon as it can."""
         queue = self._queue
         batch = queue.take()
@@ -371,3 +321,100 @@ class Outbound:
             self._writing_since = None
             self.sent_batches += 1
             self.sent_payloads += len(batch.kinds)
+
+
+# What dials
+
+
+async def knock(address: str, timeout_s: float) -> None:
+    """Make sure that somebody listens at "host:port".
+
+    Raises:
+        OSError: Nobody does; a TimeoutError is one.
+    """
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(timeout_s):
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    writer.close()
+
+
+@asynccontextmanager
+async def dialled(address: str) -> AsyncIterator[Call]:
+    """A stream to "host:port" on a channel of its own."""
+    channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    try:
+        yield channel.stream_stream(LINK_METHOD)()  # type: ignore[call-arg]  # as above
+    finally:
+        await channel.close(None)
+
+
+def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
+    """The first word: who we are, whom we mean, where we can be dialled."""
+    return wire.Hello(
+        version=mine.version,
+        cluster_id=mine.cluster_id,
+        node=mine.node,
+        boot=mine.boot,
+        target=target,
+        stream=stream,
+        address=address,
+        nonce=mine.nonce,
+    )
+
+
+async def prove_each_other(call: Call, hello: wire.Hello, secret: bytes) -> Claim:
+    """Shake hands up to the peer's verdict, which is read next.
+
+    Returns:
+        Who the peer is; it has proven it.
+
+    Raises:
+        Refused: By the peer, or by us.
+        Broken: The stream ended.
+    """
+    mine = Claim(hello.version, hello.cluster_id, hello.node, hello.boot, hello.nonce)
+    await call.write(wire.Packet(hello=hello).SerializeToString())
+    challenge = (await read(call, "challenge")).challenge
+    theirs = Claim(
+        challenge.version,
+        challenge.cluster_id,
+        challenge.node,
+        challenge.boot,
+        challenge.nonce,
+    )
+    reason = handshake.objection(mine, theirs)
+    if reason is None and theirs.node != hello.target:
+        reason = Reason.WRONG_TARGET
+    expected = handshake.proof(secret, "acceptor", hello.stream, mine, theirs)
+    if not handshake.is_proof(challenge.proof, expected):
+        reason = Reason.WRONG_SECRET
+    if reason is not None:
+        refusal = wire.Packet(refused=wire.Refused(reason=reason))
+        await call.write(refusal.SerializeToString())
+        raise Refused(reason, by_peer=False)
+    answer = handshake.proof(secret, "dialler", hello.stream, mine, theirs)
+    await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
+    return theirs
+
+
+async def read(call: Call, expected: str) -> wire.Packet:
+    """Read the peer's next word.
+
+    Raises:
+        Refused: It is a refusal.
+        Broken: It is neither that nor what is expected, or there is none.
+    """
+    message = await call.read()
+    if not isinstance(message, bytes):
+        raise Broken(f"expected {expected}, found the end")
+    packet = wire.Packet.FromString(message)
+    found = packet.WhichOneof("body")
+    if found == "refused":
+        try:
+            reason = Reason(packet.refused.reason)
+        except ValueError:
+            reason = Reason.MALFORMED
+        raise Refused(reason, by_peer=True)
+    if found != expected:
+        raise Broken(f"expected {expected}, found {found}")
+    return packet

@@ -72,11 +72,14 @@ class NodeControl(Protocol):
         """
         ...
 
-    async def join_cluster(self, node: str) -> None:
+    async def join_cluster(self, node: str) -> bool:
         """Become a member of another node's cluster; what was here is given up.
 
         Args:
             node: A member, "rabbit@node1".
+
+        Returns:
+            False if it was a member already: nothing has changed.
 
         Raises:
             NodeError: While the app runs, or when that node can't be joined.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import re
 import shutil
+import threading
 import time
 import urllib.error
 import uuid
@@ -215,6 +218,103 @@ def test_operations_need_a_stopped_app(cluster: Trio) -> None:
     assert refused(one, "DELETE", f"/cluster/nodes/{two.user_name}")[0] == 400
     assert refused(one, "DELETE", "/cluster/nodes/rabbit@nobody")[0] == 404
     await_running(one, names(cluster.nodes))
+
+
+def test_join_that_cannot_work_gives_nothing_up(
+    cluster: Trio, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Itself, its own cluster, nobody, no node, a wrong secret: all queues keep their messages."""
+    one, two, three = cluster.nodes
+    other = Node("other", tmp_path_factory.mktemp("other"))
+    other.settings = [
+        "cluster.secret=another-secret",
+        f"cluster.peers.{other.user_name}=127.0.0.1:{other.cluster_port}",
+    ]
+    strangers = [
+        f"cluster.peers.{three.user_name}=127.0.0.1:{three.cluster_port}",
+        f"cluster.peers.{two.user_name}=127.0.0.1:{one.cluster_port}",
+        f"cluster.peers.rabbit@http=127.0.0.1:{one.management_port}",
+    ]
+    queue, own = unique("classic"), unique("own")
+    with two.connect() as connection:
+        connection.channel().queue_declare(queue, durable=True)
+    publish(two, queue, range(5))
+    app(two, "stop_app")
+    code, text = refused(two, "POST", "/node/join_cluster", {"node": two.user_name})
+    assert code == 400
+    assert f"cannot cluster node with itself: {two.user_name}" in text
+    again = two.api("POST", "/node/join_cluster", {"node": one.user_name})
+    assert again == {"status": "already_member"}
+    app(two, "start_app")
+    assert drain(two, queue) == list(range(5))
+
+    try:
+        other.start()
+        with other.connect() as connection:
+            connection.channel().queue_declare(own, durable=True)
+        publish(other, own, range(5))
+        other.stop()
+        other.settings += strangers  # known only now: it founded alone
+        other.start()
+        app(other, "stop_app")
+        for target, why in (
+            (three.user_name, "cluster.secret"),
+            (two.user_name, "another node's address"),
+            ("rabbit@http", "does not answer as a node does"),
+            ("rabbit@nowhere.invalid", "can't be reached"),
+        ):
+            code, text = refused(other, "POST", "/node/join_cluster", {"node": target})
+            assert (code, why in text) == (400, True), text
+        app(other, "start_app")
+        assert drain(other, own) == list(range(5))
+    finally:
+        other.end()
+    await_running(one, names(cluster.nodes))
+
+
+def ask_in_background(node: Node, verb: str) -> threading.Thread:
+    """A request whose answer comes late, or, if the node ends first, never."""
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            app(node, verb)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    wait_until(lambda: node.full_log().count(f"node.{verb}") > 0, f"{verb} is asked for")
+    return thread
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[Trio]:
+    """The app of the third of three nodes was stopped, and the others have died since."""
+    three = Trio(tmp_path)
+    try:
+        three.start()
+        app(three.nodes[2], "stop_app")
+        three.nodes[0].kill()
+        three.nodes[1].kill()
+        yield three
+    finally:
+        three.end()
+
+
+@pytest.mark.slow
+def test_start_app_serves_once_there_is_a_majority_however_late(lonely: Trio) -> None:
+    one, two, three = lonely.nodes
+    ask_in_background(three, "start_app")
+    wait_until(lambda: "node.waiting" in three.full_log(), "it has said that it waits")
+    one.start(wait=False)
+    two.start(wait=False)
+    three.wait_ready()
+    await_running(three, names(lonely.nodes))
+
+
+@pytest.mark.slow
+def test_node_that_waits_for_a_majority_stops_when_it_is_told_to(lonely: Trio) -> None:
+    three = lonely.nodes[2]
+    ask_in_background(three, "start_app")
+    assert three.stop() == 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker.cli.ctl.api import (
     EXIT_DATA,
+    EXIT_SOFTWARE,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
     Api,
@@ -79,8 +80,9 @@ def node_verb(verb: str) -> Callable[[Api, Invocation], str | None]:
 
 def join(api: Api, call: Invocation) -> str | None:
     """Make the node a member of another one's cluster."""
-    api.request("POST", "/api/node/join_cluster", {"node": _full(call.arguments[0])})
-    return None
+    body = {"node": _full(call.arguments[0])}
+    said = api.ask("POST", "/api/node/join_cluster", body, refused=EXIT_SOFTWARE)
+    return "The node is already a member of this cluster" if said else None
 
 
 def forget(api: Api, call: Invocation) -> str | None:

@@ -8,17 +8,18 @@ from collections.abc import Awaitable
 from aiohttp import web
 
 from broker.management import request_body
-from broker.management.answers import bad_request, no_content, unavailable
+from broker.management.answers import bad_request, json, no_content, unavailable
 from broker.management.call import Call, Route
 from broker.management.control import NodeError
 
 _log = logging.getLogger(__name__)
 
 
-async def _done(call: Call, verb: str, work: Awaitable[None]) -> web.Response:
+async def _done(call: Call, verb: str, work: Awaitable[bool | None]) -> web.Response:
     _log.info("node.%s", verb, extra={"user": call.user.name})
     try:
-        await work
+        if await work is False:
+            return json({"status": "already_member"})
     except NodeError as error:
         raise bad_request(str(error)) from error
     except OSError as error:

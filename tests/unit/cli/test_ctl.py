@@ -216,6 +216,18 @@ def test_changes_are_rabbitmqs_requests(api: FakeApi, capsys, words, request_mad
     assert api.asked[-1] == request_made
 
 
+def test_join_cluster_says_what_rabbitmqctl_says(api: FakeApi, capsys):
+    path = ("POST", "/api/node/join_cluster")
+    api.answers[path] = (200, {"status": "already_member"})
+    assert ctl(api, "-q", "join_cluster", "node2") == 0
+    assert ctl(api, "join_cluster", "node2") == 0
+    assert capsys.readouterr().out.endswith("\nThe node is already a member of this cluster\n")
+    text = "cannot cluster node with itself: rabbit@node2"
+    api.answers[path] = (400, {"error": "bad_request", "reason": text})
+    assert ctl(api, "join_cluster", "node2") == 70
+    assert f"Error: {text}" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_delete_queue_passes_conditions_and_counts(api: FakeApi, capsys):
     api.answers["GET", "/api/queues/%2F/a"] = (200, QUEUES[0])
     api.answers["DELETE", "/api/queues/%2F/a?if-empty=true&if-unused=true"] = (204, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
+from broker.cluster.handshake import Reason
 from broker.errors import Refusal
 from broker.metadata import commands
 from broker.metadata.results import Declared
@@ -102,6 +104,44 @@ async def test_node_whose_boot_was_ended_goes_on_under_a_new_one(tmp_path: Path)
         assert ended == [(old, b.boot)]
         assert c.metadata.catalogue.is_living(B, b.boot)
         assert isinstance(await b.propose(declare("q")), Declared)
+
+
+async def test_node_that_was_revived_without_a_majority_serves_once_there_is_one(
+    tmp_path: Path,
+) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        c = nodes.running[C]
+        await c.retire()
+        await nodes.kill(A)
+        await nodes.kill(B)
+        await until(lambda: c.metadata.leader is None)
+        c.revive()
+        c.revive()  # whoever waits may ask again, which changes nothing
+        for name in (A, B):
+            await nodes.start(name, dict(nodes.addresses))
+        async with asyncio.timeout(15):
+            await c.ready()
+        assert c.metadata.catalogue.is_living(C, c.boot)
+
+
+async def test_boot_that_is_refused_as_ended_while_it_is_committed_is_not_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    """The next one is drawn at once and committed by the same work."""
+    async with cluster_of(tmp_path, A, B) as nodes:
+        a, b = nodes.running[A], nodes.running[B]
+        drawn: list[str] = []
+        b.on_boot_ended(lambda _old, new: drawn.append(new))
+
+        def refuse_the_first(_changes: object) -> None:
+            if len(drawn) == 1 and b.metadata.catalogue.is_living(B, drawn[0]):
+                b.links.link_refused(A, Reason.STALE_BOOT, by_peer=True)
+
+        b.metadata.on_applied(refuse_the_first)
+        await a.propose(commands.EndBoot(B, b.boot))
+        await until(lambda: len(drawn) == 2 and b.has_lease())
+        assert a.metadata.catalogue.is_living(B, b.boot)
 
 
 async def test_wiped_node_joins_again_as_a_new_member(tmp_path: Path) -> None:

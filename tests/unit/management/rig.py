@@ -139,6 +139,7 @@ class Control:
 
     async def join_cluster(self, node):
         self.calls.append(f"join {node}")
+        return f"join {node}" not in self.calls[:-1]
 
     async def forget(self, node):
         return await self.cluster.propose(commands.ForgetNode(node))

@@ -343,6 +343,8 @@ async def test_node_control():
         assert (await rig.ask("POST", "/api/node/join_cluster", {})).status == 400
         assert (await rig.ask("POST", "/api/node/join_cluster", {"node": TWO})).status == 204
         assert rig.control.calls == ["stop_app", f"join {TWO}"]
+        again = await rig.ask("POST", "/api/node/join_cluster", {"node": TWO})
+        assert (again.status, again.json) == (200, {"status": "already_member"})
         assert (await rig.ask("PUT", "/api/queues/%2F/q", {})).status == 503
 
 

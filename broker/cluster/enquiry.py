@@ -1,0 +1,96 @@
+"""Asking a node whether it would let this one join, before anything of one's own is given up.
+
+The question is a stream of a kind of its own that ends with its handshake: both ends prove the
+secret, the asker claims no cluster, and the verdict is the answer. Nothing is kept at either end,
+and no link that the two may have is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import NamedTuple
+
+from broker.cluster import outbound
+from broker.cluster.handshake import NONCE_BYTES, PROTOCOL_VERSION, Claim, Reason
+from broker.cluster.outbound import ENQUIRY, Refused
+
+ENQUIRY_S = 5.0
+
+_ADVICE = {
+    Reason.WRONG_VERSION: "it speaks another version of the protocol between nodes: "
+    "bring both nodes to the same version",
+    Reason.WRONG_SECRET: "its cluster.secret is another one: set the same on both and start anew",
+    Reason.WRONG_TARGET: "that is another node's address: correct the name, or the address in "
+    "cluster.peers",
+    Reason.NO_CLUSTER: "it belongs to no cluster yet: start it and wait until it serves",
+    Reason.NO_MAJORITY: "its broker is stopped, or too few members of its cluster can be reached: "
+    "start it, or them, and try again",
+    Reason.UNREACHABLE: "it can't reach this node: correct the name's address, or put this "
+    "node's into cluster.peers on both, and let the port through",
+}
+
+
+class Asker(NamedTuple):
+    """Who asks.
+
+    Attributes:
+        node: Its name.
+        address: Where it can be dialled now; "" for nowhere.
+        secret: The shared secret it knows.
+    """
+
+    node: str
+    address: str
+    secret: bytes
+
+
+class Answer(NamedTuple):
+    """What a node said that would let the asker in.
+
+    Attributes:
+        cluster_id: Its cluster.
+        is_member: The asker's name is one of its cluster's members already.
+    """
+
+    cluster_id: str
+    is_member: bool
+
+
+class NotAdmitted(Exception):
+    """The node would not let the asker in, or can't be asked; the text says what to do."""
+
+
+async def enquire(asker: Asker, node: str, address: str) -> Answer:
+    """Ask `node` at "host:port" whether the asker could join its cluster now.
+
+    Raises:
+        NotAdmitted: It could not.
+    """
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    claim = Claim(PROTOCOL_VERSION, "", asker.node, secrets.token_hex(8), nonce)
+    hello = outbound.greeting(claim, node, ENQUIRY, asker.address)
+    at = f"node {node} at {address}"
+    try:
+        async with asyncio.timeout(ENQUIRY_S):
+            await outbound.knock(address, ENQUIRY_S)
+            async with outbound.dialled(address) as call:
+                theirs = await outbound.prove_each_other(call, hello, asker.secret)
+                return Answer(theirs.cluster_id, await _is_member(call))
+    except Refused as refused:
+        advice = _ADVICE.get(refused.reason, refused.reason.value)
+        raise NotAdmitted(f"{at} does not let this node in: {advice}") from None
+    except OSError as why:  # a TimeoutError is one
+        raise NotAdmitted(f"{at} can't be reached: {why or 'it does not answer'}") from None
+    except outbound.BREAKS:
+        raise NotAdmitted(f"what listens at {address} does not answer as a node does") from None
+
+
+async def _is_member(call: outbound.Call) -> bool:
+    try:
+        await outbound.read(call, "welcome")
+    except Refused as refused:
+        if refused.reason is not Reason.ALREADY_MEMBER:
+            raise
+        return True
+    return False
