@@ -33,7 +33,7 @@ import uvloop
 
 from broker import interpreter
 from broker.cluster.configured import cluster_settings
-from broker.cluster.enquiry import Asker, NotAdmitted, enquire
+from broker.cluster.entry.enquiry import Asker, NotAdmitted, enquire
 from broker.cluster.identity import IdentityDamaged, IdentityFile
 from broker.cluster.membership import Cluster
 from broker.cluster.metadata_group import GROUP

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from broker.cluster import kinds
-from broker.cluster.admission import IS_MEMBER_METHOD, Admission
 from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
+from broker.cluster.entry.admission import IS_MEMBER_METHOD, Admission
 from broker.cluster.handshake import Reason
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining

@@ -33,7 +33,7 @@ LINK_METHOD = "/broker.wire.Node/Link"
 MESSAGE_BYTES_MAX = 8 << 20
 CONTROL, DATA = 0, 1
 ENQUIRY = 2
-"""A stream that ends with its handshake: `broker.cluster.enquiry`."""
+"""A stream that ends with its handshake: `broker.cluster.entry.enquiry`."""
 
 STREAM_NAMES = ("control", "data")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.enquiry import Answer, Asker, NotAdmitted, enquire
+from broker.cluster.entry.enquiry import Answer, Asker, NotAdmitted, enquire
 from broker.cluster.formation import Standing
 from broker.cluster.identity import Promise
 from broker.cluster.joining import STAND_METHOD, encode
@@ -77,7 +77,7 @@ async def test_node_of_another_protocol_version_is_told(
 ) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         await until(nodes.running[A].has_lease)
-        monkeypatch.setattr("broker.cluster.enquiry.PROTOCOL_VERSION", 99)
+        monkeypatch.setattr("broker.cluster.entry.enquiry.PROTOCOL_VERSION", 99)
         assert "version" in await why_not(Asker(C, "", SECRET), A, nodes.addresses[A])
 
 
