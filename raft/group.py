@@ -353,13 +353,15 @@ class Group:
         self._wake(self)
 
     def _propose_all(self, pieces: list[bytes]) -> int | Refused:
-        """Append the parts of one proposal; the last one's index, or why it was torn off."""
-        index: int | Refused = 0
-        for piece in pieces:
-            index = self.node.propose(piece)
+        """Append the parts of one proposal, all or none: the last one's index, or why not.
+
+        Were there no room for the later ones, what is larger than the room could never be taken.
+        """
+        index = self.node.propose(pieces[0])
+        for piece in pieces[1:]:
             if isinstance(index, Refused):
-                self._wake(self)
                 break
+            index = self.node.propose(piece, is_begun=True)
         return index
 
     def _change(self, kind: ChangeKind, node: str) -> asyncio.Future[object]:

@@ -103,11 +103,11 @@ def woken(replica: Replica) -> None:
         progress.is_recently_active = True
 
 
-def propose(replica: Replica, data: bytes) -> int | Refused:
-    """Append an entry of the own term."""
+def propose(replica: Replica, data: bytes, *, is_begun: bool = False) -> int | Refused:
+    """Append an entry of the own term; there is always room for what is begun."""
     if replica.transfer_target is not None:
         return Refused(Refusal.TRANSFERRING, replica.transfer_target)
-    if replica.uncommitted_bytes > replica.config.uncommitted_bytes_max:
+    if replica.uncommitted_bytes > replica.config.uncommitted_bytes_max and not is_begun:
         return Refused(Refusal.OVERLOADED, replica.name)
     entry = Entry(replica.log.last_index + 1, replica.term, NORMAL, data)
     replica.uncommitted_bytes += size_bytes(entry)

@@ -226,8 +226,12 @@ class RaftNode:
         if self.state.role is Role.LEADER:
             leader.hedge(self.state)
 
-    def propose(self, data: bytes) -> int | Refused:
+    def propose(self, data: bytes, *, is_begun: bool = False) -> int | Refused:
         """Append an entry; replication goes out with the next Ready.
+
+        Args:
+            data: Of the entry.
+            is_begun: It goes on with what the entry before it began: taken though space is short.
 
         Returns:
             Its index, or why not. It succeeded when an entry with this index and the term at this
@@ -236,7 +240,7 @@ class RaftNode:
         if self.state.role is not Role.LEADER:
             return Refused(Refusal.NOT_LEADER, self.state.leader)
         self.wake()
-        return leader.propose(self.state, data)
+        return leader.propose(self.state, data, is_begun=is_begun)
 
     def propose_change(self, change: Change) -> int | Refused:
         """Append a membership change; in force at once, finished when committed."""
