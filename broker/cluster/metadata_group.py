@@ -300,6 +300,8 @@ class MetadataGroup:
                 judged = msgspec.structs.replace(command, is_first=not any(serve))
                 return commands.encode_request(request.boot, request.number, request.lowest, judged)
             await asyncio.sleep(PULSE_S)
+            if self._booting.get(command.node, command.boot) != command.boot:
+                raise ProposalDropped("a later process of the node asks by now")
         return data
 
     def _serves(self, node: Node) -> bool | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from collections.abc import Iterator
 
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
@@ -35,7 +37,8 @@ class QueueGroups:
         self._catalogue = catalogue
         self._node = node
         self._on_disk = set(host.groups_on_disk())
-        self._blank: dict[int, None] = {}  # as of their opening; the replicas know it themselves
+        # As of their opening; the replicas know it themselves. With it whom to ask in turn.
+        self._blank: dict[int, Iterator[str]] = {}
 
     def open(self, queue: Queue, machine: QuorumQueue) -> Group:
         """Start or recover this node's replica.
@@ -64,7 +67,8 @@ class QueueGroups:
             is_blank=first is None,
         )
         if group.is_blank:
-            self._blank[queue.uid] = None
+            others = [queue.home, *queue.members]
+            self._blank[queue.uid] = itertools.cycle(n for n in others if n != self._node)
         return group
 
     def close(self, uid: int, *, erase: bool) -> None:
@@ -74,14 +78,20 @@ class QueueGroups:
         self._host.close_group(uid, erase=erase)
 
     def blank(self) -> list[tuple[int, str]]:
-        """Replicas here that no leader has let in yet, and who leads them."""
+        """Replicas here that no leader has let in yet, and who leads them.
+
+        Where that is not known, who may: a leader may be quiet, and a replica that may not vote
+        does not wake it by itself.
+        """
         found = []
         for uid in list(self._blank):
             group = self._host.group(uid)
             if group is None:
                 del self._blank[uid]
-            elif group.leader and group.leader != self._node:
-                found.append((uid, group.leader))
+                continue
+            leader = group.leader or next(self._blank[uid], self._node)
+            if leader != self._node:
+                found.append((uid, leader))
         return found
 
     def readmitted(self, uid: int) -> None:

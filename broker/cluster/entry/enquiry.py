@@ -80,7 +80,7 @@ async def enquire(asker: Asker, node: str, address: str) -> Answer:
     except Refused as refused:
         advice = _ADVICE.get(refused.reason, refused.reason.value)
         raise NotAdmitted(f"{at} does not let this node in: {advice}") from None
-    except OSError as why:  # a TimeoutError is one
+    except (OSError, ValueError) as why:  # a TimeoutError is the one, a host no DNS takes the other
         raise NotAdmitted(f"{at} can't be reached: {why or 'it does not answer'}") from None
     except outbound.BREAKS:
         raise NotAdmitted(f"what listens at {address} does not answer as a node does") from None

@@ -145,3 +145,7 @@ async def test_node_that_only_joins_promises_nothing(tmp_path: Path) -> None:
         assert answer == encode(Standing())
         assert b.file.identity.promise is None
         await nodes.stop_all()
+
+
+async def test_host_that_no_name_service_takes_is_said_to_be_out_of_reach() -> None:
+    assert "can't be reached" in await why_not(Asker(C, "", SECRET), A, "a..b:5672")

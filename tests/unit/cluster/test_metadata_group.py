@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.cluster.calls import CallFailed
 from broker.cluster.lease import LEASE_MS
 from broker.cluster.metadata_group import MetadataGroup
 from broker.metadata import commands
@@ -190,3 +191,20 @@ async def test_a_late_request_of_an_ended_boot_says_nothing_of_the_living_one() 
     assert await world.is_first() is False
     for each in asked:
         each.cancel()
+
+
+async def test_the_boot_of_a_process_that_is_gone_does_not_overtake_the_next_ones() -> None:
+    """P1: it would end the boot that lives; both wait until a third node's lease is over."""
+    world = World(THREE)
+    gone = world.begin_boot(TWO, BOOT_AGAIN)
+    await asyncio.sleep(0)
+    asked = world.begin_boot(TWO, BOOT_TWO)
+    await asyncio.sleep(0)
+    world.now_ms += LEASE_MS
+    data, done = await world.group.next()
+    assert commands.decode_request(data).command.boot == BOOT_TWO
+    done(world.commit(data))
+    with pytest.raises(CallFailed, match="later process"):
+        await gone
+    assert not world.group.proposed
+    asked.cancel()

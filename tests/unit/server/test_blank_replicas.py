@@ -87,6 +87,27 @@ def test_a_blank_replica_that_restarts_before_it_is_admitted_still_asks() -> Non
     run(main())
 
 
+def test_a_blank_replica_that_opens_again_asks_though_its_leader_is_quiet() -> None:
+    """Nothing else would wake the leader: with its death two of three could elect nobody."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        nodes = {name: Life(cluster, name, BEFORE) for name in ("n1", "n2")}
+        leader = await cluster.elected(UID)
+        nodes["n3"] = Life(cluster, "n3", AFTER)
+        await cluster.until(lambda: leader.node.is_quiet and nodes["n3"].group.node.is_quiet)
+        cluster.members["n3"].host.close_group(UID, erase=False)
+        third = nodes["n3"] = Life(cluster, "n3", AFTER + 1)
+        await asyncio.sleep(5)
+        assert third.group.leader is None
+        for _ in NAMES:
+            await asks(third, nodes)
+        assert not third.group.is_blank
+        cluster.close()
+
+    run(main())
+
+
 def test_a_blank_replica_elects_nobody_before_it_is_admitted() -> None:
     """Six of eight confirmed messages were lost: it was sent a past that names it a voter."""
 
