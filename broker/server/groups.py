@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import struct
 from collections.abc import Iterator
+from typing import Final
 
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
+from broker.ports import Journal
 from broker.queues.quorum import QuorumQueue
 from raft.errors import LogCorrupt, RaftError
 from raft.group import Group
@@ -23,6 +26,12 @@ HAND_OVER_S = 3.0
 """How long a stopping node tries to hand its groups over."""
 
 
+MARK_KEY: Final = b"replicas"
+"""Key in `meta` of the highest queue uid of which this store may have had a replica, 8 bytes BE."""
+
+_MARK: Final = struct.Struct(">Q")
+
+
 class QueueGroups:
     """`broker.queues.registry.Groups` on the node's Raft host.
 
@@ -30,32 +39,55 @@ class QueueGroups:
         host: The node's Raft groups.
         catalogue: Says since when this node is a member.
         node: This node.
+        journal: The node's store, where the groups are, too.
     """
 
-    def __init__(self, host: RaftHost, catalogue: Catalogue, node: str) -> None:
+    def __init__(self, host: RaftHost, catalogue: Catalogue, node: str, journal: Journal) -> None:
         self._host = host
-        self._catalogue = catalogue
         self._node = node
+        self._journal = journal
         self._on_disk = set(host.groups_on_disk())
+        self._mark = self._started_at = self._read_mark(catalogue)
+        self._begun: set[int] = set()  # new replicas of this time
         # As of their opening; the replicas know it themselves. With it whom to ask in turn.
         self._blank: dict[int, Iterator[str]] = {}
 
     def open(self, queue: Queue, machine: QuorumQueue) -> Group:
         """Start or recover this node's replica.
 
-        A replica without data may vote as a first member only if the queue was declared under
-        this very boot, with these members; otherwise what it once promised may be lost with its
-        data (R11), and it waits for the leader instead.
+        A replica without data may vote as a first member, if the queue still has those, only if
+        this store never had a replica of it; otherwise what it once promised may be lost with
+        its data (R11), and it waits for the leader instead.
         """
-        known = self._catalogue.node(self._node)
-        is_new = known is not None and queue.uid > known.booted_at and not queue.moved_at
-        first = queue.members if is_new and queue.uid not in self._on_disk else None
+        uid = queue.uid
+        is_new = uid > self._started_at and uid not in self._on_disk and uid not in self._begun
+        first = queue.members if is_new and not queue.moved_at else None
+        self._begin(queue.uid)
         try:
             return self._open(queue, machine, first)
         except LogCorrupt:
             _log.exception("queue.replica_damaged", extra={"queue": queue.name})
             self._host.close_group(queue.uid, erase=True)
             return self._open(queue, machine, None)
+
+    def _read_mark(self, catalogue: Catalogue) -> int:
+        """What `MARK_KEY` says; in a new store, that there was an earlier one until this boot."""
+        found = self._journal.get("meta", MARK_KEY)
+        if found is not None:
+            return int(_MARK.unpack(found)[0])
+        known = catalogue.node(self._node)
+        mark = 0 if known is None else known.booted_at
+        self._journal.put("meta", MARK_KEY, _MARK.pack(mark))
+        return mark
+
+    def _begin(self, uid: int) -> None:
+        """Raise the mark in one batch with what the replica writes first."""
+        if uid in self._on_disk:
+            return
+        self._begun.add(uid)
+        if uid > self._mark:
+            self._mark = uid
+            self._journal.put("meta", MARK_KEY, _MARK.pack(uid))
 
     def _open(self, queue: Queue, machine: QuorumQueue, first: tuple[str, ...] | None) -> Group:
         group = self._host.open_group(

@@ -99,7 +99,7 @@ class Serving:
         self._cluster = cluster
         self._service = service
         self._clock = clock
-        self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node)
+        self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node, journal)
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
         self._journal = journal
@@ -179,18 +179,25 @@ class Serving:
     # Start and stop
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Recover queues, then accept clients.
+        """Recover queues, then accept clients. Where that fails, all of it is undone.
 
         Raises:
             OSError: An AMQP address is taken.
         """
         self._tasks = tasks
         await self._journal_synced()  # what an earlier serving wrote is recovered from disk
-        self._service.attach(self.queues, self.listener, self._groups.readmit)
-        self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
-        self.queues.reconcile_all()
-        self.alarms.start()
-        await self.listener.open()
+        try:
+            self._service.attach(self.queues, self.listener, self._groups.readmit)
+            self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
+            self.queues.reconcile_all()
+            self.alarms.start()
+            await self.listener.open()
+        except BaseException:
+            self.listener.close_ports()
+            for connection in list(self.listener.connections.values()):
+                connection.abort()  # it came in by another port
+            self._let_go()  # or the next one would find its queues open already
+            raise
         for name, work in (
             ("connections", every(TICK_S, self.listener.tick)),
             ("queues", every(QUEUES_TICK_S, self._tick_queues)),
@@ -240,6 +247,10 @@ class Serving:
         await self.listener.close_connections(text)
         await self._groups.hand_over(self._cluster.peers.up())
         await self._leave_rings()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End what runs here; clients are gone, and what is on disk stays."""
         self._is_stopped = True
         self.alarms.stop()
         self._service.detach()

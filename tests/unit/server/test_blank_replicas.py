@@ -6,8 +6,11 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from broker.metadata.records import Node, Queue
 from broker.server.groups import QueueGroups
+from raft.errors import GroupClosed
 from raft.group import Group
 from tests.memory_journal import MemoryDisk
 from tests.raft_cluster import NAMES, Cluster, ListMachine, Member
@@ -25,15 +28,15 @@ SIZE = 400_000
 class Life:
     """One life of a node with a replica of the queue."""
 
-    def __init__(self, cluster: Cluster, name: str, booted_at: int) -> None:
+    def __init__(self, cluster: Cluster, name: str, booted_at: int, uid: int = UID) -> None:
         member = cluster.members[name]
         node = Node(name, "boot", True, "", booted_at)
         catalogue: Any = SimpleNamespace(node=lambda _: node)
         self.name = name
-        self.groups = QueueGroups(member.host, catalogue, name)
+        self.groups = QueueGroups(member.host, catalogue, name, member.journal)
         machine: Any = ListMachine()
-        member.machines[UID] = machine
-        self.group: Group = self.groups.open(QUEUE, machine)
+        member.machines[uid] = machine
+        self.group: Group = self.groups.open(msgspec.structs.replace(QUEUE, uid=uid), machine)
 
     def items(self, cluster: Cluster) -> list[bytes]:
         return [item.rstrip(b"\0") for item in cluster.members[self.name].machines[UID].items]
@@ -82,6 +85,50 @@ def test_a_blank_replica_that_restarts_before_it_is_admitted_still_asks() -> Non
         dies(cluster, leader.node.state.name)
         heir = await cluster.elected(UID)
         assert await heir.propose(b"third") == 3
+        cluster.close()
+
+    run(main())
+
+
+def test_a_queue_whose_replicas_died_before_their_first_sync_is_served() -> None:
+    """Its declare is committed in group 0: were all of them blank, nobody could ever lead it."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        for name in NAMES:
+            Life(cluster, name, BEFORE, uid=UID - 1)
+        await asyncio.sleep(1)
+        disks = {}
+        for name in NAMES:
+            Life(cluster, name, BEFORE)
+        for name in NAMES:
+            cluster.crash(name)
+            disks[name] = cluster.members_disk
+        nodes = {}
+        for name in NAMES:
+            cluster.members[name] = Member(cluster, name, disks[name])
+            nodes[name] = Life(cluster, name, AFTER)
+            assert not nodes[name].group.is_blank
+        leader = await cluster.elected(UID)
+        assert await leader.propose(b"first") == 1
+        cluster.close()
+
+    run(main())
+
+
+def test_a_replica_that_is_lost_after_its_first_sync_is_blank() -> None:
+    """The mark says that there was one, even if nothing else is left of it."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        life = Life(cluster, "n1", BEFORE)
+        await asyncio.sleep(1)
+        life.group.stop(GroupClosed("lost"))
+        cluster.members["n1"].host.close_group(UID, erase=True)
+        await asyncio.sleep(1)
+        cluster.crash("n1")
+        cluster.restart("n1")
+        assert Life(cluster, "n1", AFTER).group.is_blank
         cluster.close()
 
     run(main())

@@ -8,6 +8,7 @@ from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.server.groups import QueueGroups
+from tests.memory_journal import MemoryJournal
 from tests.unit.session.rig import NODE, World
 
 B = "rabbit@b"
@@ -44,7 +45,7 @@ def declared(world: World, home: str = NODE) -> Queue:
 
 def opened(world: World, queue: Queue, *on_disk: int) -> tuple[object, bool]:
     host: Any = FakeHost(*on_disk)
-    QueueGroups(host, world.catalogue, NODE).open(queue, None)  # type: ignore[arg-type]
+    QueueGroups(host, world.catalogue, NODE, MemoryJournal()).open(queue, None)  # type: ignore[arg-type]
     (how,) = host.opened
     return how  # type: ignore[no-any-return]
 
