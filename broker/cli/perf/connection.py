@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from broker.cli.perf import wire
+from broker.cli.perf.answers import Answers
 
 _FRAME = struct.Struct(">BHI")
 _IDS = struct.Struct(">HH")
@@ -52,7 +52,7 @@ class PerfConnection(asyncio.Protocol):
         nacked: Publishes nacked so far.
         returned: Mandatory publishes that came back.
         latencies_ns: Sampled delivery latencies since the owner last took them.
-        confirm_latencies_ns: The same for confirms, one a basic.ack.
+        confirm_latencies_ns: The same for confirms, one a batch: of its last message.
         failure: Why the connection ended, None while it is well.
     """
 
@@ -75,7 +75,7 @@ class PerfConnection(asyncio.Protocol):
         self._body_left = 0
         self._is_first_body = False
         self._answers: asyncio.Queue[tuple[tuple[int, int], bytes]] = asyncio.Queue()
-        self._unconfirmed: deque[tuple[int, int]] = deque()
+        self._publishes = Answers()
         self.can_write = asyncio.Event()
         self.can_write.set()
         self.moved = asyncio.Event()
@@ -126,13 +126,12 @@ class PerfConnection(asyncio.Protocol):
     def published_batch(self, count: int, now_ns: int) -> None:
         """Note a batch just written, to tell how long its confirms took."""
         self.published += count
-        self._unconfirmed.append((self.published, now_ns))
+        self._publishes.sent(self.published, now_ns)
 
     def committed(self, now_ns: int) -> None:
         """A transaction with all that was published came to its end."""
-        self.confirmed = self.published
-        while self._unconfirmed:
-            self.confirm_latencies_ns.append(now_ns - self._unconfirmed.popleft()[1])
+        latencies_ns = self.confirm_latencies_ns
+        self.confirmed += self._publishes.upto(self.published, now_ns, latencies_ns)
 
     async def close(self) -> None:
         """Close politely, within a second."""
@@ -231,14 +230,12 @@ class PerfConnection(asyncio.Protocol):
 
     def _verdict(self, buffer: bytes, at: int, now_ns: int, *, is_ack: bool) -> None:
         (tag,) = wire.STAMP.unpack_from(buffer, at + 4)
-        count = tag - self.confirmed - self.nacked if buffer[at + 12] & 1 else 1
+        answer = self._publishes.upto if buffer[at + 12] & 1 else self._publishes.one
+        count = answer(tag, now_ns, self.confirm_latencies_ns)
         if is_ack:
             self.confirmed += count
         else:
             self.nacked += count
-        answered = self.confirmed + self.nacked
-        while self._unconfirmed and self._unconfirmed[0][0] <= answered:
-            self.confirm_latencies_ns.append(now_ns - self._unconfirmed.popleft()[1])
 
     def _progress(self) -> None:
         self.moved.set()

@@ -74,7 +74,6 @@ class _Load:
         self.say = say
         self.producers: list[PerfConnection] = []
         self.consumers: list[PerfConnection] = []
-        self.over = asyncio.Event()
         self.latencies_ns: list[int] = []
         self.confirm_latencies_ns: list[int] = []
 
@@ -94,15 +93,14 @@ class _Load:
             reporter = tasks.create_task(self._report(started))
             senders = [tasks.create_task(self._produce(i, c)) for i, c in enumerate(self.producers)]
             await self._wait(senders)
-            self.over.set()
-            elapsed_s = time.perf_counter() - started
-            reporter.cancel()
+            summary = self._summary(time.perf_counter() - started)
+            for task in (reporter, *senders):
+                task.cancel()  # a broker that reads nothing would keep a sender for ever
         self._check()
-        return self._summary(elapsed_s)
+        return summary
 
     async def close(self) -> None:
-        for connection in self.producers + self.consumers:
-            await connection.close()
+        await asyncio.gather(*(each.close() for each in self.producers + self.consumers))
 
     async def _wait(self, senders: list[asyncio.Task[None]]) -> None:
         plan = self.plan
@@ -134,7 +132,6 @@ class _Load:
     def _check(self) -> None:
         for connection in self.producers + self.consumers:
             if connection.failure:
-                self.over.set()
                 raise PerfError(connection.failure)
 
     async def _connection(self, number: int, role: str, ack_every: int = 0) -> PerfConnection:
@@ -195,7 +192,7 @@ class _Load:
         batch_max = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // max(1, plan.size_bytes)))
         limit = plan.messages_per_producer
         started = time.perf_counter()
-        while not self.over.is_set() and not connection.failure:
+        while not connection.failure:
             if limit and connection.published >= limit:
                 return
             await connection.can_write.wait()

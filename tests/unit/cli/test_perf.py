@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 import struct
 
@@ -7,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli.perf import report, wire
+from broker.cli.perf.answers import Answers
 from broker.cli.perf.bench import SAFE_PUBLISHING, WORKLOADS
 from broker.cli.perf.commands import command, plan_of
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
+from broker.cli.perf.load import Plan, run
 
 
 def frames(data: bytes):
@@ -63,6 +67,63 @@ def test_counts_do_not_depend_on_how_the_bytes_are_cut(seed: int):
     tags = [struct.unpack_from(">Q", ack, 11)[0] for ack in written]
     assert tags == sorted(tags)
     assert tags[-1] >= 7  # at most three unacknowledged
+
+
+def answer(tag: int, *, multiple: bool, ok: bool = True) -> bytes:
+    return wire.method(1, 60, 80 if ok else 120, struct.pack(">QB", tag, multiple))
+
+
+def test_a_multiple_ack_does_not_count_what_was_acked_singly_above_it():
+    connection = PerfConnection()
+    connection.published_batch(5, 0)
+    connection.data_received(answer(3, multiple=False) + answer(5, multiple=False))
+    connection.data_received(answer(2, multiple=True))
+    assert connection.confirmed == 4
+    connection.data_received(answer(4, multiple=True))
+    assert connection.confirmed == 5
+
+
+def test_an_answer_given_twice_counts_once():
+    connection = PerfConnection()
+    connection.published_batch(4, 0)
+    for tag, multiple in ((4, False), (4, False), (2, True), (2, True), (1, True), (1, False)):
+        connection.data_received(answer(tag, multiple=multiple))
+    assert connection.confirmed == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_publish_is_answered_once_in_whatever_order(seed: int):
+    """Singly above the lowest that waits, and by a multiple answer below it, acked or nacked."""
+    rng = random.Random(seed)
+    count = 200
+    connection = PerfConnection()
+    for _ in range(count // 10):
+        connection.published_batch(10, 0)
+    waiting = set(range(1, count + 1))
+    acked = 0
+    while waiting:
+        ok, multiple = rng.random() < 0.9, rng.random() < 0.2
+        tag = rng.choice(sorted(waiting)[:40])
+        covered = {each for each in waiting if each <= tag} if multiple else {tag}
+        acked += len(covered) * ok
+        waiting -= covered
+        connection.data_received(answer(tag, multiple=multiple, ok=ok))
+        answered = connection.confirmed + connection.nacked
+        assert (connection.confirmed, answered) == (acked, count - len(waiting))
+    assert len(connection.confirm_latencies_ns) == count // 10
+
+
+def test_a_confirms_latency_is_that_of_its_own_batch():
+    """2 and 4 end batches; 4 is answered first, and 2 later by a multiple ack."""
+    answers = Answers()
+    answers.sent(2, 100)
+    answers.sent(4, 200)
+    latencies_ns: list[int] = []
+    assert answers.one(4, 210, latencies_ns) == 1
+    assert latencies_ns == [10]
+    assert answers.upto(3, 300, latencies_ns) == 3
+    assert latencies_ns == [10, 200]
+    assert answers.low == 4
 
 
 def test_a_closed_channel_says_why():
@@ -133,3 +194,55 @@ def test_a_broker_that_is_not_there_is_exit_code_1():
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)
 def test_the_benchs_options_are_ones_perf_knows(workload):
     assert options(*workload.options.split()).queues
+
+
+_ANSWERS = {
+    (10, 11): wire.method(0, 10, 30, struct.pack(">HIH", 2047, 131_072, 0)),
+    (10, 40): wire.method(0, 10, 41, b"\0"),
+    (20, 10): wire.method(1, 20, 11, wire.long(b"")),
+    (50, 10): wire.method(1, 50, 11, wire.short("q") + bytes(8)),
+    (85, 10): wire.method(1, 85, 11),
+    (90, 10): wire.method(1, 90, 11),
+    (10, 50): wire.method(0, 10, 51),
+}
+_PUBLISH = (60, 40)
+
+
+async def stops_at_the_first_publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+    """A broker under an alarm: from the first publish on it neither reads nor answers."""
+    await reader.readexactly(len(wire.PROTOCOL_HEADER))
+    writer.write(wire.method(0, 10, 10, b"\0\x09" + bytes(4) + wire.long(b"PLAIN") + bytes(4)))
+    ids = (0, 0)
+    while ids not in {_PUBLISH, wire.CONNECTION_CLOSE}:
+        size = struct.unpack_from(">I", await reader.readexactly(7), 3)[0]
+        ids = struct.unpack_from(">HH", await reader.readexactly(size + 1))
+        writer.write(_ANSWERS.get(ids, b""))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ways", [{}, {"confirm": 1_000}, {"tx_size": 1}], ids=str)
+async def test_a_run_ends_in_time_when_the_broker_reads_no_more(ways: dict[str, int]):
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):  # the generator hung up
+            await stops_at_the_first_publish(reader, writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    plan = Plan(
+        uris=(f"amqp://127.0.0.1:{port}",),
+        producers=12,
+        consumers=0,
+        size_bytes=60_000,
+        seconds=0.2,
+        **ways,
+    )
+    async with server, asyncio.timeout(6):
+        summary = await run(plan, lambda _: None)
+    for writer in writers:
+        writer.transport.abort()
+    assert summary["sent"] > 0
+    assert summary["confirmed"] == 0
+    assert summary["seconds"] < 1
