@@ -18,7 +18,10 @@ from typing import Final, NamedTuple
 
 LEASE_MS: Final = 3_000
 RECOVERED_MS: Final = 6_000
-"""A settle so shortly before a recovery from disk may not be on that disk."""
+"""A settle so shortly before a recovery from disk may not be on that disk.
+
+Its client may hear of it as long after that recovery.
+"""
 
 SERVE_AGAIN_MS: Final = 60_000
 """After healing some publish is confirmed within this."""
@@ -256,7 +259,7 @@ class History:
         settled_ms = self._settled.get(ident)
         if settled_ms is None:
             return
-        if any(at_ms >= settled_ms - RECOVERED_MS for at_ms in self.recovered_ms):
+        if any(abs(at_ms - settled_ms) <= RECOVERED_MS for at_ms in self.recovered_ms):
             return
         text = f"{ident}, settled at {settled_ms} ms, to {consumer} in epoch {epoch}"
         self.fail("settled-came-back", now_ms, text)

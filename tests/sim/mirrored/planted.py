@@ -23,7 +23,9 @@ from broker.fifo.replica import Replica
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
+from broker.metadata.mirroring import steps
 from broker.metadata.queue_settings import QueueSettings
+from broker.metadata.records import Queue
 from broker.metadata.rings import Ring, RingMember
 from broker.queues.classic import ClassicQueue
 from broker.queues.elsewhere.consumers import BASE_BITS, RemoteConsumers
@@ -231,6 +233,16 @@ def _any_recovery(
     return promotion.RingRecover(uid, node, boot, copy)
 
 
+def _durable_queues_go_as_transient_ones() -> Any:
+    def make(original: Callable[..., bool]) -> Any:
+        def is_lost(catalogue: Any, queue: Queue) -> bool:
+            return original(catalogue, replace(queue, durable=False))
+
+        return is_lost
+
+    return _method(steps, "_is_lost", make)
+
+
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P4": _speaks_without_lease,
     "P10": _handshake_without_sessions,
@@ -249,6 +261,7 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P23r": _recovers_beside_others,
     "P25": _leaves_the_dead,
     "P26": _fills_bring_back_what_ended,
+    "durable": _durable_queues_go_as_transient_ones,
     "paged": _pages_are_forgotten,
     "policy": _compares_before_it_waits,
 }

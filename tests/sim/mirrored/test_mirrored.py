@@ -19,7 +19,7 @@ SMALL = 6
 # with `python -m tests.sim.mirrored --bugs --seeds 40` and write the seed down here.
 FOUND_AT = {
     "P11r": 2, "P16": 1, "P18": 2, "P19": 34, "P19r": 9, "P20": 1, "P23": 17, "P25": 4, "P26": 49,
-    "P4": 17, "paged": 1, "policy": 18,
+    "P4": 17, "durable": 2, "paged": 1, "policy": 18,
 }  # fmt: skip
 LOOK_AHEAD = 20
 # What a correct ring must have done in some seeds for them to mean anything.
@@ -224,6 +224,21 @@ def test_a_settled_message_that_comes_back() -> None:
     story.history.settled(1, 60)
     story.deliver(1, "d", redelivered=True)
     assert story.found() == ["settled-came-back"]
+
+
+@pytest.mark.parametrize(
+    ("recovered_ms", "is_found"), [(60, False), (6_060, False), (6_061, True), (60_000, True)]
+)
+def test_only_what_was_settled_shortly_before_a_recovery_may_come_back(
+    recovered_ms: int, is_found: bool
+) -> None:
+    story = Story()
+    story.deliver(1)
+    story.history.let_go(1, "c")
+    story.history.settled(1, 60)
+    story.history.recovered_ms.append(recovered_ms)
+    story.deliver(1, "d", redelivered=True)
+    assert story.found() == (["settled-came-back"] if is_found else [])
 
 
 def test_a_message_that_nobody_published() -> None:

@@ -232,7 +232,7 @@ class World:
                 if client.node == node:
                     client.boot_ended(ended)
         if any(queue.uid == self.uid for queue in changes.queues_removed):
-            self.history.is_queue_gone = True
+            self._queue_gone(command)
         record = self.record()
         if record is None:
             return
@@ -248,6 +248,14 @@ class World:
         if member != self.history.reign.member:
             self.history.emptied.append(epoch)
         self.history.reigns(member, epoch, self.clock.now_ms)
+
+    def _queue_gone(self, command: commands.AnyCommand) -> None:
+        """The queue is deleted, and no client asks for that: only a transient one may go."""
+        if self.options.durable:
+            text = f"a durable queue went by {command!r:.200}"
+            self.history.fail("queue-gone", self.clock.now_ms, text)
+        else:
+            self.history.is_queue_gone = True
 
     def _left(self, command: commands.ChangeRings, results: tuple[object, ...]) -> None:
         """Mirrors have left a member that they could not reach (P25): was it just dead?
