@@ -352,7 +352,7 @@ class AmqpConnection(asyncio.Protocol):
             self._run_events()
         if self.session is not None and not self.session.is_closed:
             self._carry(self.session.tick(now_ms))
-            if self._incomplete.is_left(now_ms):
+            if self._is_reading and self._incomplete.is_left(now_ms):
                 text = f"a message was left incomplete for {PARTIAL_IDLE_MS // 1000} s"
                 self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
         self._check_reader(now_ms)
@@ -377,7 +377,6 @@ class AmqpConnection(asyncio.Protocol):
     def close(self, code: ReplyCode, text: str) -> None:
         """Close in good order: tell the client why."""
         self._fail(AmqpError(code, text))
-        self._context.outbox.mark(self)
 
     def abort(self) -> None:
         """Drop the socket now."""
@@ -584,6 +583,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._stalled or self._must_wait():
             return
         self._is_reading = True
+        self._incomplete.resumed(self._context.clock.monotonic_ms())
         self._machine.set_reading(is_reading=True)
         if self._transport is not None:
             self._transport.resume_reading()

@@ -137,6 +137,10 @@ class Incomplete:
         change, self._bytes = now_bytes - self._bytes, now_bytes
         return self._gate.buffered(change)
 
+    def resumed(self, now_ms: int) -> None:
+        """The socket is read again: while it was not, nothing could come."""
+        self._moved_ms = now_ms
+
     def is_left(self, now_ms: int) -> bool:
-        """Whether something incomplete has lain too long."""
+        """Whether something incomplete has lain too long; ask only while the socket is read."""
         return self._bytes > 0 and now_ms - self._moved_ms >= PARTIAL_IDLE_MS

@@ -12,6 +12,7 @@ from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import HEARTBEAT, PROTOCOL_HEADER, method_frame
 from broker.errors import ReplyCode
 from broker.server.alarms import DISK, MEMORY
+from broker.server.gate import PARTIAL_IDLE_MS
 from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
 
 CONTENT = build_message("", "q", Properties(), b"body", channel=1, frame_max=4096).content
@@ -106,6 +107,40 @@ async def test_the_header_of_a_content_is_a_publish() -> None:
     client.shell.follow_alarms()
     client.send(PUBLISH[-len(b"body") - 8 :])
     assert node.sink.count == 1
+
+
+@virtually
+async def test_a_message_that_an_alarm_cut_in_two_is_no_message_left() -> None:
+    """The node does not read; that the rest does not come is not the client's doing (case 35)."""
+    node = Node()
+    client = await capable(node)
+
+    async def ticked(seconds: int) -> None:
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            client.shell.tick(node.clock.monotonic_ms())
+
+    client.send(PUBLISH + PUBLISH[:-10])
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    await ticked(2 * PARTIAL_IDLE_MS // 1000)
+    assert await client.heard() == [BLOCKED]
+    alarm(node)
+    client.shell.follow_alarms()
+    await ticked(PARTIAL_IDLE_MS // 1000 - 1)
+    assert await client.heard() == [UNBLOCKED]
+    client.send(PUBLISH[-10:])
+    assert node.sink.count == 2
+    client.send(PUBLISH[:-10])
+    alarm(node, MEMORY)
+    client.shell.follow_alarms()
+    alarm(node)
+    client.shell.follow_alarms()
+    assert await client.heard() == [BLOCKED, UNBLOCKED]
+    await ticked(PARTIAL_IDLE_MS // 1000)
+    closed = (await client.heard())[-1]
+    assert isinstance(closed, spec.ConnectionClose)
+    assert closed.reply_code == ReplyCode.RESOURCE_ERROR  # it is read, and it left the rest
 
 
 @pytest.mark.parametrize("value", [False, None, 1, "yes"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker import node as node_module
-from broker.config import Settings
+from broker.config import Listener, Settings
+from broker.metadata import commands
 from broker.metadata.results import Changes
 from broker.node import Node
 from broker.server.alarms import Limits, limits_of
@@ -96,3 +99,40 @@ def test_limits_set_at_run_time_outlive_the_boot_and_not_stop_app(
     monkeypatch.setattr(node_module, "Serving", again)
     asyncio.run(live())
     assert given == [LIMITS, None]
+
+
+def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The next start_app opens the same queues again."""
+
+    async def live() -> None:
+        taken = socket.create_server(("127.0.0.1", 0))
+        listeners = tuple(Listener("127.0.0.1", port) for port in (0, taken.getsockname()[1]))
+        node = Node(
+            Settings(
+                data_dir=str(tmp_path),
+                amqp_listeners=listeners,
+                cluster_listener=Listener("127.0.0.1", 0),
+            )
+        )
+        async with asyncio.TaskGroup() as node._tasks:
+            with pytest.raises(OSError, match="in use"):
+                await node.start_app()
+            assert node.cluster is not None
+            assert node.service is not None
+            for kind in ("quorum", "classic"):
+                arguments: dict[str, object] = {"x-queue-type": kind}
+                await node.cluster.propose(
+                    commands.DeclareQueue("/", kind, True, False, None, arguments, node.name)
+                )
+            before = [group.id for group in node.cluster.host.groups()]
+            with pytest.raises(OSError, match="in use"):
+                await node.start_app()
+            assert [group.id for group in node.cluster.host.groups()] == before
+            assert node.service._queues is None
+            taken.close()
+            await node.start_app()
+            assert node.serving is not None
+            assert len(node.serving.queues.local_quorum()) == 1
+            await node._stop()
+
+    asyncio.run(live())
