@@ -6,6 +6,7 @@ key means stands in `broker.config_keys`. Called by `broker.cli.server` and by t
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from broker import config_erlang
 from broker.config_keys import ConfigError, Entry, Outcome, read_settings
 
 _FILE_SIZE_MAX_BYTES = 4 * 1024 * 1024
+_QUOTED = re.compile(r"'((?:[^']|'')*)'")
+_VARIABLE = re.compile(r"\$\(([^()]*)\)")
 
 # Environment variables that are one key each.
 _VARIABLES = {
@@ -53,7 +56,7 @@ def load(
     warnings: list[str] = []
     entries: list[Entry] = []
     for path in _files(conf, environ):
-        entries += _resolve_secret_file(read_file(path))
+        entries += _resolve_secret_file(read_file(path, environ))
     entries += _resolve_secret_file(from_environment(environ, warnings))
     entries += _resolve_secret_file([_override(text) for text in overrides])
     host = socket.gethostname().partition(".")[0] or "localhost"
@@ -61,11 +64,12 @@ def load(
     return Outcome(outcome.settings, warnings + outcome.warnings)
 
 
-def read_file(path: Path) -> list[Entry]:
+def read_file(path: Path, environ: Mapping[str, str]) -> list[Entry]:
     """The entries of one file in rabbitmq.conf syntax.
 
     Args:
         path: The file.
+        environ: What its values may take from.
 
     Raises:
         ConfigError: It can't be read, a line is not `key = value`, or it holds Erlang terms.
@@ -78,34 +82,62 @@ def read_file(path: Path) -> list[Entry]:
         raise ConfigError(f"{path}: can't be read: {error}") from error
     if config_erlang.looks_like_terms(text):
         raise ConfigError(_erlang_refusal(path, text))
-    return parse(text, str(path))
+    return parse(text, str(path), environ)
 
 
-def parse(text: str, name: str) -> list[Entry]:
+def parse(text: str, name: str, environ: Mapping[str, str] | None = None) -> list[Entry]:
     """The entries of a text in rabbitmq.conf syntax.
 
-    A comment begins at a `#`; a value in single quotes may hold one.
+    A comment begins at a `#`; a value in single quotes may hold one, and a quote as two of them.
+    `$(NAME)` is a variable of the environment, in quotes too, and `$()` is a `$`.
 
     Args:
         text: Lines `key = value`.
         name: What to call it in errors, "rabbitmq.conf".
+        environ: The environment; None is empty.
 
     Raises:
-        ConfigError: A line is neither empty nor `key = value`.
+        ConfigError: A line is neither empty nor `key = value`, or names a variable that is not set.
+
+    Source:
+        conf_parse.peg and cuttlefish_generator.erl, value_sub/3, of cuttlefish: a value is unquoted
+        first. `''` is an error and `$()` nothing there: they are ours.
     """
+    environ = environ or {}
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
         key, equals, value = stripped.partition("=")
-        key, value = key.strip(), _unquoted(value.strip())
+        key = key.strip()
         if not equals or not key or " " in key:
             raise ConfigError(f"{name}:{number}: expected `key = value`, found {stripped!r}")
+        try:
+            value = _filled_in(_unquoted(value.strip()), environ)
+        except KeyError as unset:
+            what = f"{key} names $({unset.args[0]}), which is not set in the environment"
+            raise ConfigError(f"{name}:{number}: {what}") from None
         if not value:
             raise ConfigError(f"{name}:{number}: {key} has no value")
         entries.append(Entry(key, value, f"{name}:{number}"))
     return entries
+
+
+def quoted(value: str) -> str:
+    """A value as `parse` reads it back, in quotes where it needs them.
+
+    Args:
+        value: Any text.
+
+    Raises:
+        ValueError: It has several lines.
+    """
+    if value and value.splitlines() != [value]:
+        raise ValueError("a value must stand in one line")
+    is_plain = "#" not in value and not value.startswith("'") and value == value.strip()
+    value = value.replace("$(", "$()(")
+    return value if is_plain else "'" + value.replace("'", "''") + "'"
 
 
 def from_environment(environ: Mapping[str, str], warnings: list[str]) -> list[Entry]:
@@ -208,11 +240,12 @@ def _override(text: str) -> Entry:
 
 
 def _unquoted(value: str) -> str:
-    if value.startswith("'"):
-        end = value.find("'", 1)
-        if end > 0:
-            return value[1:end]
-    return value.partition("#")[0].strip()
+    found = _QUOTED.match(value)
+    return found[1].replace("''", "'") if found else value.partition("#")[0].strip()
+
+
+def _filled_in(value: str, environ: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: environ[found[1]] if found[1] else "$", value)
 
 
 def _resolve_secret_file(entries: list[Entry]) -> list[Entry]:

@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
     Attributes:
         key: Dotted key, "listeners.tcp.default".
-        value: The text as written, quotes removed.
+        value: The text as written, quotes removed and variables filled in.
         source: Where it stands: "rabbitmq.conf:12", "RABBITMQ_NODE_PORT", "--set".
     """
 
@@ -386,6 +386,16 @@ class _Reader:
         keys = [key for key in self.left if key.startswith(prefix)]
         return sorted(keys, key=lambda key: (_order(key.removeprefix(prefix)), key))
 
+    def _family_or_none(self, name: str) -> tuple[bool, list[str]]:
+        """Whether a family is `none` as a whole, which wins as in rabbit.schema; else its keys."""
+        keys = self.family(f"{name}.")
+        if name not in self.left:
+            return False, keys
+        self.take(name, _one_of("none"))
+        for key in keys:
+            self.warn(self.left.pop(key), f"{key} has no effect beside {name} = none")
+        return True, []
+
     def warn(self, entry: Entry, text: str) -> None:
         self.warnings.append(f"{entry.source}: {text}")
 
@@ -426,11 +436,8 @@ class _Reader:
         self.values["log"] = msgspec.structs.replace(Settings().log, **log)
 
     def _listeners(self) -> None:
-        if "listeners.tcp" in self.left:
-            self.take("listeners.tcp", _one_of("none"))
-            self.values["amqp_listeners"] = ()
-        keys = self.family("listeners.tcp.")
-        if keys:
+        is_none, keys = self._family_or_none("listeners.tcp")
+        if is_none or keys:
             found = [self.take(key, listener) for key in keys]
             self.values["amqp_listeners"] = tuple(dict.fromkeys(found))
         for prefix, field in (
@@ -447,11 +454,9 @@ class _Reader:
             self.values[field] = at
 
     def _users(self) -> None:
-        loopback = set(Settings().loopback_users)
-        if "loopback_users" in self.left:
-            self.take("loopback_users", _one_of("none"))
-            loopback.clear()
-        for key in self.family("loopback_users."):
+        is_none, keys = self._family_or_none("loopback_users")
+        loopback = set() if is_none else set(Settings().loopback_users)
+        for key in keys:
             name = key.removeprefix("loopback_users.")
             (loopback.add if self.take(key, _flag) else loopback.discard)(name)
         self.values["loopback_users"] = frozenset(loopback)

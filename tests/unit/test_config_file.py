@@ -44,6 +44,8 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
         ("loopback_users.me = true", "loopback_users", frozenset({"guest", "me"})),
         ("max_message_size = 16MiB  # small", "max_message_size_bytes", 16 * 1024 * 1024),
         ("default_pass = 'a#b'", "default_password", "a#b"),
+        ("default_pass = 'it''s' # a", "default_password", "it's"),
+        ("default_pass = 'C:\\' # a", "default_password", "C:\\"),
         ("node.name = node1", "node_name", "rabbit@node1"),
         ("consumer_timeout = undefined", "consumer_timeout_ms", None),
         ("frame_max = 128KB", "frame_max_bytes", 131_072),
@@ -298,6 +300,74 @@ def test_secret_file_is_read(tmp_path: Path):
     )
     with pytest.raises(ConfigError, match="can't be read"):
         config_file.load(None, {}, [f"cluster.secret_file={tmp_path}/none"])
+
+
+def test_values_of_files_take_from_the_environment(tmp_path: Path):
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text(
+        "default_user = $(SEED_USER)  # from outside\n"
+        "default_pass = '$(SEED_PASS)'\n"
+        "cluster_name = on-$(SITE)-$(SITE)\n"
+        "default_vhost = $()(SITE)\n"
+    )
+    environ = {"SEED_USER": "admin", "SEED_PASS": "a#'$(SITE)", "SITE": "x"}
+    settings = config_file.load(str(conf), environ, ["node.name=$(SITE)"]).settings
+    assert settings.default_user == "admin"
+    assert settings.default_password == "a#'$(SITE)"  # what comes from there is not read again
+    assert settings.cluster_name == "on-x-x"
+    assert settings.default_vhost == "$(SITE)"
+    assert settings.node_name == "rabbit@$(SITE)"
+
+
+def test_a_variable_that_is_not_set_is_an_error_with_file_and_line():
+    text = r"^rabbitmq\.conf:2: default_pass names \$\(SEED\), which is not set"
+    with pytest.raises(ConfigError, match=text):
+        config_file.parse("\ndefault_pass = a$(SEED)", "rabbitmq.conf", {})
+    with pytest.raises(ConfigError, match="default_pass has no value"):
+        config_file.parse("default_pass = $(SEED)", "rabbitmq.conf", {"SEED": ""})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "plain",
+        "pa#ss",
+        "'",
+        "'a'",
+        "it's",
+        "it's#",
+        "a''b",
+        " a ",
+        "a\\",
+        "#'\\'",
+        "$(HOME)",
+        "'$$($(x))#",
+        "$()",
+        "$",
+    ],
+)
+def test_a_quoted_value_is_read_back(value: str):
+    (entry,) = config_file.parse(f"key = {config_file.quoted(value)}", "node.conf")
+    assert entry.value == value
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\n", "a\u2028b"])
+def test_several_lines_are_no_value(value: str):
+    with pytest.raises(ValueError, match="one line"):
+        config_file.quoted(value)
+
+
+def test_none_wins_over_what_it_says_there_is_none_of():
+    outcome = outcome_of(
+        "listeners.tcp.default = 5672\nlisteners.tcp = none\n"
+        "loopback_users = none\nloopback_users.guest = true\n"
+    )
+    assert outcome.settings.amqp_listeners == ()
+    assert outcome.settings.loopback_users == frozenset()
+    assert outcome.warnings == [
+        "rabbitmq.conf:1: listeners.tcp.default has no effect beside listeners.tcp = none",
+        "rabbitmq.conf:4: loopback_users.guest has no effect beside loopback_users = none",
+    ]
 
 
 def test_a_missing_file_is_an_error():

@@ -163,25 +163,40 @@ class Layout:
             place: The node.
             extra: "KEY=VALUE" lines of --set, last in the file.
             links: (from, to) -> "HOST:PORT": where `from` dials `to` (a proxy in tests).
+
+        Raises:
+            LayoutError: A value can't be written in a file.
         """
+        from broker.config_file import quoted  # `ctl` needs the layout, and starts without it
+
         folder = self.path(place)
-        lines = [
-            f"node.name = {place.full_name}",
-            f"data_dir = {folder / 'data'}",
-            f"listeners.tcp.default = {HOST}:{place.amqp_port}",
-            f"management.tcp.ip = {HOST}",
-            f"management.tcp.port = {place.management_port}",
-            f"prometheus.tcp.ip = {HOST}",
-            f"prometheus.tcp.port = {place.metrics_port}",
-            f"cluster.listen = {HOST}:{place.cluster_port}",
-            f"cluster.secret_file = {self.directory / 'secret'}",
+        pairs = [
+            ("node.name", place.full_name),
+            ("data_dir", str(folder / "data")),
+            ("listeners.tcp.default", f"{HOST}:{place.amqp_port}"),
+            ("management.tcp.ip", HOST),
+            ("management.tcp.port", str(place.management_port)),
+            ("prometheus.tcp.ip", HOST),
+            ("prometheus.tcp.port", str(place.metrics_port)),
+            ("cluster.listen", f"{HOST}:{place.cluster_port}"),
+            ("cluster.secret_file", str(self.directory / "secret")),
         ]
         for other in self.nodes():
             address = (links or {}).get((place.name, other.name), f"{HOST}:{other.cluster_port}")
-            lines.append(f"cluster.peers.{other.full_name} = {address}")
-        lines += [f"log.file = {folder / 'node.log'}", "log.console = false"]
-        lines += [text.replace("=", " = ", 1) for text in extra]
-        (folder / "node.conf").write_text("\n".join(lines) + "\n")
+            pairs.append((f"cluster.peers.{other.full_name}", address))
+        pairs += [("log.file", str(folder / "node.log")), ("log.console", "false")]
+        for text in extra:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise LayoutError(f"--set: expected KEY=VALUE, found {text!r}")
+            pairs.append((key.strip(), value.strip()))
+        lines = []
+        for key, value in pairs:
+            try:
+                lines.append(f"{key} = {quoted(value)}\n")
+            except ValueError as error:
+                raise LayoutError(f"{folder}: {key}: {error}") from error
+        (folder / "node.conf").write_text("".join(lines), encoding="utf-8")
 
 
 def free_ports(count: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ reused pid is never signalled.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import signal
@@ -121,8 +122,10 @@ class Cluster:
             self.wait_ready(places, timeout_s)
         except ClusterError:
             for place in missing:
-                self._signal(place, signal.SIGKILL)
-                self._wait_gone(place, time.monotonic() + STOP_TIMEOUT_S)
+                child = self._children.pop(place.name)
+                child.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(STOP_TIMEOUT_S)
             raise
         return places
 
@@ -143,6 +146,8 @@ class Cluster:
     def stop(self, names: Sequence[str] = (), timeout_s: float = STOP_TIMEOUT_S) -> list[str]:
         """SIGTERM nodes and wait; what is not gone in time is killed.
 
+        A node that somebody starts again meanwhile is another process, and left alone.
+
         Args:
             names: Which nodes; none means all.
             timeout_s: How long they may take together.
@@ -153,16 +158,18 @@ class Cluster:
         if not self.layout.exists:
             return []
         places = [self.layout.node(n) for n in names] or self.layout.nodes()
-        for place in places:
-            self._signal(place, signal.SIGTERM)
-            self._signal(place, signal.SIGCONT)  # a paused process gets its SIGTERM only then
+        found = [(place, self._process(place)) for place in places]
+        running = [(place, process) for place, process in found if process is not None]
+        for _, process in running:
+            _signal(process, signal.SIGTERM)
+            _signal(process, signal.SIGCONT)  # a paused process gets its SIGTERM only then
         deadline = time.monotonic() + timeout_s
         late = []
-        for place in places:
-            if not self._wait_gone(place, deadline):
+        for place, process in running:
+            if not self._wait_gone(place, process, deadline):
                 late.append(place.name)
-                self._signal(place, signal.SIGKILL)
-                self._wait_gone(place, time.monotonic() + _PROBE_TIMEOUT_S)
+                _signal(process, signal.SIGKILL)
+                self._wait_gone(place, process, time.monotonic() + _PROBE_TIMEOUT_S)
         return late
 
     def kill(self, name: str) -> None:
@@ -171,9 +178,9 @@ class Cluster:
         Raises:
             ClusterError: It does not run, or does not go.
         """
-        place = self._running(name)
-        self._signal(place, signal.SIGKILL)
-        if not self._wait_gone(place, time.monotonic() + STOP_TIMEOUT_S):
+        place, process = self._running(name)
+        _signal(process, signal.SIGKILL)
+        if not self._wait_gone(place, process, time.monotonic() + STOP_TIMEOUT_S):
             text = f"{place.name} is still there {STOP_TIMEOUT_S:g} s after SIGKILL; try again"
             raise ClusterError(text)
 
@@ -183,10 +190,10 @@ class Cluster:
         Raises:
             ClusterError: It does not run, or goes on running.
         """
-        place = self._running(name)
-        self._signal(place, signal.SIGSTOP)
+        place, process = self._running(name)
+        _signal(process, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while not self._stands_still(place):
+        while _lives(process) and not _is_paused(process.pid):
             if time.monotonic() > deadline:
                 text = f"{place.name} still runs {STOP_TIMEOUT_S:g} s after SIGSTOP; try again"
                 raise ClusterError(text)
@@ -194,7 +201,8 @@ class Cluster:
 
     def resume(self, name: str) -> None:
         """SIGCONT one node."""
-        self._signal(self._running(name), signal.SIGCONT)
+        _, process = self._running(name)
+        _signal(process, signal.SIGCONT)
 
     def status(self) -> list[NodeStatus]:
         """Every node as it is now.
@@ -215,6 +223,11 @@ class Cluster:
 
     def pid(self, place: NodePlace) -> int | None:
         """The node's process, None when it does not run."""
+        process = self._process(place)
+        return None if process is None else process.pid
+
+    def _process(self, place: NodePlace) -> psutil.Process | None:
+        """The node's process; the object stands for this one, whoever gets its pid later."""
         child = self._children.get(place.name)
         if child is not None:
             child.poll()  # reaps it if it died
@@ -222,11 +235,9 @@ class Cluster:
             pid_text, start_text = self.layout.path(place, "pid").read_text().split()
             process = psutil.Process(int(pid_text))
             is_same = abs(process.create_time() - float(start_text)) < _START_TIME_TOLERANCE_S
-            if is_same and process.status() != psutil.STATUS_ZOMBIE:
-                return process.pid
         except (OSError, ValueError, psutil.Error):
-            pass
-        return None
+            return None
+        return process if is_same and _lives(process) else None
 
     def wait_ready(self, places: Sequence[NodePlace], timeout_s: float) -> None:
         """Wait until every node answers.
@@ -249,32 +260,22 @@ class Cluster:
             if waiting:
                 time.sleep(_POLL_S)
 
-    def _stands_still(self, place: NodePlace) -> bool:
-        pid = self.pid(place)
-        return pid is None or _is_paused(pid)
-
-    def _running(self, name: str) -> NodePlace:
+    def _running(self, name: str) -> tuple[NodePlace, psutil.Process]:
         place = self.layout.node(name)
-        if self.pid(place) is None:
+        process = self._process(place)
+        if process is None:
             raise ClusterError(f"{place.name} does not run")
-        return place
+        return place, process
 
-    def _signal(self, place: NodePlace, number: signal.Signals) -> None:
-        pid = self.pid(place)
-        if pid is not None:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                return
-
-    def _wait_gone(self, place: NodePlace, deadline: float) -> bool:
-        while self.pid(place) is not None:
+    def _wait_gone(self, place: NodePlace, process: psutil.Process, deadline: float) -> bool:
+        while _lives(process):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_S)
-        child = self._children.pop(place.name, None)
-        if child is not None:
+        child = self._children.get(place.name)
+        if child is not None and child.pid == process.pid:
             child.wait()
+            del self._children[place.name]
         return True
 
     def _spawn(self, place: NodePlace) -> None:
@@ -370,6 +371,19 @@ def _owner(port: int) -> str:
     except psutil.Error:
         pass
     return "a process of another user"
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it still runs; one that only waits to be reaped does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 def _is_paused(pid: int) -> bool:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,10 +64,43 @@ def test_a_signal_without_effect_is_not_reported_as_done(
     with pytest.raises(ClusterError, match="node2 still runs"):
         cluster.pause("node2")
     cluster.resume("node2")
-    monkeypatch.setattr(cluster, "_wait_gone", lambda _place, _deadline: False)
+    monkeypatch.setattr(cluster, "_wait_gone", lambda *_: False)
     with pytest.raises(ClusterError, match="node2 is still there"):
         cluster.kill("node2")
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("last", "ends"),
+    [
+        (signal.SIGCONT, lambda cluster: cluster.stop(["node1"], timeout_s=0.0)),
+        (signal.SIGKILL, lambda cluster: cluster.kill("node1")),
+    ],
+    ids=["stop", "kill"],
+)
+def test_a_node_that_another_starts_again_meanwhile_is_left_alone(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    last: signal.Signals,
+    ends: Callable[[Cluster], list[str] | None],
+):
+    (place,) = start(cluster, 1)
+    first = cluster.pid(place)
+    sends = os.kill
+
+    def kill(pid: int, number: int) -> None:
+        sends(pid, number)
+        if (pid, number) == (first, last):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is gone, and not reaped
+            other.start_node("node1", timeout_s=20)
+
+    with Cluster(cluster.layout.directory, server=STUB) as other:
+        monkeypatch.setattr(local, "STOP_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(os, "kill", kill)
+        assert not ends(cluster)
+        monkeypatch.undo()
+        assert cluster.pid(place) not in (None, first)
+        assert cluster.status()[0].is_ready
 
 
 def test_starting_twice_starts_only_what_is_missing(cluster: Cluster):
@@ -126,6 +161,22 @@ def test_conf_is_one_the_server_reads(tmp_path: Path):
     assert settings.peer_address("rabbit@node3") == ("127.0.0.1", 9)
     assert settings.heartbeat_s == 7
     assert len(settings.cluster_secret) == 64
+
+
+def test_what_conf_syntax_gives_a_meaning_to_stays_as_it_was_said(tmp_path: Path):
+    layout = Layout(tmp_path / "c#1 of 'us' $(HOME)")
+    place = layout.create(1, 5672, 15672)[0]
+    layout.write_conf(place, ["default_pass=pa#ss", "default_user='x", "cluster_name = $(HOME)"])
+    settings = config_file.load(str(layout.path(place, "node.conf"))).settings
+    assert settings.data_dir == str(layout.path(place, "data"))
+    assert settings.log.file == str(layout.path(place, "node.log"))
+    assert settings.default_password == "pa#ss"
+    assert settings.default_user == "'x"
+    assert settings.cluster_name == "$(HOME)"
+    with pytest.raises(LayoutError, match="default_pass: a value must stand in one line"):
+        layout.write_conf(place, ["default_pass=a\nb"])
+    with pytest.raises(LayoutError, match="expected KEY=VALUE, found 'heartbeat'"):
+        layout.write_conf(place, ["heartbeat"])
 
 
 def test_secret_is_the_users_alone_and_stays(tmp_path: Path):
