@@ -231,10 +231,9 @@ class Publisher(Client):
     def _answered(self, frame: Any) -> None:
         method = frame.method
         op, type_ = ("confirm", "ok") if isinstance(method, Basic.Ack) else ("nack", "info")
-        tags = [method.delivery_tag]
-        if method.multiple:
-            tags = [tag for tag in self._waiting if tag <= method.delivery_tag]
-        for tag in tags:
+        last = method.delivery_tag
+        covered = [tag for tag in self._waiting if tag < last] if method.multiple else []
+        for tag in (*covered, last):  # the last even if nothing waits: a second answer must show
             self._waiting.pop(tag, None)
             self._about(op, type_, tag, delivery_tag=tag)
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.verdict import EXIT_CODES
@@ -61,26 +62,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _audit(runs: Sequence[Path], file_format: str) -> set[int]:
-    # Only here: without the extra the command must still say what to install.
-    from pipeline import session  # noqa: PLC0415  as above
-    from pipeline.jobs import audit  # noqa: PLC0415  as above
-    from pipeline.quality import QualityFailed  # noqa: PLC0415  as above
+    try:
+        # Only here: without the extra the command must still say what to install.
+        from pipeline import session  # noqa: PLC0415  as above
+        from pipeline.jobs import audit  # noqa: PLC0415  as above
 
-    spark = session.local("audit")
+        spark = session.local("audit")
+    except Exception as error:  # noqa: BLE001  Java fails in many ways; none is a broken promise
+        print(f"Spark does not start: {type(error).__name__}: {error}", file=sys.stderr)
+        return {CANNOT_JUDGE}
     codes: set[int] = set()
     try:
         for run in runs:
             try:
                 report = audit.run(spark, run, file_format)
-            except (FileNotFoundError, QualityFailed, ValueError, KeyError) as error:
+                (run / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
+            except Exception as error:  # noqa: BLE001  a job that crashes says nothing of the run
                 print(f"cannot judge {run}: {error}", file=sys.stderr)
                 codes.add(CANNOT_JUDGE)
                 continue
-            (run / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
             print("\n".join(report.table()), flush=True)
             codes.add(EXIT_CODES[report.valid])
     finally:
-        spark.stop()
+        with suppress(Exception):  # a JVM that died can't be told to stop
+            spark.stop()
     return codes
 
 

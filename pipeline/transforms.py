@@ -30,30 +30,46 @@ SERVING_LIMITS_US = {
 }
 CHANGES_MAX = 3
 STARVED_AFTER_US = 3_000_000
+TIMEOUT_US = 10_000_000
 LATE_US = 1_000_000
 _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 
 def undrained(tables: Tables) -> DataFrame:
-    """A drain that failed, or none: then nothing can be said about loss."""
-    drains = tables.events.where("op = 'drain'").agg(
-        F.count("*").alias("all"), F.count(F.when(F.col("type") != "ok", 1)).alias("failed")
+    """A drain that failed, or none through a node, or no depth: nothing can be said about loss."""
+    nodes = (
+        tables.events.where("op in ('publish', 'deliver', 'drain', 'depth')")
+        .groupBy("node")
+        .agg(
+            F.count(F.when(F.expr("op = 'drain'"), 1)).alias("drains"),
+            F.count(F.when(F.expr("op = 'drain' and type <> 'ok'"), 1)).alias("failed"),
+            F.count(F.when(F.expr("op = 'depth'"), 1)).alias("depths"),
+        )
     )
-    return _findings(drains.where(F.expr("all = 0 or failed > 0")), "undrained", F.lit("drain"))
+    is_done = F.expr("drains > 0 and failed = 0 and depths > 0")
+    found = nodes.agg(
+        F.coalesce(F.sum("drains"), F.lit(0)).alias("all"),
+        F.count(F.when(~is_done, 1)).alias("lacking"),
+    )
+    return _findings(found.where("all = 0 or lacking > 0"), "undrained", F.lit("drain"))
 
 
 def missing(tables: Tables) -> DataFrame:
-    """Confirmed, and never delivered; `is_allowed` where the master that had it alone is gone."""
+    """Confirmed, and never acked; `is_allowed` where the master that had it alone is gone.
+
+    An ack that may have been swallowed counts: it may have reached the broker.
+    """
+    acked = tables.events.where("op = 'ack'").select(*COPY).distinct()
     return (
         tables.published.join(tables.confirmed, "op_id")
-        .join(tables.copies, COPY, "left_anti")
+        .join(acked, COPY, "left_anti")
         .crossJoin(F.broadcast(tables.joined))
         .withColumn("is_allowed", F.col("ts_us") < F.col("joined_us"))
     )
 
 
 def lost(tables: Tables) -> DataFrame:
-    """Confirmed, and never delivered by the end of a complete drain, though it had to be kept."""
+    """Confirmed, and never acked by the end of a complete drain, though it had to be kept."""
     is_drained = undrained(tables).agg((F.count("*") == 0).alias("is_drained"))
     gone = missing(tables).crossJoin(is_drained).where("is_drained and not is_allowed")
     return _findings(gone, "lost", F.col("msg_id"))
@@ -165,8 +181,35 @@ def confirm_once(tables: Tables) -> DataFrame:
 
 def unanswered(tables: Tables) -> DataFrame:
     """Publishes without an answer on a healthy cluster."""
-    waiting = tables.events.where("op = 'unknown' and code = 'unanswered'")
-    return _findings(waiting, "unanswered", F.col("msg_id"))
+    waiting = tables.events.where("op = 'unknown' and code = 'unanswered'").select(*COPY)
+    return _findings(waiting.unionByName(forgotten(tables)), "unanswered", F.col("msg_id"))
+
+
+def forgotten(tables: Tables) -> DataFrame:
+    """Copies that waited for the whole timeout far from any fault, while others were confirmed.
+
+    In the second half of the wait; else the machine may have stood still.
+    """
+    ends = tables.events.where("op = 'unknown' and code = 'timeout'").select(
+        "op_id", F.col("ts_us").alias("gave_up_us")
+    )
+    waits = (
+        tables.published.join(F.broadcast(ends), "op_id")
+        .withColumn("until_us", F.col("ts_us") + TIMEOUT_US)
+        .where("gave_up_us >= until_us")
+    )
+    near = (F.col("start_us") - SETTLE_GRACE_US <= F.col("until_us")) & (
+        F.col("ts_us") <= F.col("end_us") + HEALED_LIMIT_US
+    )
+    confirms = tables.events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us"))
+    meanwhile = (F.col("until_us") - TIMEOUT_US // 2 < F.col("at_us")) & (
+        F.col("at_us") <= F.col("until_us")
+    )
+    return (
+        waits.join(F.broadcast(tables.windows), near, "left_anti")
+        .join(confirms, meanwhile, "left_semi")
+        .select(*COPY)
+    )
 
 
 def depth(tables: Tables) -> DataFrame:
@@ -244,7 +287,9 @@ def storm(tables: Tables) -> DataFrame:
 
 
 def starved(tables: Tables, *, delivered_after_min: int) -> DataFrame:
-    """Consumers that got nothing after the last heal, while others got plenty.
+    """Consumers that got nothing after the last heal, while others got plenty; or everybody.
+
+    Everybody did if plenty was published and confirmed, and of plenty not half was delivered.
 
     Args:
         tables: The history's.
@@ -256,11 +301,23 @@ def starved(tables: Tables, *, delivered_after_min: int) -> DataFrame:
         .crossJoin(F.broadcast(last))
         .where(F.col("ts_us") > F.col("healed_us") + STARVED_AFTER_US)
     )
-    plenty = late.agg((F.count("*") >= delivered_after_min).alias("is_plenty"))
+    got = late.agg(F.count("*").alias("got"))
+    plenty = got.select((F.col("got") >= delivered_after_min).alias("is_plenty"))
     consumers = tables.events.where("op = 'consume'").select("recorder").distinct()
     without = consumers.join(late.select("recorder"), "recorder", "left_anti")
-    hungry = without.crossJoin(plenty).where("is_plenty")
-    return _findings(hungry, "starved", F.col("recorder"))
+    hungry = without.crossJoin(plenty).where("is_plenty").select("recorder")
+    wanted = (
+        tables.published.join(tables.confirmed, "op_id")
+        .crossJoin(F.broadcast(last))
+        .where(F.col("ts_us") >= F.col("healed_us") + STARVED_AFTER_US)
+        .agg(F.count("*").alias("wanted"))
+    )
+    all_hungry = (
+        wanted.crossJoin(got)
+        .where((F.col("wanted") >= delivered_after_min) & (F.col("got") * 2 < delivered_after_min))
+        .select(F.lit("everybody").alias("recorder"))
+    )
+    return _findings(hungry.unionByName(all_hungry), "starved", F.col("recorder"))
 
 
 def vacuous(

@@ -84,7 +84,11 @@ def storm(facts: Facts) -> Iterator[Finding]:
 
 
 def starved(facts: Facts) -> Iterator[Finding]:
-    """Every consumer gets something again after the last heal, while others get plenty."""
+    """Every consumer gets something again after the last heal, while others get plenty.
+
+    Nobody is served if plenty was published and confirmed from then on, and of plenty not half
+    was delivered. Some less may be: what was published last may come to the drain.
+    """
     if not facts.windows:
         return
     after_us = max(window.end_us for window in facts.windows) + _STARVED_AFTER_US
@@ -93,7 +97,17 @@ def starved(facts: Facts) -> Iterator[Finding]:
         for event in facts.events
         if event.op == "deliver" and event.type == "ok" and event.ts_us > after_us
     )
-    if sum(got.values()) < facts.options.delivered_after_min:
+    plenty = facts.options.delivered_after_min
+    if sum(got.values()) < plenty:
+        confirmed = sum(
+            publish.ts_us >= after_us
+            for op_id, publish in facts.published.items()
+            if op_id in facts.confirmed
+        )
+        if confirmed >= plenty > 2 * sum(got.values()):
+            yield Finding(
+                "starved", "everybody", detail=f"{sum(got.values())} of {confirmed} delivered"
+            )
         return
     consumers = {event.recorder for event in facts.events if event.op == "consume"}
     for name in sorted(consumers - set(got)):

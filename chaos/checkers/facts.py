@@ -120,10 +120,16 @@ class Facts:
                 return True
         return False
 
-    def is_disturbed(self, at_us: int) -> bool:
-        """Whether a fault was on or near: what a client saw may be late by the settling time."""
+    def is_disturbed(self, from_us: int, until_us: int, healing_us: int = SETTLE_GRACE_US) -> bool:
+        """Whether a fault was on or near: what a client saw may be late by the settling time.
+
+        Args:
+            from_us: Since when.
+            until_us: Until when.
+            healing_us: How long a fault may be felt after its heal.
+        """
         return any(
-            window.start_us - SETTLE_GRACE_US <= at_us <= window.end_us + SETTLE_GRACE_US
+            window.start_us - SETTLE_GRACE_US <= until_us and from_us <= window.end_us + healing_us
             for window in self.windows
         )
 

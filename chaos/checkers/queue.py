@@ -12,32 +12,51 @@ _LATE_US = 1_000_000
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
-    """Confirmed, and never delivered by the end of a complete drain, where that is not allowed.
+    """Confirmed, and never acked by the end of a complete drain, where that is not allowed.
 
     Source:
         Jepsen total-queue: a run that was not drained says nothing about loss.
     """
-    drains = [event for event in facts.events if event.op == "drain"]
-    failed = [event for event in drains if event.type != "ok"]
-    if not drains or failed:
-        yield Finding("undrained", "drain", detail=failed[0].code if failed else "no drain")
+    lacking = _undrained(facts)
+    if lacking:
+        yield Finding("undrained", "drain", detail=lacking)
         return
     for publish in missing(facts):
         if publish.ts_us >= facts.joined_us:
+            came = len(facts.deliveries.get(Copy(publish.queue, publish.msg_id), ()))
             yield Finding(
                 "lost",
                 publish.msg_id,
                 publish.queue,
-                f"confirmed through {publish.node}, never delivered",
+                f"confirmed through {publish.node}, delivered {came} times, never acked",
             )
 
 
+def _undrained(facts: Facts) -> str:
+    """What the end of the run lacks: a drain through each node, and each node's depth."""
+    drains = [event for event in facts.events if event.op == "drain"]
+    failed = [event for event in drains if event.type != "ok"]
+    if failed:
+        return failed[0].code or "failed"
+    if not drains:
+        return "no drain"
+    measured = {event.node for event in facts.events if event.op == "depth"}
+    drained = {event.node for event in drains}
+    used = {event.node for event in facts.events if event.op in ("publish", "deliver")}
+    lacking = (used | drained | measured) - (drained & measured)
+    return f"no drain or no depth of {', '.join(sorted(lacking))}" if lacking else ""
+
+
 def missing(facts: Facts) -> list[Event]:
-    """Publishes that were confirmed and whose message never came."""
+    """Publishes that were confirmed and whose message nobody acked.
+
+    It never came; or who got it gave it back, or died, and it did not come again. An ack that
+    may have been swallowed counts as one: it may have reached the broker.
+    """
     sent = (facts.published.get(op_id) for op_id in sorted(facts.confirmed))
     return [
         publish for publish in sent
-        if publish is not None and (publish.queue, publish.msg_id) not in facts.deliveries
+        if publish is not None and (publish.queue, publish.msg_id) not in facts.acks
     ]  # fmt: skip
 
 
@@ -119,7 +138,7 @@ def held_twice(facts: Facts) -> Iterator[Finding]:
         for first, second in pairwise(deliveries):
             until_us = _released_us(facts, copy, first)
             is_held = until_us is None or until_us > second.ts_us + _LATE_US
-            if is_held and not facts.is_disturbed(second.ts_us):
+            if is_held and not facts.is_disturbed(second.ts_us, second.ts_us):
                 yield Finding(
                     "held-twice",
                     copy.msg_id,

@@ -149,6 +149,18 @@ def drop_delivered(events: list[Event], seq: int = 5) -> list[Event]:
     )  # fmt: skip
 
 
+def lost_unacked(events: list[Event], seq: int = 5) -> list[Event]:
+    """Its holder's connection ends before the ack; it never comes again."""
+    ack = find(events, "ack", f"p1.1|{seq}")
+    lost = {"op": "close", "type": "info", "msg_id": "", "queue": "", "consumer_tag": ""}
+    return changed(events, ack, **lost)
+
+
+def lost_requeued(events: list[Event], seq: int = 5) -> list[Event]:
+    """Given back; it never comes again."""
+    return changed(events, find(events, "ack", f"p1.1|{seq}"), op="requeue")
+
+
 def phantom(events: list[Event]) -> list[Event]:
     """A delivery of something nobody sent, and its ack."""
     ghost = "p9.1|1"
@@ -166,7 +178,7 @@ def corrupt(events: list[Event], seq: int = 5) -> list[Event]:
 
 
 def reorder(events: list[Event], seq: int = 5) -> list[Event]:
-    """Two deliveries of one publisher to one consumer, the other way round."""
+    """Two deliveries of one publisher to one consumer, the other way round, each then acked."""
     first, second = (
         find(events, "deliver", f"p1.1|{seq}"),
         find(events, "deliver", f"p1.1|{seq + 1}"),
@@ -179,12 +191,10 @@ def reorder(events: list[Event], seq: int = 5) -> list[Event]:
             first, ts_us=second.ts_us, event_no=second.event_no
         ),
     }  # fmt: skip
-    without_acks = [
-        event
-        for event in events
-        if not (event.op == "ack" and event.msg_id in (f"p1.1|{seq}", f"p1.1|{seq + 1}"))
-    ]
-    return renumbered(swapped.get(id(event), event) for event in without_acks)
+    later, earlier = find(events, "ack", second.msg_id), find(events, "ack", first.msg_id)
+    swapped[id(later)] = msgspec.structs.replace(later, ts_us=earlier.ts_us)
+    swapped[id(earlier)] = msgspec.structs.replace(earlier, ts_us=later.ts_us)
+    return renumbered(swapped.get(id(event), event) for event in events)
 
 
 def dup_after_ack(events: list[Event], seq: int = 5) -> list[Event]:
@@ -294,6 +304,19 @@ def unanswered(events: list[Event], seq: int = 5) -> list[Event]:
     return changed(events, confirm, op="unknown", type="info", code="unanswered")
 
 
+def forgotten(events: list[Event], late_us: int = HEAL_US + 11_000_000) -> list[Event]:
+    """Long after the heal one waits ten seconds in vain, while another is confirmed."""
+    forge = Forge()
+    forge.publish("p3", 1, late_us, None)
+    timeout = msgspec.structs.replace(
+        forge.events.pop(), ts_us=late_us + 10_100_000, code="timeout"
+    )
+    other_us = late_us + 8_000_000
+    forge.publish("p3", 2, other_us, other_us + CONFIRM_US)
+    forge.deliver("c1", "p3", 2, other_us + DELIVER_US)
+    return renumbered([*events, *forge.events, timeout])
+
+
 def left_over(events: list[Event]) -> list[Event]:
     return changed(events, find(events, "depth"), size=1)
 
@@ -306,9 +329,18 @@ def undrained(events: list[Event]) -> list[Event]:
     return changed(events, find(events, "drain"), type="fail", code="connection refused")
 
 
+def no_depth(events: list[Event]) -> list[Event]:
+    return renumbered(event for event in events if event.op != "depth")
+
+
+def drained_once(events: list[Event]) -> list[Event]:
+    """Through one node alone."""
+    return renumbered(event for event in events if event.op != "drain" or event.node == "n1")
+
+
 def gap(events: list[Event]) -> list[Event]:
-    """A row torn out, so that the numbers show it."""
-    ack = find(events, "ack", "p1.1|5")
+    """A row torn out, so that the numbers show it: the ack that the fault swallowed."""
+    ack = find(events, "ack", "p1.1|36")
     return [event for event in events if event is not ack]
 
 
@@ -343,6 +375,15 @@ def starved(events: list[Event]) -> list[Event]:
     return renumbered([*events, *attached])
 
 
+def nobody_served(events: list[Event]) -> list[Event]:
+    """What is published after the heal comes to the drain alone."""
+    drain = {"recorder": "drain", "connection": "drain.n1", "consumer_tag": "drain.n1"}
+    for op, now in (("deliver", "get"), ("ack", "ack")):
+        late = find(events, op, "p1.1|90")
+        events = changed(events, late, **drain, op=now, ts_us=late.ts_us + END_US)
+    return events
+
+
 def joined(events: list[Event], at_us: int, role: str) -> list[Event]:
     """The next leader was a mirror before: since when, and as what."""
     seen = find(events, "epoch")
@@ -358,6 +399,8 @@ Mutation = Callable[..., list[Event]]
 
 MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "drop delivered": (drop_delivered, ("lost", "p1.1|5")),
+    "lost unacked": (lost_unacked, ("lost", "p1.1|5")),
+    "lost requeued": (lost_requeued, ("lost", "p1.1|5")),
     "phantom": (phantom, ("phantom", "p9.1|1")),
     "body corrupt": (corrupt, ("corrupt", "p1.1|5")),
     "reorder": (reorder, ("order", "p1.1|5")),
@@ -373,15 +416,19 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
     "no proof": (no_proof, ("vacuous", "no-effect/fault-1")),
     "storm": (storm, ("storm", "fault-1")),
     "starved": (starved, ("starved", "c3")),
+    "nobody served": (nobody_served, ("starved", "everybody")),
     "leader stayed": (leader_stayed, ("vacuous", "leader-stayed/fault-1")),
     "few confirms": (few_confirms, ("vacuous", "few-confirms")),
     "slow recovery": (slow_recovery, ("recovery", "fault-1")),
     "returned": (returned, ("unroutable", "p1.1|5")),
     "fail seen": (aborted, ("aborted", "p1.1|5")),
     "unanswered": (unanswered, ("unanswered", "p1.1|5")),
+    "forgotten": (forgotten, ("unanswered", "p3.1|1")),
     "left over": (left_over, ("depth", "n1")),
     "unhealthy": (unhealthy, ("unhealthy", "cluster")),
     "undrained": (undrained, ("undrained", "drain")),
+    "no depth": (no_depth, ("undrained", "drain")),
+    "drained once": (drained_once, ("undrained", "drain")),
     "gap": (gap, ("history", "c1")),
 }
 """Name -> (what spoils a clean history, the one finding it must raise: kind and subject)."""
@@ -392,7 +439,7 @@ def spoiled(events: list[Event]) -> list[Event]:
     for spoil, seq in (
         (drop_delivered, 5), (corrupt, 7), (dup_after_ack, 9), (double_confirm, 11),
         (unasked_confirm, 13), (returned, 15), (aborted, 17), (unanswered, 19), (reorder, 21),
-        (held_twice, 23),
+        (held_twice, 23), (lost_requeued, 25), (lost_unacked, 33),
     ):  # fmt: skip
         events = spoil(events, seq)
-    return unhealthy(left_over(flag_missing(phantom(events))))
+    return unhealthy(left_over(flag_missing(phantom(forgotten(events)))))

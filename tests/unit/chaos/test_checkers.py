@@ -32,12 +32,51 @@ def test_spoilt_messages_do_not_hide_each_other():
         "crash", "history", "undrained", "vacuous", "recovery", "storm", "starved",
     }  # fmt: skip
     kinds = [item.kind for item in found.findings]
-    assert sorted(kinds) == sorted(about_messages)
+    in_more_ways = ["lost", "lost", "unanswered"]
+    assert sorted(kinds) == sorted([*about_messages, *in_more_ways])
 
 
 def test_every_kind_of_finding_is_forged():
     forged = {kind for _, (kind, _) in forge.MUTATIONS.values()}
     assert forged == set(verdict.SEVERITIES) - {"crash"}
+
+
+def test_a_queue_that_loses_whatever_is_given_back_loses_everything():
+    given_back = [
+        msgspec.structs.replace(e, op="requeue") if e.op == "ack" else e for e in forge.clean()
+    ]
+    found = verdict.judge(given_back, forge.OPTIONS)
+    assert [item.kind for item in found.findings] == ["lost"] * found.counts["confirmed"]
+
+
+def test_an_ack_that_may_have_reached_the_broker_settles():
+    events = forge.clean()
+    ack = forge.find(events, "ack", "p1.1|5")
+    close = msgspec.structs.replace(
+        ack, op="close", type="info", ts_us=ack.ts_us + 1, msg_id="", queue=""
+    )
+    found = verdict.judge(forge.renumbered([*events, close]), forge.OPTIONS)
+    assert found.findings == []
+
+
+def test_no_answer_is_excused_beside_a_fault_in_a_standstill_and_after_a_short_wait():
+    near = forge.forgotten(forge.clean(), forge.HEAL_US + 9_900_000)
+    forgotten = forge.forgotten(forge.clean())
+    stood_still = forge.renumbered(e for e in forgotten if (e.op, e.seq) != ("confirm", 2))
+    waiting = forge.find(forgotten, "unknown", "p3.1|1")
+    cut_short = forge.changed(forgotten, waiting, ts_us=waiting.ts_us - 200_000)
+    for events in (near, stood_still, cut_short):
+        assert verdict.judge(events, forge.OPTIONS).findings == []
+
+
+def test_one_node_alone_is_drained_and_measured_alone():
+    alone = [
+        msgspec.structs.replace(e, node="n1" if e.node else "") for e in forge.drained_once(
+            [e for e in forge.clean() if e.op != "depth" or e.node == "n1"]
+        )
+    ]  # fmt: skip
+    undrained = [f for f in verdict.judge(alone, forge.OPTIONS).findings if f.kind == "undrained"]
+    assert undrained == []
 
 
 def test_unknown_publish_is_neither_lost_nor_required():

@@ -57,6 +57,14 @@ def test_a_pass_is_a_line_with_its_numbers():
     assert not matrix.is_passed([good], {RUN: False})
 
 
+def test_an_audit_of_some_runs_alone_is_no_pass_and_none_at_all_no_objection():
+    good = row(forge.clean())
+    other = good._replace(run=Path("store/other"))
+    assert not matrix.is_passed([good, other], {RUN: True})
+    assert matrix.is_passed([good, other], {RUN: True, Path("store/other"): True})
+    assert matrix.is_passed([good, other], {})
+
+
 @pytest.mark.parametrize("spoil", [forge.drop_delivered, forge.no_fault])
 def test_a_violation_and_a_vacuous_run_fail_the_matrix(spoil):
     bad = row(spoil(forge.clean()))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +26,21 @@ def test_without_java_it_says_so_in_one_line(monkeypatch, capsys, tmp_path):
     said = capsys.readouterr().err
     assert "Java" in said
     assert said.count("\n") == 1
+
+
+def test_java_that_does_not_start_is_no_broken_promise(tmp_path):
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 3\n")
+    java.chmod(0o755)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.audit", str(tmp_path)],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == audit.CANNOT_JUDGE
+    assert "Spark does not start" in ended.stderr
 
 
 def test_both_judges_weigh_findings_alike():
