@@ -2,7 +2,8 @@
 
 A message's content (header frame and body frames) is kept exactly as the publisher sent it, frame
 headers included. A consumer whose channel number equals the publisher's gets those bytes as they
-are; for another channel number only the two channel bytes of each frame change. Properties are
+are; for another channel number only the two channel bytes of each frame change. (Of bodies in
+thousands of tiny frames `broker.amqp.partial` makes larger ones.) Properties are
 decoded only when something asks (`broker.amqp.content`).
 """
 

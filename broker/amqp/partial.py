@@ -3,6 +3,10 @@
     header awaited --header--> body awaited --last body byte--> complete
                     (a header of body size 0 completes at once)
 
+Frames are kept as they came, but for endless tiny ones: their headers would outweigh the body many
+times, in memory, in every store and on every link. So a content is at most its body, an eighth more
+(`SQUEEZED_FRAMES`) and its header frame, which is what links between nodes have room for.
+
 Called by the assembler's general way; `route_of` by its fast way too.
 
 Source: rabbit_command_assembler.erl (505 and its texts), rabbit_basic.erl (message size).
@@ -19,7 +23,8 @@ import msgspec
 
 from broker.amqp import methods
 from broker.amqp.commands import Publish
-from broker.amqp.content import HEADER_FIXED_SIZE, PropertyFacts, facts_of
+from broker.amqp.content import FRAME_MAX_DEFAULT, HEADER_FIXED_SIZE, PropertyFacts, facts_of
+from broker.amqp.frames import FRAME, FRAME_BODY, FRAME_END, FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 
@@ -28,6 +33,10 @@ MESSAGE_SIZE_CAP: Final = 536_870_912
 
 EMPTY_BODIES_MAX: Final = 16
 """Empty body frames in a row before we call it an attack."""
+
+SQUEEZED_FRAMES: Final = 4096
+"""Each time so many body frames have come, they are cut anew where their headers add more than an
+eighth. 512 MiB in frames of the default size are as many: nobody else is ever looked at."""
 
 ROUTES_MAX: Final = 4096
 ROUTE_KEY_MAX: Final = 160
@@ -106,6 +115,7 @@ class Partial:
         "_facts",
         "_frames",
         "_header_size",
+        "_looked_at",
         "_route",
         "buffered",
         "is_dropped",
@@ -118,6 +128,7 @@ class Partial:
         self._facts = PropertyFacts()
         self._frames: list[bytes] = []
         self._header_size = 0
+        self._looked_at = 1  # the header frame and the body frames that stay as they are
         self._body_size = 0
         self._empty_bodies = 0
         self.buffered = 0
@@ -180,6 +191,27 @@ class Partial:
             raise AmqpError(ReplyCode.FRAME_ERROR, text, _BASIC, 40)
         if size and not self.is_dropped:
             self._keep(frame)
+            if len(self._frames) - self._looked_at >= SQUEEZED_FRAMES:
+                self._squeeze()
+
+    def _squeeze(self) -> None:
+        """Keep the last body frames in larger ones if they are tiny.
+
+        Any size will do: what is larger than a consumer's frames is cut anew for it.
+        """
+        tiny = self._frames[self._looked_at :]
+        size = sum(map(len, tiny))
+        if len(tiny) * FRAME_OVERHEAD * 8 > size - len(tiny) * FRAME_OVERHEAD:
+            del self._frames[self._looked_at :]
+            self.buffered -= size
+            channel = FRAME.unpack_from(self._frames[0])[1]
+            body = b"".join([frame[FRAME.size : -1] for frame in tiny])
+            room = FRAME_MAX_DEFAULT - FRAME_OVERHEAD
+            for start in range(0, len(body), room):
+                piece = body[start : start + room]
+                head = FRAME.pack(FRAME_BODY, channel, len(piece))
+                self._keep(b"%b%b%c" % (head, piece, FRAME_END))
+        self._looked_at = len(self._frames)
 
     def _keep(self, frame: bytes) -> None:
         self._frames.append(frame)

@@ -9,6 +9,7 @@ Invariants:
     2. No batch holds more than BATCH_BYTES of payload, nor more than BATCH_PAYLOADS payloads.
     3. What waits is bounded; a full queue says so and never drops by itself. Dropping from the
        middle of a living stream would be a silent loss, so the owner breaks the stream instead.
+       Only what has no room in an empty queue is dropped: it would break every stream to come.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from broker.amqp.partial import MESSAGE_SIZE_CAP
+
 BATCH_BYTES = 1 << 20
 """P13: whatever is over 1 MiB travels in parts. gRPC's limit of 8 MiB a message is far off."""
 
 BATCH_PAYLOADS = 4096
 """Bounds the time one batch keeps the receiving event loop busy (about 1 us a payload)."""
 
-PAYLOAD_BYTES_MAX = (128 << 20) + (1 << 20)
-"""max_message_size of 128 MiB and room for what surrounds a message."""
+PAYLOAD_BYTES_MAX = MESSAGE_SIZE_CAP + MESSAGE_SIZE_CAP // 8 + (2 << 20)
+"""The largest message a node may be told to take, its frames (`broker.amqp.partial`), and room for
+what surrounds it. Not this node's max_message_size: other nodes and older messages have theirs."""
 
 _VARINT_BYTE: Final = 128
 _FIRST_FIELD, _PAYLOAD_FIELD = 0x0A, 0x12
@@ -134,7 +138,8 @@ class SendQueue:
         """Queue a payload.
 
         Returns:
-            False when there is no room; then nothing was queued and the stream must break.
+            False when there is no room; then nothing was queued. The stream must break, but for
+            a payload that it `could_take` never.
         """
         size = len(payload)
         if self.size_bytes + size > self._bytes_max or size > PAYLOAD_BYTES_MAX:
@@ -142,6 +147,10 @@ class SendQueue:
         self._waiting.append((kind, payload))
         self.size_bytes += size
         return True
+
+    def could_take(self, size: int) -> bool:
+        """Whether a payload of so many bytes has room when nothing waits."""
+        return size <= min(self._bytes_max, PAYLOAD_BYTES_MAX)
 
     def clear(self) -> int:
         """Forget everything that waits. Returns how many payloads were dropped."""

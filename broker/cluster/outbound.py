@@ -22,7 +22,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from broker.cluster import handshake
-from broker.cluster.batching import SendQueue, encode_batch
+from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
 from broker.cluster.begun import Begun
 from broker.cluster.handshake import Claim, Reason
 from broker.wire import node_pb2 as wire
@@ -61,7 +61,8 @@ class LinkLimits(NamedTuple):
 
     Attributes:
         control_bytes: Most bytes that wait on a control stream.
-        data_bytes: Most bytes that wait on a data stream; over one whole 128 MiB message.
+        data_bytes: Most bytes that wait on a data stream: one message of whatever size, in one
+            payload or in a ring's many, and 64 MiB of what cannot wait elsewhere meanwhile.
         stall_ms: A write without progress for so long breaks the stream.
         handshake_ms: A dial has so long to be welcomed.
         backoff_min_ms: First wait after a failed dial; doubles.
@@ -70,7 +71,7 @@ class LinkLimits(NamedTuple):
     """
 
     control_bytes: int = 16 << 20
-    data_bytes: int = 192 << 20
+    data_bytes: int = PAYLOAD_BYTES_MAX + (64 << 20)
     stall_ms: int = 10_000
     handshake_ms: int = 3_000
     backoff_min_ms: int = 50
@@ -181,23 +182,28 @@ class Outbound:
         """Queue a payload; it leaves with the others of this loop tick, or with `flush`.
 
         Returns:
-            False when it was dropped: the stream is down, or full and therefore broken now.
+            False when it was dropped: the stream is down, or full and therefore broken now, or
+            the payload is longer than any stream carries.
         """
         if not self.is_up:
             self.dropped += 1
             return False
         if not self._queue.put(kind, payload):
-            log.warning(
-                "link.full",
-                extra={"node": self.node, "stream": self.stream, "bytes": self._queue.size_bytes},
-            )
             self.dropped += 1
-            self.reset()
+            self._refused(kind, len(payload))
             return False
         if self._queue.size_bytes > CLOGGED_BYTES:
             self.is_clogged = True
         self._wake.set()
         return True
+
+    def _refused(self, kind: int, size: int) -> None:
+        where = {"node": self.node, "stream": self.stream}
+        if self._queue.could_take(size):
+            log.warning("link.full", extra={**where, "bytes": self._queue.size_bytes})
+            self.reset()
+        else:
+            log.error("link.payload_too_long", extra={**where, "kind": kind, "bytes": size})
 
     def flush(self) -> None:
         """Begin to write what waits now, ahead of what else is due in this turn of the loop.

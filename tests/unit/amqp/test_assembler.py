@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Assembler, Command, Fault, MethodCommand, Publish
 from broker.amqp.content import Properties, PropertyFacts, build_message
-from broker.amqp.frames import FRAME, HEARTBEAT, body_of, method_frame
-from broker.amqp.partial import MESSAGE_SIZE_CAP
+from broker.amqp.frames import FRAME, HEARTBEAT, body_of, content_frames, method_frame
+from broker.amqp.partial import MESSAGE_SIZE_CAP, SQUEEZED_FRAMES
 from broker.errors import ReplyCode
 
 
@@ -142,6 +143,37 @@ def test_partial_bytes_are_counted_and_given_back() -> None:
     assert assembler.partial_bytes == len(header(200) + body(bytes(100)))
     assembler.feed(body(bytes(100)))
     assert assembler.partial_bytes == 0
+
+
+def test_a_body_in_tiny_frames_is_kept_in_larger_ones() -> None:
+    """Kept as they came, 112 MiB in frames of 32 bytes were more than a link carries."""
+    assembler = fresh(max_message_size=1 << 20)
+    assembler.feed(PUBLISH.replace(b"\0\1", b"\0\5", 1) + header(700_000, channel=5))
+    data = bytes(range(250)) * 2800
+    pieces = [data[i : i + 1] for i in range(20_000)]
+    pieces += [data[i : i + 32] for i in range(20_000, 660_000, 32)]
+    pieces += [data[i : i + 4000] for i in range(660_000, 700_000, 4000)]
+    commands: list[Command] = []
+    for piece in pieces:
+        commands += assembler.feed(body(piece, channel=5))
+        assert assembler.partial_bytes <= 750_000 + 9 * SQUEEZED_FRAMES
+    (command,) = commands
+    assert isinstance(command, Publish)
+    message = command.message
+    assert len(message.content) <= message.body_size * 9 // 8 + 9 * SQUEEZED_FRAMES
+    assert body_of(message) == data
+    assert body_of(replace(message, content=content_frames(message, 7, 4096))) == data
+    assert content_frames(message, 5, 131_072) is message.content
+    assert assembler.partial_bytes == 0
+
+
+def test_a_body_in_ordinary_frames_is_kept_as_it_came() -> None:
+    assembler = fresh(max_message_size=1 << 20)
+    pieces = [body(bytes(64)) for _ in range(2 * SQUEEZED_FRAMES)]
+    whole = header(2 * 64 * SQUEEZED_FRAMES) + b"".join(pieces)
+    (command,) = assembler.feed(PUBLISH + whole)
+    assert isinstance(command, Publish)
+    assert command.message.content == whole
 
 
 def test_close_ok_abandons_a_content() -> None:

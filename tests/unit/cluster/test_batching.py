@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.cluster import batching
 from broker.cluster.batching import Batch, Reassembly, SendQueue, decode_batch, encode_batch
+from broker.cluster.outbound import LinkLimits
 from broker.wire import node_pb2
 
 SIZES = st.sampled_from([0, 1, 100, 1 << 19, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
@@ -63,9 +65,38 @@ def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
 def test_parts_that_never_end_are_malformed() -> None:
     reassembly = Reassembly()
     part = bytes(1 << 20)
-    results = [reassembly.feed(Batch([1], [part], True)) for _ in range(130)]
+    most = batching.PAYLOAD_BYTES_MAX // len(part) + 1
+    results = [reassembly.feed(Batch([1], [part], True)) for _ in range(most)]
     assert results[0] == []
     assert results[-1] is None
+
+
+class Sized(bytes):
+    """As long as it says, and made of nothing."""
+
+    size = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def test_the_largest_message_any_node_may_take_can_travel() -> None:
+    """With frames that make up an eighth of it; beside it there is room for what can't wait."""
+    payload = Sized()
+    payload.size = MESSAGE_SIZE_CAP * 9 // 8 + (1 << 20)
+    queue = SendQueue(LinkLimits().data_bytes)
+    assert queue.put(1, payload)
+    for _ in range(60):
+        assert queue.put(2, bytes(1 << 20))
+
+
+def test_what_a_stream_can_never_carry_is_told_from_what_finds_it_full() -> None:
+    queue = SendQueue(10)
+    assert queue.put(1, bytes(8))
+    assert not queue.put(1, bytes(8))
+    assert queue.could_take(8)
+    assert not queue.could_take(11)
+    assert not SendQueue(1 << 40).could_take(batching.PAYLOAD_BYTES_MAX + 1)
 
 
 def test_kinds_without_payloads_are_malformed() -> None:

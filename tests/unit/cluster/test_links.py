@@ -295,3 +295,17 @@ async def test_stalled_peer_breaks_the_stream_instead_of_losing_silently() -> No
         proxy.heal()
         await net.until(lambda: a.is_up(B))
         assert sum(status.dropped_payloads for status in a.status()) >= 8
+
+
+async def test_a_payload_that_can_never_fit_is_dropped_and_the_stream_lives_on() -> None:
+    """A reset would bring it back with the next life of the stream, for ever."""
+    async with network() as net:
+        a, b = await net.pair(limits=LIMITS._replace(data_bytes=2 << 20))
+        got: list[bytes] = []
+        b.on(20, lambda _n, _b, p: (got.append(p), net.poke()))
+        assert a.send(B, DATA, 20, b"before")
+        assert not a.send(B, DATA, 20, bytes((2 << 20) + 1))
+        assert a.is_up(B)
+        assert a.send(B, DATA, 20, b"after")
+        await net.until(lambda: len(got) > 1)
+        assert got == [b"before", b"after"]
