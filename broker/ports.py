@@ -156,6 +156,10 @@ class QueueHandle(Protocol):
         """
         ...
 
+    def has_room(self, messages: list[Message]) -> bool:
+        """Whether a publish of these would be taken now (P12); if not, ask again `when_drained`."""
+        ...
+
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call `resume` once, when the queue is not congested any more."""
         ...

@@ -237,7 +237,7 @@ class Offers:
             self._hold(command, token, 0, now_ms, size_bytes)
             return True
         offset = 0
-        for messages, group_bytes in _groups(command.messages):
+        for messages, group_bytes in pieces(command.messages):
             group = Enqueue(messages, command.redelivered)
             self._hold(group, token, offset, now_ms, group_bytes)
             offset += len(messages)
@@ -493,8 +493,8 @@ def size_of(command: SessionCommand) -> int:
     return _RECORD_BYTES + _NUMBER_BYTES * len(getattr(command, "numbers", ()))
 
 
-def _groups(messages: list[Message]) -> Iterator[tuple[list[Message], int]]:
-    """Cut a long enqueue into pieces that fit one offer each, single large messages excepted.
+def pieces(messages: list[Message]) -> Iterator[tuple[list[Message], int]]:
+    """Cut what is to be enqueued where an offer ends; one larger message goes alone (P13).
 
     Yields:
         The messages of a piece and their size in bytes.

@@ -123,13 +123,14 @@ class ClassicQueue:
         """See `lag_slowdown_us`."""
         return lag_slowdown_us(self.machine.ready_count) if self.machine.consumer_count else 0
 
+    def has_room(self, messages: list[Message]) -> bool:
+        """Always: nothing is held for a queue that is here."""
+        del messages
+        return True
+
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
-        if self._stands(partial(self.when_drained, resume)):
-            return
-        if self._held is not None:
-            self._held.append(resume)
-        else:
+        if not self._stands(partial(self.when_drained, resume)) and not self.holds_back(resume):
             self._safety.when_drained(resume)
 
     def publish(
@@ -139,10 +140,8 @@ class ClassicQueue:
 
         A mirrored queue confirms everything once it is safe at its mirrors too.
         """
-        if self._stands(partial(self.publish, messages, seqnos, publisher)):
-            return
-        if self._held is not None:
-            self._held.append(partial(self.publish, messages, seqnos, publisher))
+        again = partial(self.publish, messages, seqnos, publisher)
+        if self._stands(again) or self.holds_back(again):
             return
         if self._is_deleted:
             if seqnos is not None:

@@ -3,7 +3,7 @@
 A queue's home, master or leader hands over what died (`take`). It is routed in the next turn of the
 loop, never in the turn of its death: a queue that dead-letters to itself, or two to each other,
 would else call each other without end. Each target gets what a turn has for it in one publish, as
-any publisher's, and at the rate it can take.
+any publisher's, and at the rate it can take. Replayed histories go the same way (`post`).
 
 At most once: the queue has forgotten the message; it is published without a confirm, and gone where
 there is no route (behaviour.md 1.5). At least once (1.18), and what an x-delayed-message exchange
@@ -144,14 +144,18 @@ class _Source:
         self.under_way = 0
 
 
+_Waiting = tuple[Message, _Letter | None, int]
+"""What waits to be published, its letter, and for how much it counts among what waits."""
+
+
 class _Lane:
-    """What waits to be published to one queue: messages in order, each with its letter or None."""
+    """What waits to be published to one queue, in order."""
 
     __slots__ = ("is_waiting", "queue", "waiting")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.waiting: deque[tuple[Message, _Letter | None]] = deque()
+        self.waiting: deque[_Waiting] = deque()
         self.is_waiting = False
 
 
@@ -225,20 +229,32 @@ class DeadLetters:
                 self._keep(way, reason, items)
         self._schedule()
 
+    def post(self, queue: Queue, messages: list[Message]) -> None:
+        """Publish a history, at most once, at the rate its queue can take; needs the lease.
+
+        It counts for nothing: its exchange remembers it, so nobody shall wait or be dropped for it.
+        """
+        lane = self._lane(queue)
+        lane.waiting.extend([(as_taken_by(queue, message), None, 0) for message in messages])
+        if not lane.is_waiting:
+            self._send(lane)
+
     def forget(self, uid: int) -> None:
-        """Another node serves a queue now, or nobody: what it holds is not this node's business."""
+        """Forget what a queue holds: it has let go, or another node serves it now, or nobody."""
         source = self._sources.pop(uid, None)
         if source is not None:
             source.letters.clear()
 
     def follow(self, uid: int, settings: QueueSettings) -> None:
-        """Policies have changed: what a queue holds goes by its new settings."""
+        """Policies have changed: what a queue holds goes by its new settings.
+
+        Where they hold nothing the queue will let go of it, and then says so (`forget`). It goes by
+        the old ones until then: a change that is refused may be undone before it acts.
+        """
         source = self._sources.get(uid)
         if source is None:
             return
-        if not settings.is_at_least_once and source.way.queue.delays_for is None:
-            self.forget(uid)  # the queue lets go of it
-        else:
+        if settings.is_at_least_once or source.way.queue.delays_for is not None:
             source.way = source.way._replace(settings=settings)
             source.queued.extend(source.unrouted)
             source.unrouted.clear()
@@ -413,39 +429,48 @@ class DeadLetters:
         return budget
 
     def _line_up(self, queue: Queue, message: Message, letter: _Letter | None) -> None:
+        size_bytes = len(message.content)
+        self._lane(queue).waiting.append((as_taken_by(queue, message), letter, size_bytes))
+        self._waiting_bytes += size_bytes
+
+    def _lane(self, queue: Queue) -> _Lane:
         lane = self._lanes.get(queue.uid)
         if lane is None:
             lane = self._lanes[queue.uid] = _Lane(queue)
-        lane.waiting.append((as_taken_by(queue, message), letter))
-        self._waiting_bytes += len(message.content)
+        return lane
 
     def _send(self, lane: _Lane) -> None:
-        """Publish what waits for a queue, as long as it keeps up."""
-        handle = self._open(lane.queue)
-        waiting = lane.waiting
-        while waiting:
-            if handle.is_congested:
+        """Publish what waits for a queue, as long as it keeps up and has room."""
+        handle, uid = self._open(lane.queue), lane.queue.uid
+        while lane.waiting:
+            piece = self._next_piece(lane.waiting)
+            messages = [message for message, _, _ in piece]
+            if handle.is_congested or not handle.has_room(messages):
+                lane.waiting.extendleft(reversed(piece))
                 lane.is_waiting = True
                 handle.when_drained(lambda: self._drained(lane))
                 return
-            messages: list[Message] = []
-            numbers: list[int] = []
-            size_bytes = 0
-            while waiting and len(messages) < PUBLISH_MESSAGES_MAX:
-                message, letter = waiting[0]
-                more = len(message.content)
-                if messages and size_bytes + more > PUBLISH_BYTES_MAX:
-                    break
-                waiting.popleft()
-                size_bytes += more
-                if letter is not None and letter.item.number not in letter.source.letters:
-                    continue  # it was let go, or is another leader's
-                messages.append(message)
-                numbers.append(0 if letter is None else self._number(letter, lane.queue.uid))
-            self._waiting_bytes -= size_bytes
+            self._waiting_bytes -= sum(counted for _, _, counted in piece)
+            numbers = [0 if each is None else self._number(each, uid) for _, each, _ in piece]
             if messages:
                 handle.publish(messages, numbers if any(numbers) else None, self)
-        self._lanes.pop(lane.queue.uid, None)
+        self._lanes.pop(uid, None)
+
+    def _next_piece(self, waiting: deque[_Waiting]) -> list[_Waiting]:
+        """Take off what one publish brings; what was let go, or is another leader's, is dropped."""
+        piece: list[_Waiting] = []
+        size_bytes = 0
+        while waiting and len(piece) < PUBLISH_MESSAGES_MAX:
+            message, letter, counted = waiting[0]
+            if letter is not None and letter.item.number not in letter.source.letters:
+                self._waiting_bytes -= counted
+                waiting.popleft()
+                continue
+            size_bytes += len(message.content)
+            if piece and size_bytes > PUBLISH_BYTES_MAX:
+                break
+            piece.append(waiting.popleft())
+        return piece
 
     def _number(self, letter: _Letter, target: int) -> int:
         self._last_number = number = self._last_number + 1

@@ -99,11 +99,16 @@ class Deletes:
         self._undecided.pop(uid, None)
 
     def tick(self) -> None:
-        """Once a second: propose again what timed out, ask again what came early."""
+        """Once a second: propose again what timed out, ask again what came early.
+
+        A quorum queue that has had another leader since then may be in use: it goes on.
+        """
         undecided, self._undecided = self._undecided, {}
         for queue in undecided.values():
-            if isinstance(queue, ClassicQueue) or queue.is_leading:
+            if isinstance(queue, ClassicQueue) or queue.is_still_ending:
                 self._ask(queue, _ignore)
+            else:
+                queue.resume()
         early, self._early = self._early, []
         for again in early:
             again()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.fifo.commands import Enqueue
-from broker.fifo.offers import HELD_BYTES_MAX, OFFER_BYTES_MAX, size_of
+from broker.fifo.offers import HELD_BYTES_MAX, size_of
 from broker.message import Message
 from broker.ports import Clock
 
@@ -50,11 +50,8 @@ def has_room(held_bytes: int, messages: Sequence[Message] = ()) -> bool:
         held_bytes: What it holds.
         messages: What is to come; none: half of the room is to be left for what is on its way.
     """
-    is_small = not messages or len(messages[-1].content) < OFFER_BYTES_MAX
-    if is_small and held_bytes * 2 <= HELD_BYTES_MAX:
-        return True
     if not messages:
-        return False
+        return held_bytes * 2 <= HELD_BYTES_MAX
     return not held_bytes or held_bytes + size_of(Enqueue(list(messages))) <= HELD_BYTES_MAX
 
 

@@ -2,7 +2,8 @@
 
 The exchange's latest messages lie in a store, a quorum queue with the exchange's length as its
 limit, which every publish goes to beside the bound queues. Group 0 tells all nodes of a new
-binding; the one that leads the store publishes what is in it to the new destination, oldest first.
+binding; the one that leads the store publishes what is in it to the new destination, oldest first,
+at the rate the destination can take.
 
 A binding made while the store has no leader waits at every node with a replica; who leads next
 publishes to it, the others forget it.
@@ -16,7 +17,7 @@ Source: rabbit_exchange_type_recent_history.erl add_binding/3 (exchanges as dest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -25,8 +26,6 @@ from broker.amqp.content import decode_properties, facts_of, raw_properties
 from broker.message import Delivery, Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Binding, Queue
-from broker.ports import QueueHandle
-from broker.queues.delay_store import as_taken_by
 
 BATCH_MESSAGES_MAX: Final = 1_000
 """Messages shown and published at once."""
@@ -40,7 +39,7 @@ class Histories:
 
     Args:
         catalogue: Exchanges and bindings.
-        open_queue: The way to a queue.
+        post: Publishes to a queue, at the rate it can take (`DeadLetters.post`).
         peek: Shows what a store holds: uid, how many to pass over, how many to show; None if its
             leader is elsewhere.
         is_leaderless: Whether a replica of this store is here and knows of no leader.
@@ -51,14 +50,14 @@ class Histories:
     def __init__(
         self,
         catalogue: Catalogue,
-        open_queue: Callable[[Queue], QueueHandle],
+        post: Callable[[Queue, list[Message]], None],
         peek: Callable[[int, int, int], list[Delivery] | None],
         is_leaderless: Callable[[int], bool],
         has_lease: Callable[[], bool],
         draw: Callable[[], int],
     ) -> None:
         self._catalogue = catalogue
-        self._open = open_queue
+        self._post = post
         self._peek = peek
         self._has_lease = has_lease
         self._draw = draw
@@ -86,22 +85,13 @@ class Histories:
             if self._catalogue.has_binding(binding):
                 self.replay(binding)
 
-    # `PublisherPort`: nothing is published under a number, so nothing is heard.
-
-    def confirmed(self, seqnos: Sequence[int]) -> None:
-        """A queue has these."""
-
-    def rejected(self, seqnos: Sequence[int]) -> None:
-        """A queue refused these."""
-
     def _publish(self, binding: Binding, messages: list[Message]) -> None:
         by_queue: dict[int, tuple[Queue, list[Message]]] = {}
         for message in messages:
             for queue in self._queues(binding, message):
-                lot = by_queue.setdefault(queue.uid, (queue, []))[1]
-                lot.append(as_taken_by(queue, message))
+                by_queue.setdefault(queue.uid, (queue, []))[1].append(message)
         for queue, lot in by_queue.values():
-            self._open(queue).publish(lot, None, self)
+            self._post(queue, lot)
 
     def _queues(self, binding: Binding, message: Message) -> tuple[Queue, ...]:
         """The queue that was bound, or where the exchange that was bound leads."""

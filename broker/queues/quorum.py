@@ -41,6 +41,7 @@ from broker.fifo.commands import (
 )
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import size_of
+from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
@@ -126,8 +127,9 @@ class QuorumQueue:
         self._is_due = False
         self._proposals = 0  # a timer begun before one of them must not hurry what came after
         self._is_patient = False
-        self._is_ending = False  # a delete for want of use is proposed
+        self._ending_term: int | None = None  # then its delete for want of use was proposed
         self._term = 0
+        self._asked: Rules | None = None  # the latest gathered or proposed; None: one was refused
         self._gathered: list[Gathered] = []
         self._unburied: list[int] = []  # a proposal to bury these was lost
         self._told_ms = 0  # the time in the latest entry proposed
@@ -146,7 +148,7 @@ class QuorumQueue:
             leader = self.group.leader if self.group is not None else None
             self._post(node, Answer(self.record.uid, self._term, leader=leader or ""))
             return
-        if self._is_ending:
+        if self._ending_term is not None:
             return  # it is offered again, should the queue go on
         if self._life.is_limited and any(type(each) is Get for each in offer.commands):
             self._life.used()
@@ -183,6 +185,11 @@ class QuorumQueue:
                 unburied, self._unburied = self._unburied, []
                 self._bury(unburied)
 
+    @property
+    def is_still_ending(self) -> bool:
+        """Whether its delete may be proposed again: in a later term others may have used it."""
+        return self.is_leading and self._ending_term == self._term
+
     def stop(self) -> None:
         """This node serves nobody any more: nothing happens here by itself."""
         self.is_leading = False
@@ -190,7 +197,7 @@ class QuorumQueue:
 
     def resume(self) -> None:
         """The queue is not deleted: it accepts again what its sessions offer."""
-        self._is_ending = False
+        self._ending_term = None
         self._life.used()
 
     def link_up(self, node: str) -> None:
@@ -219,7 +226,11 @@ class QuorumQueue:
         """Apply an entry; the leader then answers."""
         del index  # messages are numbered by the machine
         batch: Batch = decode_batch(data)
+        before = self._machine.rules
         self._machine.apply_batch(batch)
+        rules = self._machine.rules
+        if rules is not before and not rules.is_held:
+            self._dead_letters.forget(self.record.uid)  # the machine has let go of them
         if self._gathered and not self._is_due and self._machine.has_ready:
             self._hurry()  # settles that waited give the credit that is now wanted
         self._run()
@@ -235,13 +246,16 @@ class QuorumQueue:
         self._machine.restore(list(parts))
 
     def role_changed(self, *, leader: bool, term: int) -> None:
-        """Begin or cease to answer."""
+        """Begin or cease to answer.
+
+        A delete that was proposed may be committed in any term: `resume` ends the wait for it.
+        """
         self._term = term
         self.is_leading = leader
         self._gathered.clear()
         self._unburied.clear()
         self._told_ms = 0
-        self._is_ending = False
+        self._asked = self._machine.rules
         self._dead_letters.forget(self.record.uid)
         if leader:
             self._life.used()
@@ -259,8 +273,10 @@ class QuorumQueue:
     # Parts.
 
     def _rule(self) -> None:
-        """Have the machine's rules changed where they are not what is asked for now."""
-        if self.is_leading and self._machine.rules != self._rules:
+        """Have the machine's rules changed where they will not be what is asked for now."""
+        if self.is_leading and self._asked != self._rules:
+            self._asked = self._rules
+            self._gathered = [each for each in self._gathered if type(each) is not SetRules]
             self._gather(SetRules(self._rules))
 
     def _bury(self, numbers: list[int]) -> None:
@@ -295,10 +311,10 @@ class QuorumQueue:
 
     def _check_life(self) -> None:
         """Have the queue deleted where nobody uses it any more, or set the timer for that."""
-        if not self._life.is_limited or not self.is_leading or self._is_ending:
+        if not self._life.is_limited or not self.is_leading or self._ending_term is not None:
             return
         if self._life.is_over(self._machine.stat().consumers):
-            self._is_ending = True
+            self._ending_term = self._term
             self._expired(self)
             return
         left_ms = self._life.left_ms()
@@ -347,9 +363,9 @@ class QuorumQueue:
         if is_time_due and not gathered:
             self.group.propose_nowait(encode_batch([], now_ms), partial(self._proposed, []))
         for batch in batches(gathered):
-            buried = [number for each in batch if type(each) is Bury for number in each.numbers]
+            own = [each for each in batch if isinstance(each, SetRules | Bury)]
             data = self._encoded(batch, now_ms)
-            self.group.propose_nowait(data, partial(self._proposed, buried))
+            self.group.propose_nowait(data, partial(self._proposed, own))
 
     def _encoded(self, batch: list[Gathered], now_ms: int) -> bytes:
         """Return an entry's bytes; what can't be written, which is a bug, is left out and told."""
@@ -362,15 +378,19 @@ class QuorumQueue:
             _log.exception("queue.commands_refused", extra={**place, "count": count})
             return encode_batch(sound, now_ms)
 
-    def _proposed(self, buried: list[int], result: object) -> None:
+    def _proposed(self, own: list[SetRules | Bury], result: object) -> None:
         """An entry was applied, or not: then what it asked is offered, or found due, again.
 
         Args:
-            buried: What it was to bury: only this leader knows of that, so it proposes it again.
+            own: What only this leader knows of, so it proposes it again.
             result: An exception where the entry was lost, or refused by a busy group.
         """
         if isinstance(result, Exception) and self.is_leading:
-            self._unburied += buried
+            for each in own:
+                if isinstance(each, Bury):
+                    self._unburied += each.numbers
+                else:
+                    self._asked = None
             self._told_ms = 0
             if self._machine.due_ms() is not None:
                 self._timer.set(TIME_ENTRIES_MS)  # at once would be again and again at once

@@ -143,7 +143,7 @@ class QueueRegistry:
         self._deletes = Deletes(node, catalogue, self._classic, self.open, mail, propose)
         self._dead_letters = DeadLetters(catalogue, clock, self.open, defer, has_lease, draw)
         self._histories = Histories(
-            catalogue, self.open, self.peek_here, self._is_leaderless, has_lease, draw
+            catalogue, self._dead_letters.post, self.peek_here, self._is_leaderless, has_lease, draw
         )
         self._home = Home(
             *(node, clock, journal, store, self._post, mail.is_clogged, defer, after),

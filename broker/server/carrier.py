@@ -9,10 +9,9 @@ from typing import Any, Final
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.metadata.commands import AnyCommand
 from broker.ports import GetResult, QueueHandle
-from broker.queues.elsewhere.remote import RemoteQueue
 from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
-from broker.server.throttle import Throttle
+from broker.server.throttle import Behind, Throttle
 from broker.session import effects
 from broker.session.session import Session
 
@@ -59,7 +58,7 @@ class Carrier:
         self._is_running = False
         self._gets: list[effects.Get] = []  # of clients that don't read
         self._parked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
-        self._congested: dict[int, QueueHandle] = {}
+        self._congested: dict[int, Behind] = {}  # by queue; at 0 the way of direct replies
         self._slowdown_us = 0
         self._held: set[int] = set()  # keys of channels that published to any of those
         self.is_full = False
@@ -109,7 +108,7 @@ class Carrier:
                 asked, self._later = self._later, []
         finally:
             self._is_running = False
-        if self._held:
+        if self._held or self._congested:
             queues, self._congested = self._congested, {}
             slowdown_us, self._slowdown_us = self._slowdown_us, 0
             channels, self._held = self._held, set()
@@ -168,7 +167,7 @@ class Carrier:
 
     def _publish(self, effect: effects.PublishTo) -> None:
         handle = self._queues.open(effect.queue)
-        if isinstance(handle, RemoteQueue) and not handle.has_room(effect.messages):
+        if not handle.has_room(effect.messages):
             self._park(effect, handle)
             return
         handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
@@ -286,7 +285,7 @@ class Carrier:
         done(result)
 
     def _reply_to(self, effect: effects.ReplyTo) -> None:
-        self._context.send_reply(
+        behind = self._context.send_reply(
             effect.node,
             effect.boot,
             effect.connection_id,
@@ -294,6 +293,8 @@ class Carrier:
             effect.key,
             effect.message,
         )
+        if behind is not None:  # of two such ways the last: the first is met again
+            self._congested[0] = behind
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
         self._close(effect.error)

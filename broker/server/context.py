@@ -16,6 +16,7 @@ from broker.ports import Clock, Done, QueueHandle
 from broker.server.alarms import Board
 from broker.server.gate import Gate
 from broker.server.outbox import Outbox
+from broker.server.throttle import Behind
 from broker.session.facts import Limits, Names, Placement
 
 
@@ -67,8 +68,12 @@ class ReplyRoute(Protocol):
 
     def __call__(
         self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
-    ) -> None:
-        """Send; fire and forget."""
+    ) -> Behind | None:
+        """Send; fire and forget.
+
+        Returns:
+            What the publisher shall wait for before its next one; None: for nothing.
+        """
         ...
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -32,6 +33,7 @@ from broker.queues.envelopes import (
     unpack_offer,
 )
 from broker.server.context import Spawner
+from broker.server.throttle import Behind
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +50,11 @@ CALL_TIMEOUT_S: Final = 6.0
 """A little longer than a proposal may take, which a delete waits for."""
 
 
-class DirectReply(msgspec.Struct, array_like=True):
+LONG_REPLY_BYTES: Final = 1 << 20
+"""After a reply of this size we look whether it has clogged the link; else the next one sees it."""
+
+
+class DirectReply(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message for a direct reply-to consumer. See `broker.session.effects.ReplyTo`."""
 
     boot: str
@@ -144,6 +150,7 @@ class NodeService:
         self._connections: LocalConnections | None = None
         self._readmit: Readmit | None = None
         self._answers: dict[str, deque[Answer]] = {}  # put off, by node
+        self._repliers: dict[str, list[Callable[[], None]]] = {}  # held, by node
         links.on(OFFER, self._received_offer)
         links.on(ANSWER, self._received_answer)
         links.on(DIRECT_REPLY, self._received_reply)
@@ -206,14 +213,45 @@ class NodeService:
 
     def send_reply(
         self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
-    ) -> None:
-        """Carry a direct reply (`broker.server.context.ReplyRoute`)."""
+    ) -> Behind | None:
+        """Carry a direct reply (`broker.server.context.ReplyRoute`).
+
+        While the link is clogged its publisher is held back; what was read already still goes, up
+        to a bound.
+        """
         if node == self._links.node:
             if boot == self._links.boot and self._connections is not None:
                 self._connections.deliver_reply(connection_id, channel, key, message)
-            return
+            return None
         payload = _encode(DirectReply(boot, connection_id, channel, key, message))
-        self._links.send(node, DATA, DIRECT_REPLY, payload)
+        is_clogged = node in self._answers or self._links.is_clogged(node)
+        if is_clogged and not self._has_room(node, len(payload)):
+            _log.debug("reply.dropped", extra={"node": node, "bytes": len(payload)})
+        else:
+            self._links.send(node, DATA, DIRECT_REPLY, payload)
+        if is_clogged or (len(payload) >= LONG_REPLY_BYTES and self.is_clogged(node)):
+            return _CloggedWay(self, node)
+        return None
+
+    def _has_room(self, node: str, size: int) -> bool:
+        """Whether a clogged stream takes a reply.
+
+        Half of it is for queues and rings: a full stream breaks, and they lose what is on it.
+        """
+        data = [each for each in self._links.status() if (each.node, each.stream) == (node, DATA)]
+        waiting_bytes = sum([each.waiting_bytes for each in data])
+        return waiting_bytes + size <= self._links.limits.data_bytes // 2
+
+    def when_drained(self, node: str, resume: Callable[[], None]) -> None:
+        """Call `resume` once, when a node's link is not clogged any more, or broken."""
+        if self.is_clogged(node):
+            self._repliers.setdefault(node, []).append(resume)
+        else:
+            resume()
+
+    def _let_replies_on(self, node: str) -> None:
+        for resume in self._repliers.pop(node, ()):
+            resume()
 
     async def ask_readmit(self, node: str, uid: int) -> bool:
         """Tell a queue's leader that this node's replica has nothing; it may be asked again.
@@ -249,6 +287,7 @@ class NodeService:
         if not event.outgoing:
             return
         self._answers.pop(event.node, None)  # lost with the link, like what was on its way
+        self._let_replies_on(event.node)
         if event.is_up and self._queues is not None:
             self._queues.drained(event.node)
             self._queues.link_up(event.node)
@@ -259,8 +298,10 @@ class NodeService:
             self._links.send(node, DATA, ANSWER, encode_answer(waiting.popleft()))
         if waiting:
             self._answers[node] = waiting
-        elif self._queues is not None:
+            return
+        if self._queues is not None:
             self._queues.drained(node)
+        self._let_replies_on(node)
 
     def _received_offer(self, node: str, _boot: str, payload: bytes) -> None:
         if self._queues is None:
@@ -321,6 +362,23 @@ class NodeService:
         if self._queues is None:
             raise CallFailed("the broker on this node is stopped")
         return self._queues
+
+
+class _CloggedWay:
+    """The way to a node, for who publishes replies to it."""
+
+    __slots__ = ("_node", "_service")
+
+    def __init__(self, service: NodeService, node: str) -> None:
+        self._service = service
+        self._node = node
+
+    @property
+    def is_congested(self) -> bool:
+        return self._service.is_clogged(self._node)
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        self._service.when_drained(self._node, resume)
 
 
 def _unpack(reply: bytes) -> object:

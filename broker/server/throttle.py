@@ -14,11 +14,11 @@ import asyncio
 import fcntl
 import sys
 import termios
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from broker.ports import Clock, QueueHandle
+from broker.ports import Clock
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.flow import FlowMark
 
@@ -42,6 +42,19 @@ TURN_COMMANDS_MAX: Final = 1 << 16
 """More than a read of 256 KiB can bring."""
 
 _NUMBER_MASK: Final = 0xFFFF
+
+
+class Behind(Protocol):
+    """What a publisher may have to wait for: a queue, or the way to a node."""
+
+    @property
+    def is_congested(self) -> bool:
+        """True while it is behind."""
+        ...
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once, when it is not behind any more."""
+        ...
 
 
 class Throttle:
@@ -79,7 +92,7 @@ class Throttle:
 
     def hold(
         self,
-        queues: dict[int, QueueHandle],
+        queues: Mapping[int, Behind],
         slowdown_us: int,
         channels: Iterable[int],
         drained: Callable[[int], None],
@@ -87,7 +100,7 @@ class Throttle:
         """Hold the connection back for what it has published.
 
         Args:
-            queues: Those that are behind, by incarnation.
+            queues: Those that are behind, by incarnation; at 0 what is no queue.
             slowdown_us: How long to wait for consumers, microseconds.
             channels: Keys of the channels that published to any of them.
             drained: Called with each queue that has caught up, before the next one waiting for it
@@ -112,7 +125,7 @@ class Throttle:
             wait_s = min(slowdown_us, SLOWDOWN_US_MAX) / 1_000_000
             asyncio.get_running_loop().call_later(wait_s, self._over, waits)
 
-    def _drained(self, queue: QueueHandle, went_on: Callable[[], None], waits: _Waits) -> None:
+    def _drained(self, queue: Behind, went_on: Callable[[], None], waits: _Waits) -> None:
         if isinstance(queue, RemoteQueue) or not queue.is_congested:  # that one has looked
             went_on()
             self._over(waits)

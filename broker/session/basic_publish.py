@@ -35,7 +35,14 @@ from broker.session.context import Context
 from broker.session.delays import with_stores, would_route
 from broker.session.effects import ReplyTo
 from broker.session.exchange import check_topic
-from broker.session.gathering import Copies, drop_doubles, gather, gather_copies, keyed_copies
+from broker.session.gathering import (
+    Copies,
+    drop_doubles,
+    gather,
+    gather_copies,
+    hold_for_commit,
+    keyed_copies,
+)
 
 _BCC = "BCC"
 _ROUTING_HEADERS = ("CC", _BCC)
@@ -205,15 +212,16 @@ class Publisher:
         if keys:
             self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, original, keys, route, command)
-        if is_returned and channel.transaction is not None:
-            channel.transaction.returns.append(original)
-        elif is_returned:
-            write_return(channel, original)
-        if copies:
-            gather_copies(channel, copies)
-        elif channel.confirms is not None:
-            seqno = channel.confirms.issue(1)
-            channel.confirms.confirm((seqno,))
+        if channel.transaction is not None:
+            hold_for_commit(channel, original, copies, is_returned=is_returned)
+        else:
+            if is_returned:
+                write_return(channel, original)
+            if copies:
+                gather_copies(channel, copies)
+            elif channel.confirms is not None:
+                seqno = channel.confirms.issue(1)
+                channel.confirms.confirm((seqno,))
         if not message.exchange:
             self._reply(message, keys)
 

@@ -30,7 +30,7 @@ from broker.ports import ConsumerSpec
 
 
 class PublishTo(msgspec.Struct):
-    """Enqueue messages: `QueueHandle.publish`. At most one per channel and queue in a chunk.
+    """Enqueue messages: `QueueHandle.publish`. A commit may have several for a queue.
 
     Attributes:
         channel: Key of the publishing channel, for `Session.confirmed` and `rejected`.

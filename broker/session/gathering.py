@@ -90,14 +90,7 @@ def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...])
 
 
 def gather_copies(channel: Channel, copies: Copies) -> None:
-    """As `gather`, for one message whose queues may get different copies; a transaction keeps it.
-
-    Raises:
-        AmqpError: 406 when the transaction holds too much.
-    """
-    if channel.transaction is not None:
-        _hold_for_commit(channel, copies)
-        return
+    """As `gather`, for one message whose queues may get different copies."""
     if len(copies) == 1:
         message, queues = copies[0]
         gather(channel, [message], queues)
@@ -118,12 +111,29 @@ def gather_copies(channel: Channel, copies: Copies) -> None:
                 batch.seqnos.append(seqno)
 
 
-def _hold_for_commit(channel: Channel, copies: Copies) -> None:
+def hold_for_commit(
+    channel: Channel, original: Message, copies: Copies, *, is_returned: bool
+) -> None:
+    """Keep one message in the channel's transaction.
+
+    Args:
+        channel: Where it was published.
+        original: As it was sent.
+        copies: What goes where at commit.
+        is_returned: The publisher gets it back at commit.
+
+    Raises:
+        AmqpError: 406 when the transaction holds too much.
+    """
+    if not copies and not is_returned:
+        return
     transaction = channel.transaction
     assert transaction is not None
-    transaction.size += len(copies[0][0].content)
+    transaction.size += len(original.content)
     most = channel.context.limits.transaction_bytes
     if transaction.size > most:
         text = f"transaction is larger than {most} bytes"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     transaction.publishes += copies
+    if is_returned:
+        transaction.returns.append(original)

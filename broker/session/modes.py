@@ -3,7 +3,8 @@
 Transactions are the simple form: publishes are routed when they are published and enqueued at
 commit; acknowledgements leave the ledger at once and reach the queues at commit; rollback puts
 them back. commit-ok waits for a verdict of every queue on every message and for the outcome of
-every settle (protocol.md P18). Atomic per queue only.
+every settle (protocol.md P18). Atomic per queue only, and there up to 1 MiB or 1,000 messages
+(P13).
 
 Source:
     rabbit_channel.erl, handle_method confirm.select and tx.*.
@@ -13,6 +14,9 @@ from __future__ import annotations
 
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode
+from broker.fifo.offers import pieces
+from broker.message import Message
+from broker.metadata.records import Queue
 from broker.session.basic_consume import unpark
 from broker.session.basic_publish import write_return
 from broker.session.channel import Channel, Commit, Transaction
@@ -64,20 +68,7 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     channel.transaction = Transaction()
     for message in transaction.returns:
         write_return(channel, message)
-    batches: dict[int, PublishTo] = {}
-    missing = 0
-    for number, (message, queues) in enumerate(transaction.publishes, 1):
-        missing += len(queues)
-        for queue in queues:
-            batch = batches.get(queue.uid)
-            if batch is None:
-                batches[queue.uid] = PublishTo(channel.key, queue, [message], [number])
-            else:
-                batch.messages.append(message)
-                assert batch.seqnos is not None
-                batch.seqnos.append(number)
-    for batch in batches.values():
-        channel.emit(batch)
+    missing = _emit_publishes(channel, transaction)
     for kind, entries in transaction.taken:
         taken = [(source, [number]) for _, source, number in entries]
         missing += channel.give(kind, taken, waits=channel.key)
@@ -87,6 +78,28 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
         return
     channel.commit = Commit(missing)
     channel.wait()
+
+
+def _emit_publishes(channel: Channel, transaction: Transaction) -> int:
+    """Enqueue what a transaction has held; return how many verdicts that brings.
+
+    In pieces (P13): a queue's node may be able to hold some of it before the rest (P12).
+    """
+    batches: dict[int, tuple[Queue, list[Message], list[int]]] = {}
+    for number, (message, queues) in enumerate(transaction.publishes, 1):
+        for queue in queues:
+            _, messages, seqnos = batches.setdefault(queue.uid, (queue, [], []))
+            messages.append(message)
+            seqnos.append(number)
+    missing = 0
+    for queue, messages, seqnos in batches.values():
+        first = 0
+        for piece, _ in pieces(messages):
+            after = first + len(piece)
+            channel.emit(PublishTo(channel.key, queue, piece, seqnos[first:after]))
+            first = after
+        missing += first
+    return missing
 
 
 def commit_verdict(channel: Channel, count: int, *, ok: bool) -> bool:

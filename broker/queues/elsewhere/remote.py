@@ -118,6 +118,7 @@ class RemoteQueue:
         self._lag = 0
         self._dropped = 0
         self._waiters = Waiters(clock)
+        self._wanted: list[Message] = []  # found no room: publishers wait until these have it
         self._gets: dict[str, list[Got]] = {}  # by holder
         self._stats = StatQuestions(record.uid, ask_stat, lambda: self._route.target)
         self._renewed_for: Server | None = None
@@ -135,12 +136,18 @@ class RemoteQueue:
 
     @property
     def is_congested(self) -> bool:
-        """True while half of what may be held for the queue is held."""
-        return self._offers.is_congested
+        """True while half of what may be held for the queue is held, or somebody found no room.
+
+        Else a message that needs all of the room would wait for ever beside steady publishers.
+        """
+        return self._offers.is_congested or bool(self._wanted)
 
     def has_room(self, messages: list[Message]) -> bool:
-        """False where a publish shall wait at its connection: here it would be refused (P12)."""
-        return has_room(self._offers.held_bytes, messages)
+        """False where a publish shall wait at who has it: here it would be refused (P12)."""
+        is_taken = has_room(self._offers.held_bytes, messages)
+        if not is_taken and not self._wanted:
+            self._wanted = messages
+        return is_taken
 
     @property
     def slowdown_us(self) -> int:
@@ -316,8 +323,11 @@ class RemoteQueue:
         return answer.leader is None
 
     def _resume_drained(self) -> None:
-        if self._waiters and not self._offers.is_congested:
-            self._waiters.release(lambda: not has_room(self._offers.held_bytes))
+        if self._offers.is_congested or not has_room(self._offers.held_bytes, self._wanted):
+            return
+        self._wanted = []  # who finds no room after all says so again
+        if self._waiters:
+            self._waiters.release(lambda: not has_room(self._offers.held_bytes, self._wanted))
 
     def _take_answers(self, answer: Answer) -> None:
         for verdict in answer.verdicts:

@@ -483,6 +483,28 @@ def test_a_node_that_serves_no_more_does_nothing_by_itself() -> None:
     assert [each for each in world.nodes[A].timers if not each.is_cancelled] == []
 
 
+@pytest.mark.parametrize("sizes_mib", [(12, 5), (5, 12), (7, 10, 7, 10)])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_large_ones_that_die_together_all_come_to_a_queue_elsewhere(
+    kind: str, sizes_mib: tuple[int, ...]
+) -> None:
+    """P12: what is more than 16 MiB at once would be refused; they are published at most once."""
+    world = World(A, B, timers=True)
+    queue = world.declare("q", A, arguments=dead_letter("t"))
+    target = world.declare("t", B) if kind == "classic" else world.declare_quorum("t", B)
+    if kind == "quorum":
+        world.lead(target, B)
+    handle, channel = world.nodes[A].registry.open(queue), Channel()
+    handle.consume(world.nodes[A].spec("c"), channel, lambda _: None)
+    for size_mib in sizes_mib:
+        handle.publish([message(bytes(size_mib << 20))], None, channel)
+    world.settle()
+    numbers = [each.number for each in channel.delivered]
+    handle.discard(world.nodes[A].holder(), "c", numbers)
+    world.settle()
+    assert ready(world, target, B) == len(sizes_mib)
+
+
 def test_a_chain_of_queues_that_dead_letter_drains_however_much_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,7 +25,11 @@ class Target:
     def __init__(self) -> None:
         self.publishes: list[tuple[list[Message], list[int] | None]] = []
         self.is_congested = False
+        self.room_bytes = 1 << 30
         self.resume: list[Callable[[], None]] = []
+
+    def has_room(self, messages: list[Message]) -> bool:
+        return sum(len(each.content) for each in messages) <= self.room_bytes
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         self.resume.append(resume)
@@ -124,6 +128,62 @@ def test_a_target_that_is_behind_is_waited_for() -> None:
     target.resume.pop()()
     desk.run()
     assert target.count == 3_000
+
+
+def test_a_target_without_room_for_the_next_is_waited_for_and_nothing_is_overtaken() -> None:
+    """What would be refused there would be gone: it is published at most once."""
+    desk = Desk("a", "b")
+    target = desk.targets["a"]
+    target.room_bytes = 1_000
+    desk.dies(1, 2)
+    desk.dies(3, body=bytes(2 << 20))
+    desk.dies(4)
+    desk.run()
+    assert (target.count, desk.targets["b"].count) == (2, 4)
+    target.resume.pop()()
+    desk.run()
+    assert (target.count, len(target.resume)) == (2, 1), "it waits again, and does not spin"
+    target.room_bytes = 1 << 30
+    target.resume.pop()()
+    desk.run()
+    assert [len(messages) for messages, _ in target.publishes] == [2, 1, 1]
+    assert not desk.letters.is_behind
+
+
+def test_what_finds_no_room_is_numbered_when_it_goes_and_not_if_it_was_let_go() -> None:
+    desk = Desk("a")
+    target = desk.targets["a"]
+    target.room_bytes = 0
+    desk.dies(1, 2, is_held=True)
+    desk.run()
+    desk.letters.forget(desk.queue.uid)
+    desk.dies(3, is_held=True)
+    target.room_bytes = 1 << 30
+    target.resume.pop()()
+    desk.run()
+    ((messages, seqnos),) = target.publishes
+    assert (len(messages), seqnos) == (1, [1])
+
+
+def test_a_history_goes_behind_what_waits_and_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "BEHIND_BYTES", 10_000)
+    desk = Desk("a")
+    target = desk.targets["a"]
+    queue = desk.world.catalogue.queue("/", "a")
+    assert queue is not None
+    desk.letters.post(queue, [message(b"at once")])
+    assert target.count == 1
+    target.is_congested = True
+    desk.dies(1)
+    desk.run()
+    desk.letters.post(queue, [message(bytes(100))] * 1_500)
+    assert not desk.letters.is_behind
+    target.is_congested = False
+    target.resume.pop()()
+    desk.run()
+    assert [len(messages) for messages, _ in target.publishes] == [1, 1_000, 501]
 
 
 def test_a_held_letter_is_buried_when_all_its_targets_have_it() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
 from broker.metadata.records import Queue
+from broker.ports import Done
 from broker.queues.lifetime import Lifetime
 from tests.unit.queues.rig import A, B, C, Channel, Clock, World, message
 
@@ -161,6 +163,64 @@ def test_a_quorum_queue_accepts_nothing_while_its_end_is_in_doubt() -> None:
     world.advance(900)
     assert exists(world, queue)
     assert channel.verdicts == []
+
+
+def test_a_delete_in_doubt_is_not_proposed_again_by_a_later_leadership() -> None:
+    """P5: others may have used the queue meanwhile, so its time counts anew."""
+    world, queue = quorum(x_expires=2_000)
+    world.agrees = False
+    world.advance(2_100)
+    assert len(world.in_doubt) == 1
+    world.lead(queue, B)
+    world.settle()
+    world.lead(queue, A)
+    world.settle()
+    channel = consume(world, queue, B)
+    world.agrees = True
+    world.advance(3_000)
+    world.nodes[B].registry.open(queue).publish([message()], [1], channel)
+    world.advance(10_000)
+    assert exists(world, queue)
+    assert channel.verdicts == [(1, True)]
+    assert len(channel.delivered) == 1
+    world.nodes[B].registry.open(queue).cancel(world.nodes[B].holder(), "t", _ignore)
+    world.nodes[B].registry.open(queue).release(world.nodes[B].holder())
+    world.advance(1_900)
+    assert exists(world, queue)
+    world.advance(200)
+    assert not exists(world, queue), "unused again for its time"
+
+
+def test_a_delete_in_doubt_is_forgotten_while_another_node_leads() -> None:
+    world, queue = quorum(x_expires=2_000)
+    world.agrees = False
+    world.advance(2_100)
+    world.lead(queue, B)
+    world.agrees = True
+    consume(world, queue, C)
+    world.advance(20_000)
+    world.lead(queue, A)
+    world.advance(5_000)
+    assert exists(world, queue)
+    assert world.replicas[queue.uid][A].stat().consumers == 1
+
+
+def test_a_leader_whose_delete_is_under_way_accepts_nothing_in_its_next_term_either() -> None:
+    """P5: it may be committed yet."""
+    world, queue = quorum(x_expires=2_000)
+    asked: list[Done] = []
+    world.nodes[A].registry._deletes._propose = lambda _command, done: asked.append(done)
+    world.advance(2_100)
+    world.lead(queue, B)
+    world.settle()
+    world.lead(queue, A)
+    channel = Channel()
+    world.nodes[C].registry.open(queue).publish([message()], [1], channel)
+    world.advance(1_500)
+    assert channel.verdicts == []
+    asked.pop()(Refusal(ReplyCode.INTERNAL_ERROR, "not decided in time"))
+    world.advance(3_000)
+    assert channel.verdicts == [(1, True)]
 
 
 def test_a_life_without_limits_is_never_over() -> None:

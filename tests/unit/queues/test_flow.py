@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
@@ -227,6 +228,60 @@ def test_room_is_what_would_not_be_refused() -> None:
     assert has_room(0, [message(bytes(HELD_BYTES_MAX + 1))])  # alone, it is taken
     assert not has_room(half, [large])
     assert has_room(1_000, [large])
+    assert not has_room(half, [large, small]), "all of them count"
+    assert not has_room(1_000, [small] * 17_000)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_who_needs_all_the_room_gets_it_beside_publishers_that_never_end(kind: str) -> None:
+    """One message of 16 MiB or more goes when nothing else is held (P12)."""
+    world = World(A, B)
+    queue = world.declare("t", B) if kind == "classic" else world.declare_quorum("t", B)
+    if kind == "quorum":
+        world.lead(queue, B)
+    handle, ended = world.nodes[A].registry.open(queue), []
+    large = [message(bytes(HELD_BYTES_MAX))]
+
+    class Steady(Channel):
+        count = 0
+
+        def confirmed(self, seqnos: Sequence[int]) -> None:
+            self.go_on()
+
+        def go_on(self) -> None:
+            if handle.is_congested:
+                handle.when_drained(self.go_on)
+            elif self.count < 500 and not ended:
+                self.count += 1
+                handle.publish([message()], [self.count], self)
+
+    class Rare(Channel):
+        def confirmed(self, seqnos: Sequence[int]) -> None:
+            ended.append([each.count for each in steady])
+
+        def go_on(self) -> None:
+            if handle.has_room(large):
+                handle.publish(large, [1], self)
+            else:
+                handle.when_drained(self.go_on)
+
+    steady = [Steady(), Steady()]
+    for each in (*steady, Rare()):
+        each.go_on()
+    world.settle()
+    assert ended == [[1, 1]]
+    assert not handle.is_congested
+
+
+def test_who_found_no_room_and_never_comes_back_holds_nobody_up() -> None:
+    world = World(A, B)
+    handle = world.nodes[A].registry.open(world.declare("t", B))
+    handle.publish([message()], None, Channel())
+    assert not handle.has_room([message(bytes(HELD_BYTES_MAX))])
+    assert handle.is_congested
+    world.settle()
+    handle.publish([message()], None, Channel())
+    assert not handle.is_congested
 
 
 def _ignore(result: object) -> None:

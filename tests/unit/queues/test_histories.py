@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from broker.amqp.content import Properties, build_message
 from broker.message import Delivery, Message
-from broker.metadata.records import Binding
+from broker.metadata import commands
+from broker.metadata.records import Binding, Queue
+from broker.queues import histories
 from broker.queues.histories import BATCH_MESSAGES_MAX, Histories
 from tests.unit.metadata.cluster import Asker, founded
+from tests.unit.queues import rig
 
 
 class Place:
@@ -25,7 +29,7 @@ class Place:
         catalogue = self.asker.machine.catalogue
         self.histories = Histories(
             catalogue,
-            self._open,
+            self._post,
             self._peek,
             lambda _uid: self.is_leaderless,
             lambda: self.has_lease,
@@ -41,15 +45,8 @@ class Place:
         some = self.kept[first : first + count]
         return [Delivery(number, 0, message) for number, message in enumerate(some, first)]
 
-    def _open(self, queue):
-        place = self
-
-        class Handle:
-            def publish(self, messages, seqnos, publisher):
-                assert seqnos is None
-                place.got.setdefault(queue.name, []).extend(messages)
-
-        return Handle()
+    def _post(self, queue: Queue, messages: list[Message]) -> None:
+        self.got.setdefault(queue.name, []).extend(messages)
 
     def bind(self, destination: str, kind: str = "queue") -> None:
         self.asker.bind("h", destination, kind=kind)
@@ -146,3 +143,31 @@ def test_what_is_gone_meanwhile_gets_nothing():
     place.histories.replay(Binding("/", "h", "exchange", "gone", "", {}))
     place.histories.replay(Binding("/", "gone", "queue", "q", "", {}))
     assert place.got == {}
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_all_of_a_history_larger_than_a_node_may_hold_comes_to_a_queue_elsewhere(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P12: what is more than 16 MiB at once would be refused, and so gone."""
+    monkeypatch.setattr(histories, "BATCH_MESSAGES_MAX", 10)
+    world = rig.World(rig.A, rig.B)
+    length: dict[str, object] = {"x-recent-history-length": 20}
+    exchange = ("/", "h", "x-recent-history", True, False, False, length)
+    world.apply(commands.DeclareExchange(*exchange, rig.A, (rig.A, rig.B)))
+    store = world.catalogue.store("/", "h")
+    assert store is not None
+    world.lead(store, rig.A)
+    world.settle()
+    for _ in range(20):
+        handle = world.nodes[rig.A].registry.open(store)
+        handle.publish([rig.message(bytes(1 << 20))], None, rig.Channel())
+        world.settle()
+    queue = world.declare("t", rig.B) if kind == "classic" else world.declare_quorum("t", rig.B)
+    if kind == "quorum":
+        world.lead(queue, rig.B)
+    world.apply(commands.Bind("/", "h", "queue", "t", "", {}, queue.uid, ""))
+    world.settle()
+    stats: list[object] = []
+    world.nodes[rig.B].registry.stat_here(queue.uid, stats.append)
+    assert getattr(stats[0], "ready", None) == 20

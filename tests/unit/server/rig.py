@@ -83,6 +83,9 @@ class Sink:
         self.released: list[str] = []
         self.count = 0
 
+    def has_room(self, messages: list[Any]) -> bool:
+        return True
+
     def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
         self.count += len(messages)
         if seqnos is not None:

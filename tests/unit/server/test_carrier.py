@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.amqp import spec
+from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import method_frame
 from broker.metadata import commands
 from broker.ports import GetResult
-from tests.unit.server.rig import Node, virtually
+from broker.session.reply_to import ReplyAddress, encode_address
+from tests.unit.server.rig import Node, turn, virtually
 
 
 @virtually
@@ -68,3 +70,34 @@ async def test_a_consumer_of_a_connection_that_just_ended_is_released() -> None:
     assert isinstance((await client.heard())[-1], spec.ConnectionClose)
     assert happened[0] == "consume"
     assert happened.count("release") >= 1
+
+
+class CloggedWay:
+    """The way of direct replies to another node, as `NodeService` hands it out."""
+
+    def __init__(self) -> None:
+        self.is_congested = True
+        self.waiting: list[Callable[[], None]] = []
+
+    def when_drained(self, resume: Callable[[], None]) -> None:
+        self.waiting.append(resume)
+
+
+@virtually
+async def test_who_replies_over_a_clogged_link_is_not_read_until_it_has_drained() -> None:
+    """Nothing else held a replier back: its replies filled the link until that broke, for all."""
+    node = Node()
+    way = CloggedWay()
+    node.context.send_reply = lambda *_: way
+    client = await node.client().with_channel()
+    address = encode_address(ReplyAddress("rabbit@b", "boot", 1, 1, "key"), b"secret")
+    reply = build_message("", address, Properties(), b"reply", channel=1)
+    published = method_frame(1, spec.BasicPublish("", address)) + reply.content
+    client.send(published + published)
+    await turn()
+    assert not client.wire.is_reading
+    assert len(way.waiting) == 1, "one wait, however many replies a read has brought"
+    assert client.shell.state == "flow"
+    way.is_congested = False
+    way.waiting.pop()()
+    assert client.wire.is_reading

@@ -85,6 +85,15 @@ class Full(Slow, RemoteQueue):
         self.happened.append("release")
 
 
+class Narrow(Full):
+    """It has room for one publish at a time."""
+
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+        assert not self.is_congested
+        super().publish(messages, seqnos, publisher)
+        self.is_congested = True
+
+
 class Queues(Node):
     """A node whose queues differ by their names: "a" and "b"."""
 
@@ -285,6 +294,27 @@ def test_a_turn_is_as_many_commands_as_take_20_ms() -> None:
     assert turn.commands == TURN_MS
     turn.took(20, 10_000)
     assert turn.commands == TURN_COMMANDS_MIN
+
+
+@virtually
+async def test_a_commit_goes_on_as_its_queue_has_room_and_ends_with_its_last_piece() -> None:
+    """P12: all at once would be refused while anybody else has something under way."""
+    node = Queues(far=Narrow())
+    far = node.named["far"]
+    assert isinstance(far, Narrow)
+    client = await node.client().with_channel()
+    client.send(spec.TxSelect(), channel=1)
+    client.send(published("far") * 2_001 + method_frame(1, spec.TxCommit()))
+    while not far.waiting:
+        await turn()
+    heard = await client.heard()
+    pieces = ["publish 1000", "publish 1000", "publish 1"]
+    for count in range(3):
+        assert (far.happened, len(heard)) == (pieces[:count], 1)
+        far.drain()
+        heard += await client.heard()
+    assert far.happened == pieces
+    assert [type(each) for each in heard] == [spec.TxSelectOk, spec.TxCommitOk]
 
 
 @virtually

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.cluster.links import LinkEvent
-from broker.cluster.outbound import DATA
+from broker.amqp.content import Properties, build_message
+from broker.cluster.links import LinkEvent, LinkStatus
+from broker.cluster.outbound import DATA, LinkLimits
 from broker.fifo.commands import Offer
 from broker.queues.envelopes import Answer, decode_answer, pack_offer
-from broker.server.node_service import OFFER, NodeService
+from broker.server.node_service import DIRECT_REPLY, OFFER, NodeService
+from broker.server.throttle import Behind
 
 B = "rabbit@b"
 
 
 class FakeLinks:
     node, boot = "rabbit@a", "boot"
+    limits = LinkLimits(data_bytes=10_000)
 
     def __init__(self) -> None:
         self.sent: list[Answer] = []
+        self.replies = 0
+        self.waiting_bytes = 0
         self.room = 1_000
         self.handlers: dict[int, Callable[..., None]] = {}
 
@@ -39,8 +44,14 @@ class FakeLinks:
 
     def send(self, node: str, stream: int, kind: int, payload: bytes) -> bool:
         self.room -= 1
-        self.sent.append(decode_answer(payload))
+        if kind == DIRECT_REPLY:
+            self.replies += 1
+        else:
+            self.sent.append(decode_answer(payload))
         return True
+
+    def status(self) -> list[LinkStatus]:
+        return [LinkStatus(B, DATA, True, self.waiting_bytes, 0, 0, 0)]
 
 
 class FakeQueues:
@@ -104,3 +115,78 @@ def test_an_offer_that_fails_does_not_break_the_link() -> None:
     door.attach(BrokenQueues(), None, None)  # type: ignore[arg-type]
     links.handlers[OFFER](B, "boot", pack_offer(7, Offer("a/1/7/0", 1, 1, [])))
     links.handlers[OFFER](B, "boot", b"no offer")
+
+
+# Direct replies
+
+
+def reply(door: NodeService, size: int = 10) -> Behind | None:
+    message = build_message("", "key", Properties(), bytes(size))
+    return door.send_reply(B, "boot", 1, 1, "key", message)
+
+
+def test_a_reply_to_a_node_with_room_holds_nobody() -> None:
+    links, _, door = service()
+    assert reply(door) is None
+    assert links.replies == 1
+
+
+def test_who_replies_to_a_node_behind_a_clogged_link_waits_until_it_has_drained() -> None:
+    links, _, door = service()
+    links.room = 0
+    behind = reply(door)
+    assert links.replies == 1, "what was read already still goes"
+    assert behind is not None
+    woken: list[str] = []
+    behind.when_drained(lambda: woken.append("drained"))
+    assert woken == []
+    links.room = 9
+    links.drained(B)
+    assert woken == ["drained"]
+    assert not behind.is_congested
+
+
+def test_replies_wait_behind_answers_that_were_put_off() -> None:
+    links, _, door = service()
+    links.room = 0
+    for number in range(3):
+        door.send_answer(B, Answer(number, 0))
+    behind = reply(door)
+    assert behind is not None
+    woken: list[str] = []
+    behind.when_drained(lambda: woken.append("drained"))
+    links.room = 1
+    links.drained(B)
+    assert woken == []
+    links.room = 9
+    links.drained(B)
+    assert woken == ["drained"]
+
+
+def test_one_long_reply_that_clogs_the_link_holds_its_publisher() -> None:
+    """Else the next one of its length would be on its way before anybody looked."""
+    links, _, door = service()
+    links.room = 1
+    assert reply(door, 2 << 20) is not None
+
+
+def test_who_replies_does_not_wait_for_a_link_that_broke_or_drained_meanwhile() -> None:
+    links, _, door = service()
+    links.room = 0
+    behind = reply(door)
+    assert behind is not None
+    woken: list[str] = []
+    behind.when_drained(lambda: woken.append("broken"))
+    links.room = 9
+    links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=False))
+    assert woken == ["broken"]
+    behind.when_drained(lambda: woken.append("at once"))
+    assert woken == ["broken", "at once"]
+
+
+def test_replies_are_dropped_before_they_fill_a_clogged_stream() -> None:
+    """A full one breaks, with everything that queues and rings have on it."""
+    links, _, door = service()
+    links.room, links.waiting_bytes = 0, links.limits.data_bytes // 2 - 50
+    assert reply(door, 200) is not None
+    assert links.replies == 0

@@ -4,6 +4,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, MethodCommand
+from broker.session.effects import PublishTo
 from broker.session.facts import Limits
 from tests.unit.session.rig import Client, World, publish
 
@@ -153,6 +154,34 @@ def test_a_transaction_has_a_size_limit() -> None:
     client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
     lines = client.feed(publish(body=b"x" * 200))
     assert closed(lines) == "transaction is larger than 100 bytes"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_a_transaction_will_return_counts_for_its_size_once(is_kept: bool) -> None:
+    """Also where an exchange keeps it: a history goes on without a binding."""
+    client = Client(World(), limits=Limits(transaction_bytes=500)).open()
+    kind = "x-recent-history" if is_kept else "fanout"
+    client.call(spec.ExchangeDeclare(exchange="x", type=kind), spec.TxSelect())
+    wasted = publish("nowhere", "x", mandatory=True, body=b"x" * 200)
+    assert client.feed(wasted, wasted) == []
+    assert closed(client.feed(wasted)) == "transaction is larger than 500 bytes"
+
+
+def test_a_large_commit_reaches_its_queues_in_pieces_and_is_answered_once(client: Client) -> None:
+    """P13: a queue elsewhere may have room for some of it only."""
+    client.call(spec.TxSelect())
+    client.feed(*[publish()] * 1_001, *[publish("r", body=bytes(600_000))] * 3)
+    client.world.is_held = True
+    assert client.call(spec.TxCommit()) == []
+    pieces = [each for _, each in client.world.held if isinstance(each, PublishTo)]
+    assert [len(each.messages) for each in pieces] == [1_000, 1, 1, 1, 1]
+    assert [each.queue.name for each in pieces] == ["q", "q", "r", "r", "r"]
+    client.world.is_held = False
+    client.world.let_go(4)
+    assert client.take() == []
+    client.world.let_go()
+    assert client.take() == ["1 tx.commit-ok"]
+    assert (ready(client), ready(client, "r")) == (1_001, 3)
 
 
 def test_commit_ok_waits_for_its_settles(client: Client) -> None:
