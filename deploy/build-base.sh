@@ -3,6 +3,16 @@
 # Needs root, debootstrap and a Docker engine; writes WARRENMQ_BASE to .env, which compose reads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+missing=()
+command -v debootstrap >/dev/null || missing+=("debootstrap is not installed: run 'apt-get install debootstrap' first")
+command -v docker >/dev/null || missing+=("docker is not installed: run 'apt-get install docker.io' first")
+[ "$(id -u)" = 0 ] || missing+=("debootstrap needs root: run it as root, or 'sudo $0'")
+if [ ${#missing[@]} -gt 0 ]; then
+    printf 'build-base.sh: %s\n' "${missing[@]}" >&2
+    exit 1
+fi
+
 tag=${1:-warrenmq/base:bookworm}
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 folder=$(mktemp -d)

@@ -24,6 +24,16 @@ rabbitmq-server)
     done
     exec warrenmq server --conf /etc/rabbitmq/rabbitmq.conf "$@"
     ;;
+cluster-secret)
+    # 256 random bits in a file, once: whole, or not there.
+    [ $# -eq 1 ] || { echo "cluster-secret needs FILE: where to put the secret" >&2; exit 64; }
+    if [ ! -s "$1" ]; then
+        umask 377
+        rm -f "$1.new"
+        od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >"$1.new"
+        mv "$1.new" "$1"
+    fi
+    ;;
 rabbitmqctl | rabbitmq-diagnostics | rabbitmq-queues)
     exec warrenmq ctl "$@"
     ;;

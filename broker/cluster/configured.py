@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import resource
 import secrets
 from pathlib import Path
-from typing import Final
 
+from broker.cluster.authentication.secret import effective_listener
 from broker.cluster.membership import ClusterSettings
+from broker.cluster.outbound import LinkLimits
 from broker.config import Settings
-from broker.metadata.access import hash_password
+from broker.doors.descriptors import shares
 from broker.metadata.commands import Bootstrap
-
-_SALT_BYTES: Final = 4
+from broker.passwords import HASHINGS, hash_password
 
 
 def cluster_settings(
-    settings: Settings, peers: dict[str, str], *, joins_only: bool
+    settings: Settings, secret: bytes, peers: dict[str, str], *, joins_only: bool
 ) -> ClusterSettings:
     """The cluster's part of a node's settings.
 
     Args:
         settings: All of them.
+        secret: The cluster's, or the node's own (`authentication.secret.effective_secret`).
         peers: Whom to found or join a cluster with, name -> "host:port".
         joins_only: As in `ClusterSettings`.
     """
-    listener = settings.inter_node_listener()
+    listener = effective_listener(settings)
+    files_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     founding = Bootstrap(
         cluster_id="",
         cluster_name=settings.cluster_name or settings.node_name,
         nodes=(),
         vhost=settings.default_vhost,
         user=settings.default_user,
-        password_hash=hash_password(settings.default_password, secrets.token_bytes(_SALT_BYTES)),
+        password_hash=hash_password(
+            settings.default_password,
+            secrets.token_bytes(HASHINGS[settings.password_hashing].salt_bytes),
+            settings.password_hashing,
+        ),
+        hashing_algorithm=settings.password_hashing,
         tags=settings.default_user_tags,
         permissions=settings.default_permissions,
     )
@@ -39,11 +47,13 @@ def cluster_settings(
         node=settings.node_name,
         listen=f"{listener.host or '[::]'}:{listener.port}",
         peers=peers,
-        secret=settings.cluster_secret.encode(),
+        secret=secret,
         folder=Path(settings.data_dir),
         founding=founding,
         advertised=_advertised(settings),
+        limits=LinkLimits(strangers=shares(files_max).strangers),
         joins_only=joins_only,
+        formation_timeout_ms=settings.cluster_formation_timeout_ms,
     )
 
 

@@ -73,6 +73,19 @@ def promises_needed(configured: int, waited_ms: int) -> int:
     return (configured + wiped_max) // 2 + 1
 
 
+def members_needed(configured: int, waited_ms: int, timeout_ms: int) -> int:
+    """How many configured peers must be members before clients of a new cluster are let in.
+
+    As many as found it. A queue that is declared earlier would have fewer replicas than it should.
+
+    Args:
+        configured: Configured peers, this node included.
+        waited_ms: Since this node began to form the cluster.
+        timeout_ms: `cluster.formation_timeout`: from then on the founder alone is enough.
+    """
+    return 1 if waited_ms >= timeout_ms else promises_needed(configured, waited_ms)
+
+
 def answer(me: str, standing: Standing, asker: str, asked: Standing) -> Standing:
     """How this node stands after `asker` told how it stands. Save it before replying.
 

@@ -35,6 +35,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         node: Node name.
         cluster_id: The cluster this node belongs to; "" for none.
         is_founding: This node founds `cluster_id` and has not yet seen its first entry applied.
+        is_forming: It helped to found `cluster_id` and has not yet let clients in: it waits for the
+            other configured peers (`formation.members_needed`).
         promise: To whom it has promised its blank answer.
         abandoned: Cluster ids this node meant to found and has given up, newest last.
         boot: Boot id of its last start.
@@ -49,6 +51,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     cluster_id: str = ""
     is_founding: bool = False
+    is_forming: bool = False
     promise: Promise | None = None
     abandoned: tuple[str, ...] = ()
     boot: str = ""

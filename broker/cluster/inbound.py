@@ -1,5 +1,8 @@
 """Streams that other nodes dialled to this one: let them in, then read them, always (P14).
 
+The handshake stands in `broker.cluster.authentication.handshake`; a dialler that has not proven the
+secret changes nothing here but a counter.
+
 A stream that breaks a rule (too long a payload, something else than batches) is ended, not
 repaired: its sender sees the break, drops what waited and dials again.
 """
@@ -8,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from broker.cluster import handshake
+from broker.cluster.authentication import handshake
+from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
 from broker.cluster.batching import Batch, Reassembly, decode_batch
-from broker.cluster.handshake import Claim, Reason
 from broker.cluster.outbound import CONTROL, DATA, ENQUIRY, LinkLimits
 from broker.wire import node_pb2 as wire
 
@@ -24,17 +28,27 @@ log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
-_WELCOME = wire.Packet(welcome=wire.Welcome()).SerializeToString()
-
 
 class Hall(Protocol):
     """What an accepted stream needs to know of, and tell, its node."""
 
-    secret: bytes
+    link_key: bytes
     limits: LinkLimits
 
     def claim(self) -> Claim:
         """Who we are now, with a fresh nonce."""
+        ...
+
+    def is_no_stranger(self, peer: str) -> None:
+        """The connection that gRPC calls `peer` has proven the secret."""
+        ...
+
+    def stranger_refused(self, reason: Reason) -> None:
+        """Somebody who has proven nothing was turned away."""
+        ...
+
+    def drop(self, peer: str) -> None:
+        """Close the connection that gRPC calls `peer`."""
         ...
 
     def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
@@ -58,7 +72,7 @@ class Hall(Protocol):
         ...
 
     def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
-        """The handshake failed."""
+        """The handshake failed, after both have proven the secret."""
         ...
 
 
@@ -88,18 +102,6 @@ class Inbound:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
-class Objection(NamedTuple):
-    """Why a stranger is sent away.
-
-    Attributes:
-        node: Who it says it is; of any length.
-        reason: Why.
-    """
-
-    node: str
-    reason: Reason
-
-
 class Acceptor:
     """Serves the Link RPC.
 
@@ -116,27 +118,29 @@ class Acceptor:
         return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
 
     async def _link(self, _requests: object, context: Context) -> None:
+        hall, peer = self._hall, context.peer()
         try:
-            async with asyncio.timeout(self._hall.limits.handshake_ms / 1000):
-                met = await self._shake_hands(context)
+            async with asyncio.timeout(hall.limits.handshake_ms / 1000):
+                hello = await self._shake_hands(context)
+        except _HungUp:
+            return
         except TimeoutError:
+            # What was being written still pends, and gRPC ends no RPC before its last write.
+            hall.drop(peer)
             return
-        if isinstance(met, Objection):
-            # Not under the time limit: gRPC can't end a stream while a cancelled write is pending.
-            await self._refuse(context, met)
-        if not isinstance(met, wire.Hello):
+        if hello is None:
             return
-        stream = Inbound(met)
+        stream = Inbound(hello)
         try:
             async with stream.scope:
-                self._hall.inbound_up(stream)
+                hall.inbound_up(stream)
                 await self._read(stream, context)
         except TimeoutError:
             log.debug("link.closed", extra={"node": stream.node, "stream": stream.stream})
         except Exception:  # outermost frame of this stream
             log.exception("link.failed", extra={"node": stream.node, "stream": stream.stream})
         finally:
-            self._hall.inbound_down(stream)
+            hall.inbound_down(stream)
 
     async def _read(self, stream: Inbound, context: Context) -> None:
         reassembly = Reassembly()
@@ -155,75 +159,108 @@ class Acceptor:
             # What that made due comes first; to ask gRPC for the next message takes longer.
             await asyncio.sleep(0)
 
-    async def _shake_hands(self, context: Context) -> wire.Hello | Objection | None:
-        """Hear who dials. None: it hung up, refused this node, or only had a question."""
-        packet = await _read(context)
-        if packet is None:
+    async def _shake_hands(self, context: Context) -> wire.Hello | None:
+        """Hear who dials. None: it was refused, or only had a question."""
+        met = await self._meet(context)
+        if isinstance(met, Reason):
+            await self._turn_away(context, met)
             return None
-        hello = packet.hello
-        hall = self._hall
-        mine = hall.claim()
-        theirs = Claim(hello.version, hello.cluster_id, hello.node, hello.boot, hello.nonce)
-        reason = handshake.objection(mine, theirs)
-        if packet.WhichOneof("body") != "hello" or hello.stream not in (CONTROL, DATA, ENQUIRY):
-            reason = Reason.MALFORMED
-        elif hello.target != mine.node:
-            reason = Reason.WRONG_TARGET
-        if reason is not None:
-            return Objection(hello.node, reason)
-        challenge = wire.Challenge(
-            version=mine.version,
-            cluster_id=mine.cluster_id,
-            node=mine.node,
-            boot=mine.boot,
-            nonce=mine.nonce,
-            proof=handshake.proof(hall.secret, "acceptor", hello.stream, theirs, mine),
-        )
-        await context.write(wire.Packet(challenge=challenge).SerializeToString())
-        packet = await _read(context)
-        if packet is None:
-            return None
-        if packet.WhichOneof("body") == "refused":
-            hall.link_refused(hello.node, _reason_of(packet.refused), by_peer=True)
-            return None
-        expected = handshake.proof(hall.secret, "dialler", hello.stream, theirs, mine)
-        if not handshake.is_proof(packet.proof.proof, expected):
-            return Objection(hello.node, Reason.WRONG_SECRET)
-        # Membership is told only to those who know the secret.
-        reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
-        if reason is not None:
-            return Objection(hello.node, reason)
-        if hello.stream == ENQUIRY:
-            await self._answer(hello, context)
-            return None
-        await context.write(_WELCOME)
-        return hello
-
-    async def _answer(self, hello: wire.Hello, context: Context) -> None:
-        """Say whether who asks could join: an answer, no refusal that a log should warn of."""
-        reason = await self._hall.enquired(hello.node, hello.address)
+        hall, hello, mine = self._hall, met.hello, met.mine
+        hall.is_no_stranger(context.peer())
+        reason = handshake.objection(mine, hello.cluster_id, hello.target, mine.node)
         if reason is None:
-            await context.write(_WELCOME)
-        else:
-            refused = wire.Packet(refused=wire.Refused(reason=reason))
-            await context.write(refused.SerializeToString())
+            # Membership is told only to those who know the secret.
+            reason = hall.admit(hello.node, hello.boot, hello.cluster_id)
+        if reason is not None:
+            hall.link_refused(hello.node, reason, by_peer=False)
+        elif hello.stream == ENQUIRY:
+            # An answer, no refusal that a log should warn of.
+            reason = await hall.enquired(hello.node, hello.address)
+        body = wire.VerdictBody(
+            cluster_id=mine.cluster_id, node=mine.node, boot=mine.boot, reason=reason or ""
+        ).SerializeToString()
+        proof = handshake.proof(hall.link_key, Role.ACCEPTOR, met.said, met.challenged, body)
+        verdict = wire.Packet(verdict=wire.Verdict(body=body, proof=proof))
+        await context.write(verdict.SerializeToString())
+        return hello if reason is None and hello.stream != ENQUIRY else None
 
-    async def _refuse(self, context: Context, met: Objection) -> None:
-        node = met.node[: handshake.NAME_LENGTH_MAX]
-        self._hall.link_refused(node, met.reason, by_peer=False)
-        refused = wire.Packet(refused=wire.Refused(reason=met.reason))
-        await context.write(refused.SerializeToString())
+    async def _meet(self, context: Context) -> _Met | Reason:
+        """Have the dialler prove the secret; a reason where it does not."""
+        said = await _word(context)
+        hello = said.packet.hello
+        if said.packet.WhichOneof("body") != "hello" or not _is_well_formed(hello):
+            return Reason.MALFORMED
+        version = handshake.common_version(handshake.SPOKEN, _versions_of(hello))
+        if version is None:
+            return Reason.WRONG_VERSION
+        mine = self._hall.claim()
+        challenge = wire.Packet(challenge=wire.Challenge(version=version, nonce=mine.nonce))
+        challenged = challenge.SerializeToString()
+        await context.write(challenged)
+        given = (await _word(context)).packet.proof.proof
+        expected = handshake.proof(self._hall.link_key, Role.DIALLER, said.raw, challenged)
+        if not handshake.is_proof(given, expected):
+            return Reason.WRONG_SECRET
+        return _Met(hello, mine, said.raw, challenged)
+
+    async def _turn_away(self, context: Context, reason: Reason) -> None:
+        """Give a stranger a hint for its log, and count it."""
+        self._hall.stranger_refused(reason)
+        spoken = handshake.SPOKEN
+        refused = wire.Refused(reason=reason, version_min=spoken.lowest, version=spoken.highest)
+        await context.write(wire.Packet(refused=refused).SerializeToString())
 
 
-async def _read(context: Context) -> wire.Packet | None:
-    """Read a word of the handshake; None where there is none, or nothing that parses."""
+class _Word(NamedTuple):
+    """A message of the handshake.
+
+    Attributes:
+        packet: What it says; empty where it does not parse, or is too long.
+        raw: As it came: what proofs are made of.
+    """
+
+    packet: wire.Packet
+    raw: bytes
+
+
+class _Met(NamedTuple):
+    """A dialler that has proven the secret.
+
+    Attributes:
+        hello: What it says of itself.
+        mine: What was claimed towards it.
+        said: Its hello as it came.
+        challenged: The challenge as it was sent.
+    """
+
+    hello: wire.Hello
+    mine: Claim
+    said: bytes
+    challenged: bytes
+
+
+class _HungUp(Exception):
+    """The dialler has gone before it proved itself."""
+
+
+async def _word(context: Context) -> _Word:
     message = await context.read()
     if not isinstance(message, bytes):
-        return None
-    try:
-        return wire.Packet.FromString(message)
-    except DecodeError:
-        return None
+        raise _HungUp
+    if len(message) <= handshake.WORD_BYTES_MAX:
+        with suppress(DecodeError):
+            return _Word(wire.Packet.FromString(message), message)
+    return _Word(wire.Packet(), b"")
+
+
+def _is_well_formed(hello: wire.Hello) -> bool:
+    claim = Claim(hello.cluster_id, hello.node, hello.boot, hello.nonce)
+    return handshake.is_well_formed(claim) and hello.stream in (CONTROL, DATA, ENQUIRY)
+
+
+def _versions_of(hello: wire.Hello) -> Versions:
+    """What the dialler speaks; before there were ranges, one version."""
+    return Versions(hello.version_min or hello.version, hello.version)
 
 
 def _read_batch(message: bytes) -> Batch | None:
@@ -236,10 +273,3 @@ def _read_batch(message: bytes) -> Batch | None:
         return None
     batch = packet.batch
     return Batch(list(batch.kinds), list(batch.payloads), batch.more)
-
-
-def _reason_of(refused: wire.Refused) -> Reason:
-    try:
-        return Reason(refused.reason)
-    except ValueError:
-        return Reason.MALFORMED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -59,6 +59,7 @@ class Joining:
         draw_id: Draws a new cluster id.
         joins_only: Become a member of a configured peer's cluster or of none: found nothing, help
             nobody to found.
+        formation_timeout_ms: How long a new cluster's clients wait for missing peers.
 
     Attributes:
         is_data_lost: The node has an identity and waits to be let in again without its data.
@@ -73,6 +74,7 @@ class Joining:
         draw_id: Callable[[], str],
         *,
         joins_only: bool = False,
+        formation_timeout_ms: int = 30_000,
     ) -> None:
         self._links = links
         self._file = file
@@ -80,6 +82,8 @@ class Joining:
         self._clock = clock
         self._draw_id = draw_id
         self._joins_only = joins_only
+        self._formation_timeout_ms = formation_timeout_ms
+        self._began_ms = clock.monotonic_ms()
         self.is_data_lost = False
         links.serve(STAND_METHOD, self._serve_stand)
 
@@ -89,16 +93,20 @@ class Joining:
             while not await self._join_any([n for n in self._configured if n != self._links.node]):
                 pass  # it pauses
             return
-        began_ms = self._clock.monotonic_ms()
+        self._began_ms = self._clock.monotonic_ms()
         while not self._file.identity.cluster_id:
             before = _standing(self._file.identity)
             answers = await self._ask_all(before)
             standing = _standing(self._file.identity)
             if standing != before:
                 continue  # we answered others meanwhile: these answers were for another standing
-            waited_ms = self._clock.monotonic_ms() - began_ms
             decision = formation.decide(
-                self._links.node, self._configured, standing, answers, waited_ms, self._draw_id
+                self._links.node,
+                self._configured,
+                standing,
+                answers,
+                self._waited_ms(),
+                self._draw_id,
             )
             if isinstance(decision, Found):
                 self._belong(decision.cluster_id, is_founding=True)
@@ -108,6 +116,40 @@ class Joining:
                 self._keep(decision.standing)
                 if len(self._configured) > 1:
                     await asyncio.sleep(ROUND_S)
+
+    def missing(self, alive: Collection[str]) -> list[str]:
+        """Configured peers that clients of a new cluster still have to wait for; [] once formed.
+
+        Args:
+            alive: Members whose boot lives.
+        """
+        if not self._file.identity.is_forming:
+            return []
+        absent = [peer for peer in self._configured if peer not in alive]
+        count = len(self._configured)
+        needed = formation.members_needed(count, self._waited_ms(), self._formation_timeout_ms)
+        return absent if count - len(absent) < needed else []
+
+    def formed(self, alive: Collection[str]) -> None:
+        """Note that clients are let in: no later start of this node waits for the others again.
+
+        Args:
+            alive: As in `missing`, which found them to be enough.
+        """
+        if not self._file.identity.is_forming:
+            return
+        self._file.save(msgspec.structs.replace(self._file.identity, is_forming=False))
+        absent = [peer for peer in self._configured if peer not in alive]
+        if absent:
+            log.warning(
+                "formation.incomplete: %s did not join within %d s; clients are let in without: "
+                "start what is missing, it joins by itself",
+                ", ".join(absent),
+                self._waited_ms() // 1000,
+            )
+
+    def _waited_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._began_ms
 
     async def join_again(self) -> None:
         """Group 0's data is lost here, the identity is not: become a new, empty member (P30)."""
@@ -181,9 +223,15 @@ class Joining:
 
     def _belong(self, cluster_id: str, *, is_founding: bool) -> None:
         identity = self._file.identity
+        promise = identity.promise
         self._file.save(
             msgspec.structs.replace(
-                identity, cluster_id=cluster_id, is_founding=is_founding, promise=None, abandoned=()
+                identity,
+                cluster_id=cluster_id,
+                is_founding=is_founding,
+                is_forming=promise is not None and promise.cluster_id == cluster_id,
+                promise=None,
+                abandoned=(),
             )
         )
         log.info("membership.cluster", extra={"cluster_id": cluster_id, "founding": is_founding})

@@ -22,19 +22,34 @@ from typing import NamedTuple
 import grpc
 import grpc.aio
 
-from broker.cluster import handshake, kinds
+from broker.cluster import kinds
+from broker.cluster.authentication import handshake, keys
+from broker.cluster.authentication.front import Front, StrangerLimits
+from broker.cluster.authentication.handshake import Claim, Reason
 from broker.cluster.calls import CallFailed, Calls, Handler
-from broker.cluster.handshake import Claim, Reason
 from broker.cluster.inbound import Acceptor, Inbound
-from broker.cluster.outbound import CHANNEL_OPTIONS, CONTROL, DATA, LinkLimits, Outbound
+from broker.cluster.outbound import (
+    CHANNEL_OPTIONS,
+    CONTROL,
+    DATA,
+    MESSAGE_BYTES_MAX,
+    LinkLimits,
+    Outbound,
+)
 
 log = logging.getLogger(__name__)
 
-RPCS_MAX = 1024
-"""Streams accepted at a time, strangers that never finish their handshake included."""
+STREAMS_MAX = 4
+"""Streams of one connection; a node opens one."""
 
 ENDED_BOOTS_MAX = 64
 """Ended boots remembered a node: each is a start of that node that the others saw end."""
+
+GRACE_MS = 500
+"""The handler of a stream that does not prove itself in time answers before it is cut."""
+
+HINT_S = 1.0
+"""Between two lines of the log about what nobody has proven."""
 
 REFUSALS_MAX = 1024
 """Refusals remembered so as to be logged once."""
@@ -101,7 +116,7 @@ class Links:
         self.node = node
         self.boot = boot
         self.cluster_id = cluster_id
-        self.secret = secret
+        self.link_key = keys.derive(secret, keys.Purpose.LINKS)
         self.limits = limits or LinkLimits()
         self.address = ""
         self._addresses = {peer: at for peer, at in addresses.items() if peer != node}
@@ -119,6 +134,9 @@ class Links:
         self._enquiry_handler: EnquiryHandler | None = None
         self._calls = Calls(self.limits.calls_max, self._send_call, self._send_reply)
         self._server: grpc.aio.Server | None = None
+        self._front: Front | None = None
+        self._hinted_at = 0.0
+        self._hints_left_out = 0
         self._tasks: asyncio.TaskGroup | None = None
 
     # Starting and stopping
@@ -137,20 +155,27 @@ class Links:
         Raises:
             OSError: The address is taken.
         """
+        limits = self.limits
+        strangers = StrangerLimits(limits.strangers, limits.handshake_ms + GRACE_MS)
+        front = self._front = Front(strangers)
+        # No `maximum_concurrent_rpcs`: strangers' are limited in front, and members' must not be.
         server = grpc.aio.server(
-            maximum_concurrent_rpcs=RPCS_MAX,
             options=(
                 *CHANNEL_OPTIONS,
-                ("grpc.max_concurrent_streams", 256),
-                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_concurrent_streams", STREAMS_MAX),
             ),
         )
         server.add_generic_rpc_handlers((Acceptor(self).rpc_handler(),))
+        host, _, number = listen.rpartition(":")
         try:
-            port = server.add_insecure_port(listen)
-        except RuntimeError as why:
-            raise OSError(f"cannot listen on {listen}") from why
-        await server.start()
+            server.add_insecure_port(front.upstream.target)
+            await server.start()
+            port = front.listen(host, int(number))
+        except (OSError, RuntimeError) as why:
+            front.stop()
+            await server.stop(None)
+            raise OSError(f"cannot listen on {listen}: {why}") from why
         self._server = server
         self._tasks = tasks
         self.address = advertised or f"{listen.rpartition(':')[0]}:{port}"
@@ -164,6 +189,9 @@ class Links:
         for task in self._dialling.values():
             task.cancel()
         self._dialling.clear()
+        if self._front is not None:
+            self._front.stop()
+            self._front = None
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -237,6 +265,11 @@ class Links:
             accepted = self._inbound.get((node, stream))
             if accepted is not None and accepted.boot == boot:
                 accepted.close()
+
+    @property
+    def strangers(self) -> int:
+        """Accepted connections that have not proven the secret."""
+        return 0 if self._front is None else self._front.strangers
 
     def is_up(self, node: str, stream: int = DATA) -> bool:
         """True while `send` to this stream does not drop."""
@@ -339,11 +372,21 @@ class Links:
     def claim(self) -> Claim:
         """Who we are now, with a fresh nonce."""
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
-        return Claim(handshake.PROTOCOL_VERSION, self.cluster_id, self.node, self.boot, nonce)
+        return Claim(self.cluster_id, self.node, self.boot, nonce)
 
     def advertised(self) -> str:
         """Where others reach this node."""
         return self.address
+
+    def is_no_stranger(self, peer: str) -> None:
+        """A connection has proven the secret."""
+        if self._front is not None:
+            self._front.admit(peer)
+
+    def drop(self, peer: str) -> None:
+        """Close a connection."""
+        if self._front is not None:
+            self._front.drop(peer)
 
     def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
         """Whether a node that knows the secret may come in."""
@@ -427,6 +470,23 @@ class Links:
             )
         for listener in self._refusal_listeners:
             listener(node, reason, by_peer)
+
+    def stranger_refused(self, reason: Reason) -> None:
+        """Somebody who has proven nothing was turned away."""
+        self._hint(f"a stranger: {reason.value}")
+
+    def unproven_refusal(self, node: str, hint: str) -> None:
+        """What answers at a peer's address refuses without a proof."""
+        self._hint(f"{node}, or who answers for it, says: {hint}")
+
+    def _hint(self, text: str) -> None:
+        """Log what nobody has proven: once a second, however much there is of it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._hinted_at < HINT_S:
+            self._hints_left_out += 1
+            return
+        log.warning("link.unproven", extra={"what": text, "left_out": self._hints_left_out})
+        self._hinted_at, self._hints_left_out = now, 0
 
     def _forget_refusals(self, node: str) -> None:
         self._refusals = {refusal for refusal in self._refusals if refusal[0] != node}

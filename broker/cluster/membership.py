@@ -23,11 +23,11 @@ from typing import NamedTuple
 import msgspec
 
 from broker.cluster import kinds
+from broker.cluster.authentication.handshake import Reason
 from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
 from broker.cluster.entry.admission import IS_MEMBER_METHOD, Admission
-from broker.cluster.handshake import Reason
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining
 from broker.cluster.links import Links
@@ -76,6 +76,8 @@ class ClusterSettings(NamedTuple):
             Its exclusive and transient queues go with that, so it is P27's 60 s.
         limits: Of the links.
         joins_only: A node without a cluster joins a peer's, it founds none.
+        formation_timeout_ms: How long clients of a new cluster wait for configured peers that are
+            missing.
     """
 
     node: str
@@ -88,6 +90,7 @@ class ClusterSettings(NamedTuple):
     silent_ms: int = 60_000
     limits: LinkLimits = LinkLimits()
     joins_only: bool = False
+    formation_timeout_ms: int = 30_000
 
 
 class Cluster:
@@ -151,7 +154,13 @@ class Cluster:
         self._lost = LostNodes(self.file, self.metadata)
         configured = tuple(sorted({settings.node, *settings.peers}))
         self._joining = Joining(
-            self.links, self.file, configured, clock, draw_id, joins_only=settings.joins_only
+            self.links,
+            self.file,
+            configured,
+            clock,
+            draw_id,
+            joins_only=settings.joins_only,
+            formation_timeout_ms=settings.formation_timeout_ms,
         )
         Admission(self.links, self.metadata, self._lost)
         self._ready = asyncio.Event()
@@ -191,6 +200,17 @@ class Cluster:
     def has_lease(self) -> bool:
         """May this node route, confirm and deliver now? Ask before each batch (P4)."""
         return self.metadata.has_lease()
+
+    def missing_peers(self) -> list[str]:
+        """Configured peers that clients of a new cluster still wait for; [] once formed."""
+        return self._joining.missing(self._living())
+
+    def formed(self) -> None:
+        """Clients of this cluster are let in: from now on `missing_peers` is empty."""
+        self._joining.formed(self._living())
+
+    def _living(self) -> set[str]:
+        return {record.name for record in self.metadata.catalogue.nodes() if record.alive}
 
     def why_waiting(self) -> str:
         """What an operator should know, and can do, while `ready` does not come."""

@@ -21,10 +21,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from broker.cluster import handshake
+from broker.cluster.authentication import handshake
+from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
 from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
 from broker.cluster.begun import Begun
-from broker.cluster.handshake import Claim, Reason
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,17 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # behind data (P14).
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.enable_retries", 0),
     ("grpc.max_metadata_size", 8192),
     ("grpc.default_compression_algorithm", 0),
     ("grpc.enable_http_proxy", 0),
 )
 
+DIAL_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    # What was dialled answers with nothing but its words of the handshake.
+    ("grpc.max_receive_message_length", handshake.WORD_BYTES_MAX),
+)
 
 CLOGGED_BYTES = 8 << 20
 DRAINED_BYTES = 2 << 20
@@ -68,6 +72,7 @@ class LinkLimits(NamedTuple):
         backoff_min_ms: First wait after a failed dial; doubles.
         backoff_max_ms: Longest wait.
         calls_max: Most requests of one peer served at a time, and most of ours unanswered.
+        strangers: Most accepted connections at a time that have not proven the secret.
     """
 
     control_bytes: int = 16 << 20
@@ -77,13 +82,14 @@ class LinkLimits(NamedTuple):
     backoff_min_ms: int = 50
     backoff_max_ms: int = 1_000
     calls_max: int = 4096
+    strangers: int = 32
 
 
 class Door(Protocol):
     """What a stream needs to know of, and tell, the node it belongs to."""
 
     boot: str
-    secret: bytes
+    link_key: bytes
     limits: LinkLimits
 
     def claim(self) -> Claim:
@@ -111,7 +117,11 @@ class Door(Protocol):
         ...
 
     def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
-        """The handshake failed, by the peer's verdict or by ours."""
+        """The handshake failed, by the peer's proven verdict or by ours."""
+        ...
+
+    def unproven_refusal(self, node: str, hint: str) -> None:
+        """What answers at the peer's address refuses, and proves nothing: no more than a hint."""
         ...
 
 
@@ -121,16 +131,31 @@ class Refused(Exception):
     Args:
         reason: Why.
         by_peer: The dialled end refused; False: we did.
+        cluster_id: The cluster of the dialled end.
     """
 
-    def __init__(self, reason: Reason, *, by_peer: bool) -> None:
+    def __init__(self, reason: Reason, *, by_peer: bool, cluster_id: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.by_peer = by_peer
+        self.cluster_id = cluster_id
 
 
 class Broken(Exception):
     """The stream ended; dial again."""
+
+
+class Unproven(Broken):
+    """The other end does not prove the secret; anybody can say what it says.
+
+    Args:
+        reason: What it gives as its reason.
+        detail: What of it a log should show.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
@@ -233,7 +258,9 @@ class Outbound:
         """Keep the stream up until cancelled."""
         limits = self._door.limits
         backoff_ms = limits.backoff_min_ms
-        while True:
+        task = asyncio.current_task()
+        # A cancellation is lost where gRPC raises the error that its RPC ended with at that moment.
+        while task is None or not task.cancelling():
             was_welcome = await self._dial_and_send()
             backoff_ms = limits.backoff_min_ms if was_welcome else backoff_ms
             await asyncio.sleep(backoff_ms / 1000)
@@ -258,6 +285,8 @@ class Outbound:
             is_late = refused.reason is Reason.STALE_BOOT and self._claimed != self._door.boot
             if not is_late:
                 self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
+        except Unproven as hint:
+            self._door.unproven_refusal(self.node, str(hint))
         except ConnectionRefusedError:
             self._door.connection_refused(self.node)
         except BREAKS as why:
@@ -297,9 +326,7 @@ class Outbound:
         mine = self._door.claim()
         self._claimed = mine.boot
         hello = greeting(mine, self.node, self.stream, self._door.advertised())
-        theirs = await prove_each_other(call, hello, self._door.secret)
-        await read(call, "welcome")
-        return theirs.boot
+        return (await prove_each_other(call, hello, self._door.link_key)).boot
 
     async def _write(self, call: Call) -> None:
         while True:
@@ -347,7 +374,7 @@ async def knock(address: str, timeout_s: float) -> None:
 @asynccontextmanager
 async def dialled(address: str) -> AsyncIterator[Call]:
     """A stream to "host:port" on a channel of its own."""
-    channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
     try:
         yield channel.stream_stream(LINK_METHOD)()  # type: ignore[call-arg]  # as above
     finally:
@@ -357,7 +384,8 @@ async def dialled(address: str) -> AsyncIterator[Call]:
 def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
     """The first word: who we are, whom we mean, where we can be dialled."""
     return wire.Hello(
-        version=mine.version,
+        version=handshake.SPOKEN.highest,
+        version_min=handshake.SPOKEN.lowest,
         cluster_id=mine.cluster_id,
         node=mine.node,
         boot=mine.boot,
@@ -368,46 +396,51 @@ def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
     )
 
 
-async def prove_each_other(call: Call, hello: wire.Hello, secret: bytes) -> Claim:
-    """Shake hands up to the peer's verdict, which is read next.
+async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.VerdictBody:
+    """Shake hands.
 
     Returns:
-        Who the peer is; it has proven it.
+        Who the peer is; it has proven it, and lets us in.
 
     Raises:
-        Refused: By the peer, or by us.
+        Refused: By the peer, which has proven who it is, or by us.
+        Unproven: Somebody refuses.
         Broken: The stream ended.
     """
-    mine = Claim(hello.version, hello.cluster_id, hello.node, hello.boot, hello.nonce)
-    await call.write(wire.Packet(hello=hello).SerializeToString())
-    challenge = (await read(call, "challenge")).challenge
-    theirs = Claim(
-        challenge.version,
-        challenge.cluster_id,
-        challenge.node,
-        challenge.boot,
-        challenge.nonce,
-    )
-    reason = handshake.objection(mine, theirs)
-    if reason is None and theirs.node != hello.target:
-        reason = Reason.WRONG_TARGET
-    expected = handshake.proof(secret, "acceptor", hello.stream, mine, theirs)
-    if not handshake.is_proof(challenge.proof, expected):
-        reason = Reason.WRONG_SECRET
-    if reason is not None:
-        refusal = wire.Packet(refused=wire.Refused(reason=reason))
-        await call.write(refusal.SerializeToString())
-        raise Refused(reason, by_peer=False)
-    answer = handshake.proof(secret, "dialler", hello.stream, mine, theirs)
+    said = wire.Packet(hello=hello).SerializeToString()
+    await call.write(said)
+    packet, challenged = await read(call, "challenge")
+    version, spoken = packet.challenge.version, handshake.SPOKEN
+    if not spoken.lowest <= version <= spoken.highest:
+        raise Unproven(
+            Reason.WRONG_VERSION, f"it chose version {version}, this node speaks {spoken}"
+        )
+    answer = handshake.proof(key, Role.DIALLER, said, challenged)
     await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
+    packet, _ = await read(call, "verdict")
+    body = packet.verdict.body
+    expected = handshake.proof(key, Role.ACCEPTOR, said, challenged, body)
+    if not handshake.is_proof(packet.verdict.proof, expected):
+        raise Unproven(Reason.WRONG_SECRET, "its verdict is not proven")
+    theirs = wire.VerdictBody.FromString(body)
+    if theirs.reason:
+        refusal = handshake.reason_of(theirs.reason)
+        raise Refused(refusal, by_peer=True, cluster_id=theirs.cluster_id)
+    mine = Claim(hello.cluster_id, hello.node, hello.boot, hello.nonce)
+    reason = handshake.objection(mine, theirs.cluster_id, hello.target, theirs.node)
+    if reason is not None:
+        raise Refused(reason, by_peer=False)
     return theirs
 
 
-async def read(call: Call, expected: str) -> wire.Packet:
+async def read(call: Call, expected: str) -> tuple[wire.Packet, bytes]:
     """Read the peer's next word.
 
+    Returns:
+        What it says, and its bytes.
+
     Raises:
-        Refused: It is a refusal.
+        Unproven: It is a refusal without a proof.
         Broken: It is neither that nor what is expected, or there is none.
     """
     message = await call.read()
@@ -416,11 +449,11 @@ async def read(call: Call, expected: str) -> wire.Packet:
     packet = wire.Packet.FromString(message)
     found = packet.WhichOneof("body")
     if found == "refused":
-        try:
-            reason = Reason(packet.refused.reason)
-        except ValueError:
-            reason = Reason.MALFORMED
-        raise Refused(reason, by_peer=True)
+        refused = packet.refused
+        reason = handshake.reason_of(refused.reason)
+        spoken = Versions(refused.version_min or refused.version, refused.version)
+        versions = f" (it speaks {spoken}, this node {handshake.SPOKEN})"
+        raise Unproven(reason, reason + (versions if reason is Reason.WRONG_VERSION else ""))
     if found != expected:
         raise Broken(f"expected {expected}, found {found}")
-    return packet
+    return packet, message

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+SPREAD = "spread"
+"""How leaders of quorum queues are chosen where nobody says how."""
+
+SPREAD_MARGIN = 1
+"""So many leaders more than the others a node may have from its own clients."""
+
 DEFAULT_REPLICAS = 3
 """As RabbitMQ's quorum_cluster_size: more replicas cost more than they protect."""
 
@@ -53,7 +59,10 @@ def locator(
         queue_type: "classic" or "quorum".
         arguments: As declared.
         policy: The effective policy the queue will have.
-        configured: What the settings say.
+        configured: What the settings say; "": nothing.
+
+    Returns:
+        What was asked for; else "spread" for quorum queues, "client-local" for classic ones.
 
     Source:
         behaviour.md 1.12 and 1.13: for queue-master-locator (classic) the argument wins, for
@@ -63,7 +72,8 @@ def locator(
     if queue_type != "quorum":
         older = [arguments.get("x-queue-master-locator"), policy.get("queue-master-locator")]
         found = older + found
-    return next((value for value in found if isinstance(value, str)), configured)
+    asked = next((value for value in found if isinstance(value, str)), configured)
+    return asked or (SPREAD if queue_type == "quorum" else "client-local")
 
 
 def leader(
@@ -73,7 +83,9 @@ def leader(
 
     Args:
         strategy: "client-local" or "balanced" (x-queue-leader-locator); RabbitMQ's older
-            "least-leaders" and "random" mean "balanced", "min-masters" too.
+            "least-leaders" and "random" mean "balanced", "min-masters" too. Ours, "spread": the
+            declaring node, which costs least, unless it leads more than its share: else one client
+            that declares many queues would have them all led by one node.
         declaring: The node the client is connected to.
         members: Nodes that can; not empty.
         queues_by_node: How many queues each node leads already.
@@ -81,6 +93,8 @@ def leader(
     Source:
         rabbit_queue_location.erl (3.13): balanced takes the node with the fewest leaders.
     """
-    if strategy == "client-local" and declaring in members:
+    least = min(queues_by_node.get(node, 0) for node in members)
+    has_room = queues_by_node.get(declaring, 0) <= least + SPREAD_MARGIN
+    if declaring in members and (strategy == "client-local" or (strategy == SPREAD and has_room)):
         return declaring
     return min(members, key=lambda node: (queues_by_node.get(node, 0), node != declaring, node))

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62roker/wire/node.proto\x12\x0b\x62roker.wire\"\xfe\x01\n\x06Packet\x12#\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x12.broker.wire.BatchH\x00\x12#\n\x05hello\x18\x02 \x01(\x0b\x32\x12.broker.wire.HelloH\x00\x12+\n\tchallenge\x18\x03 \x01(\x0b\x32\x16.broker.wire.ChallengeH\x00\x12#\n\x05proof\x18\x04 \x01(\x0b\x32\x12.broker.wire.ProofH\x00\x12\'\n\x07welcome\x18\x05 \x01(\x0b\x32\x14.broker.wire.WelcomeH\x00\x12\'\n\x07refused\x18\x06 \x01(\x0b\x32\x14.broker.wire.RefusedH\x00\x42\x06\n\x04\x62ody\"\x88\x01\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0c\n\x04\x62oot\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x0e\n\x06stream\x18\x06 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\r\n\x05nonce\x18\x08 \x01(\x0c\"j\n\tChallenge\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0c\n\x04\x62oot\x18\x04 \x01(\t\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\"\x16\n\x05Proof\x12\r\n\x05proof\x18\x01 \x01(\x0c\"\t\n\x07Welcome\"\x19\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"6\n\x05\x42\x61tch\x12\r\n\x05kinds\x18\x01 \x03(\r\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\x12\x0c\n\x04more\x18\x03 \x01(\x08\x32<\n\x04Node\x12\x34\n\x04Link\x12\x13.broker.wire.Packet\x1a\x13.broker.wire.Packet(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x62roker/wire/node.proto\x12\x0b\x62roker.wire\"\x84\x02\n\x06Packet\x12#\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x12.broker.wire.BatchH\x00\x12#\n\x05hello\x18\x02 \x01(\x0b\x32\x12.broker.wire.HelloH\x00\x12+\n\tchallenge\x18\x03 \x01(\x0b\x32\x16.broker.wire.ChallengeH\x00\x12#\n\x05proof\x18\x04 \x01(\x0b\x32\x12.broker.wire.ProofH\x00\x12\'\n\x07refused\x18\x06 \x01(\x0b\x32\x14.broker.wire.RefusedH\x00\x12\'\n\x07verdict\x18\x07 \x01(\x0b\x32\x14.broker.wire.VerdictH\x00\x42\x06\n\x04\x62odyJ\x04\x08\x05\x10\x06\"\x9d\x01\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0c\n\x04\x62oot\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x0e\n\x06stream\x18\x06 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\r\n\x05nonce\x18\x08 \x01(\x0c\x12\x13\n\x0bversion_min\x18\t \x01(\r\"C\n\tChallenge\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05nonce\x18\x05 \x01(\x0cJ\x04\x08\x02\x10\x03J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05J\x04\x08\x06\x10\x07\"\x16\n\x05Proof\x12\r\n\x05proof\x18\x01 \x01(\x0c\"&\n\x07Verdict\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\r\n\x05proof\x18\x02 \x01(\x0c\"M\n\x0bVerdictBody\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0c\n\x04\x62oot\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"?\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x13\n\x0bversion_min\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\r\"6\n\x05\x42\x61tch\x12\r\n\x05kinds\x18\x01 \x03(\r\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\x12\x0c\n\x04more\x18\x03 \x01(\x08\x32<\n\x04Node\x12\x34\n\x04Link\x12\x13.broker.wire.Packet\x1a\x13.broker.wire.Packet(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,19 +32,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'broker.wire.node_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PACKET']._serialized_start=40
-  _globals['_PACKET']._serialized_end=294
-  _globals['_HELLO']._serialized_start=297
-  _globals['_HELLO']._serialized_end=433
-  _globals['_CHALLENGE']._serialized_start=435
-  _globals['_CHALLENGE']._serialized_end=541
-  _globals['_PROOF']._serialized_start=543
-  _globals['_PROOF']._serialized_end=565
-  _globals['_WELCOME']._serialized_start=567
-  _globals['_WELCOME']._serialized_end=576
-  _globals['_REFUSED']._serialized_start=578
-  _globals['_REFUSED']._serialized_end=603
-  _globals['_BATCH']._serialized_start=605
-  _globals['_BATCH']._serialized_end=659
-  _globals['_NODE']._serialized_start=661
-  _globals['_NODE']._serialized_end=721
+  _globals['_PACKET']._serialized_end=300
+  _globals['_HELLO']._serialized_start=303
+  _globals['_HELLO']._serialized_end=460
+  _globals['_CHALLENGE']._serialized_start=462
+  _globals['_CHALLENGE']._serialized_end=529
+  _globals['_PROOF']._serialized_start=531
+  _globals['_PROOF']._serialized_end=553
+  _globals['_VERDICT']._serialized_start=555
+  _globals['_VERDICT']._serialized_end=593
+  _globals['_VERDICTBODY']._serialized_start=595
+  _globals['_VERDICTBODY']._serialized_end=672
+  _globals['_REFUSED']._serialized_start=674
+  _globals['_REFUSED']._serialized_end=737
+  _globals['_BATCH']._serialized_start=739
+  _globals['_BATCH']._serialized_end=793
+  _globals['_NODE']._serialized_start=795
+  _globals['_NODE']._serialized_end=855
 # @@protoc_insertion_point(module_scope)

@@ -8,11 +8,17 @@ The dialler sends payloads, the acceptor only answers the handshake, so that a c
 direction is a cut of one direction:
 
   dialler                          acceptor
-     Hello  ------------------------->           who I am, nonce
-            <------------------------- Challenge  who I am, nonce, proof of the secret (or Refused)
-     Proof  ------------------------->           proof of the secret (or Refused)
-            <------------------------- Welcome    (or Refused)
+     Hello  ------------------------->           who I am, versions, nonce
+            <------------------------- Challenge  version, nonce
+     Proof  ------------------------->           proof of the secret over both
+            <------------------------- Verdict    let in, or why not; proof over all of it
      Batch, Batch, ... -------------->
+
+Proofs are made over the bytes of Hello, Challenge and Verdict.body as they were sent, so fields
+that later versions add are covered, and ignored by earlier ones. In place of Challenge or Verdict
+may come Refused: it proves nothing, and nobody acts on it.
+
+Version 1 (0.1.0) had the acceptor prove itself first, and refusals without a proof.
 """
 
 from collections import abc as _abc
@@ -38,8 +44,8 @@ class Packet(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     CHALLENGE_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
-    WELCOME_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def batch(self) -> Global___Batch: ...
     @_builtins.property
@@ -49,9 +55,9 @@ class Packet(_message.Message):
     @_builtins.property
     def proof(self) -> Global___Proof: ...
     @_builtins.property
-    def welcome(self) -> Global___Welcome: ...
-    @_builtins.property
     def refused(self) -> Global___Refused: ...
+    @_builtins.property
+    def verdict(self) -> Global___Verdict: ...
     def __init__(
         self,
         *,
@@ -59,14 +65,14 @@ class Packet(_message.Message):
         hello: Global___Hello | None = ...,
         challenge: Global___Challenge | None = ...,
         proof: Global___Proof | None = ...,
-        welcome: Global___Welcome | None = ...,
         refused: Global___Refused | None = ...,
+        verdict: Global___Verdict | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "challenge", b"challenge", "hello", b"hello", "proof", b"proof", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "challenge", b"challenge", "hello", b"hello", "proof", b"proof", "refused", b"refused", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "challenge", b"challenge", "hello", b"hello", "proof", b"proof", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "challenge", b"challenge", "hello", b"hello", "proof", b"proof", "refused", b"refused", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["batch", "hello", "challenge", "proof", "welcome", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["batch", "hello", "challenge", "proof", "refused", "verdict"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -74,7 +80,9 @@ Global___Packet: _TypeAlias = Packet  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """Opens a stream. `cluster_id` is empty while the node belongs to no cluster."""
+    """Opens a stream. `cluster_id` is empty while the node belongs to no cluster. The dialler speaks
+    the versions from `version_min` (0: `version` alone) to `version`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -86,6 +94,7 @@ class Hello(_message.Message):
     STREAM_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
+    VERSION_MIN_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster_id: _builtins.str
     node: _builtins.str
@@ -94,6 +103,7 @@ class Hello(_message.Message):
     stream: _builtins.int
     address: _builtins.str
     nonce: _builtins.bytes
+    version_min: _builtins.int
     def __init__(
         self,
         *,
@@ -105,10 +115,11 @@ class Hello(_message.Message):
         stream: _builtins.int = ...,
         address: _builtins.str = ...,
         nonce: _builtins.bytes = ...,
+        version_min: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "cluster_id", b"cluster_id", "node", b"node", "nonce", b"nonce", "stream", b"stream", "target", b"target", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "cluster_id", b"cluster_id", "node", b"node", "nonce", b"nonce", "stream", b"stream", "target", b"target", "version", b"version", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,33 +127,23 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class Challenge(_message.Message):
+    """`version` is the highest that both speak."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
-    CLUSTER_ID_FIELD_NUMBER: _builtins.int
-    NODE_FIELD_NUMBER: _builtins.int
-    BOOT_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
-    PROOF_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    cluster_id: _builtins.str
-    node: _builtins.str
-    boot: _builtins.str
     nonce: _builtins.bytes
-    proof: _builtins.bytes
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
-        cluster_id: _builtins.str = ...,
-        node: _builtins.str = ...,
-        boot: _builtins.str = ...,
         nonce: _builtins.bytes = ...,
-        proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "cluster_id", b"cluster_id", "node", b"node", "nonce", b"nonce", "proof", b"proof", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -168,36 +169,83 @@ class Proof(_message.Message):
 Global___Proof: _TypeAlias = Proof  # noqa: Y015
 
 @_typing.final
-class Welcome(_message.Message):
+class Verdict(_message.Message):
+    """`body` is a VerdictBody."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    BODY_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    proof: _builtins.bytes
     def __init__(
         self,
+        *,
+        body: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "proof", b"proof"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 @_typing.final
-class Refused(_message.Message):
-    """`reason` is a value of broker.cluster.handshake.Reason."""
+class VerdictBody(_message.Message):
+    """Who the acceptor is, told to those who have proven the secret. `reason` is a value of
+    broker.cluster.authentication.handshake.Reason, empty for whoever is let in.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    BOOT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    node: _builtins.str
+    boot: _builtins.str
     reason: _builtins.str
     def __init__(
         self,
         *,
+        cluster_id: _builtins.str = ...,
+        node: _builtins.str = ...,
+        boot: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot", b"boot", "cluster_id", b"cluster_id", "node", b"node", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerdictBody: _TypeAlias = VerdictBody  # noqa: Y015
+
+@_typing.final
+class Refused(_message.Message):
+    """A hint for logs. `reason` is as in VerdictBody; the versions are those that the acceptor speaks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    VERSION_MIN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    version_min: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        version_min: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "version", b"version", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -135,9 +135,9 @@ class Layout:
             )
             for i in range(count)
         ]
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for place in places:
-            self.path(place).mkdir(exist_ok=True)
+            self.path(place).mkdir(exist_ok=True, mode=0o700)
         self._write_secret()
         text = json.dumps({"version": 1, "nodes": [place._asdict() for place in places]}, indent=1)
         (self.directory / "cluster.json").write_text(text + "\n")
@@ -196,7 +196,11 @@ class Layout:
                 lines.append(f"{key} = {quoted(value)}\n")
             except ValueError as error:
                 raise LayoutError(f"{folder}: {key}: {error}") from error
-        (folder / "node.conf").write_text("".join(lines), encoding="utf-8")
+        folder.chmod(0o700)  # of an older version, too
+        conf = folder / "node.conf"
+        conf.touch(mode=0o600)
+        conf.chmod(0o600)  # it may hold a password of --set
+        conf.write_text("".join(lines), encoding="utf-8")
 
 
 def free_ports(count: int) -> tuple[int, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from broker.cluster import joining
+from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
-from broker.cluster.handshake import Reason
 from broker.cluster.joining import JoinReply
 from broker.cluster.links import Links
 from broker.cluster.metadata_group import MetadataGroup

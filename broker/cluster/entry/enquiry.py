@@ -12,8 +12,10 @@ import secrets
 from typing import NamedTuple
 
 from broker.cluster import outbound
-from broker.cluster.handshake import NONCE_BYTES, PROTOCOL_VERSION, Claim, Reason
-from broker.cluster.outbound import ENQUIRY, Refused
+from broker.cluster.authentication import keys
+from broker.cluster.authentication.handshake import NONCE_BYTES, Claim, Reason
+from broker.cluster.outbound import ENQUIRY, Refused, Unproven
+from broker.wire import node_pb2 as wire
 
 ENQUIRY_S = 5.0
 
@@ -29,6 +31,9 @@ _ADVICE = {
     Reason.UNREACHABLE: "it can't reach this node: correct the name's address, or put this "
     "node's into cluster.peers on both, and let the port through",
 }
+
+_UNPROVEN = (Reason.WRONG_VERSION, Reason.WRONG_SECRET)
+"""What a node can't prove that it says; it is passed on, as a hint."""
 
 
 class Asker(NamedTuple):
@@ -68,29 +73,35 @@ async def enquire(asker: Asker, node: str, address: str) -> Answer:
         NotAdmitted: It could not.
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
-    claim = Claim(PROTOCOL_VERSION, "", asker.node, secrets.token_hex(8), nonce)
+    claim = Claim("", asker.node, secrets.token_hex(8), nonce)
     hello = outbound.greeting(claim, node, ENQUIRY, asker.address)
     at = f"node {node} at {address}"
     try:
         async with asyncio.timeout(ENQUIRY_S):
             await outbound.knock(address, ENQUIRY_S)
             async with outbound.dialled(address) as call:
-                theirs = await outbound.prove_each_other(call, hello, asker.secret)
-                return Answer(theirs.cluster_id, await _is_member(call))
-    except Refused as refused:
+                key = keys.derive(asker.secret, keys.Purpose.LINKS)
+                return await _answer(call, hello, key)
+    except (Refused, Unproven) as refused:
+        if isinstance(refused, Unproven) and refused.reason not in _UNPROVEN:
+            raise NotAdmitted(_no_node(address)) from None
         advice = _ADVICE.get(refused.reason, refused.reason.value)
         raise NotAdmitted(f"{at} does not let this node in: {advice}") from None
     except (OSError, ValueError) as why:  # a TimeoutError is the one, a host no DNS takes the other
         raise NotAdmitted(f"{at} can't be reached: {why or 'it does not answer'}") from None
     except outbound.BREAKS:
-        raise NotAdmitted(f"what listens at {address} does not answer as a node does") from None
+        raise NotAdmitted(_no_node(address)) from None
 
 
-async def _is_member(call: outbound.Call) -> bool:
+def _no_node(address: str) -> str:
+    return f"what listens at {address} does not answer as a node does"
+
+
+async def _answer(call: outbound.Call, hello: wire.Hello, key: bytes) -> Answer:
     try:
-        await outbound.read(call, "welcome")
+        theirs = await outbound.prove_each_other(call, hello, key)
     except Refused as refused:
         if refused.reason is not Reason.ALREADY_MEMBER:
             raise
-        return True
-    return False
+        return Answer(refused.cluster_id, is_member=True)
+    return Answer(theirs.cluster_id, is_member=False)
