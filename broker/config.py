@@ -69,6 +69,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         amqp_listeners: `listeners.tcp.*`; empty for `none`.
         management_listener: `management.tcp.*`; `management.tcp.port = none`: None.
         management_path_prefix: `management.path_prefix`, "" or "/prefix".
+        management_max_body_bytes: `management.http.max_body_size`: the largest request body.
+        management_cors_origins: `management.cors.allow_origins.N`: origins such as
+            "https://app.example:8443" whose pages may call the HTTP API; "*" is every origin.
+        management_cors_max_age_s: `management.cors.max_age`: how long a browser may keep what
+            a preflight request allowed.
+        management_headers: `management.csp.policy`, `management.hsts.policy` and
+            `management.headers.*`: (HTTP header, value) that replace the API's own.
         metrics_listener: `prometheus.tcp.*`; None switches it off.
         cluster_listener: `cluster.listen`; default: the first AMQP port + 20000, as RabbitMQ's
             distribution port. See `inter_node_listener`.
@@ -76,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             one cluster share it. "" only where there are no peers.
         cluster_peers: `cluster.peers.NODE` and `cluster_formation.classic_config.nodes.N`; nodes
             that form the cluster at first start. May contain this node itself.
+        cluster_formation_timeout_ms: `cluster.formation_timeout`: how long a new cluster's clients
+            wait for configured peers that are missing.
         cluster_name: `cluster_name`, None for the first node's name.
         cluster_partition_handling: Always "pause_minority": the others act as it, with a warning.
         cluster_disconnect_after_ms: Without the lease for this long, clients are closed (320).
@@ -103,11 +112,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         default_vhost: `default_vhost`.
         default_user_tags: `default_user_tags.TAG = true`.
         default_permissions: `default_permissions.configure|write|read`, in this order.
-        password_hashing: `password_hashing_module`: rabbit_password_hashing_sha256, _sha512, _md5.
+        password_hashing: `password_hashing_module`, of new passwords:
+            rabbit_password_hashing_sha256, _sha512, _md5, or
+            warrenmq_password_hashing_scrypt, which RabbitMQ does not know.
         default_queue_type: `default_queue_type`.
         classic_queue_default_version: `classic_queue.default_version`: 1 or 2, stored alike.
-        queue_leader_locator: `queue_leader_locator` or `queue_master_locator`.
+        queue_leader_locator: `queue_leader_locator` or `queue_master_locator`; "" is "client-local"
+            for classic queues and spreads the leaders of quorum queues.
         quorum_initial_group_size: Replicas of a new quorum queue.
+        quorum_target_group_size: `quorum_queue.continuous_membership_reconciliation.*`, as are the
+            next five: `.target_group_size`: replicas that quorum queues are repaired to where
+            neither arguments nor a policy say; None: `quorum_initial_group_size`.
+        quorum_repair_enabled: `.enabled`: replicas that are missing are added.
+        quorum_repair_auto_remove: `.auto_remove`: replicas of nodes that stay down are replaced.
+        quorum_repair_replace_after_ms: `.replace_after`, ours: how long a node is down before.
+        quorum_repair_interval_ms: `.interval`: how often queues are looked at when nothing changes.
+        quorum_repair_trigger_interval_ms: `.trigger_interval`: how long after a change.
         quorum_global_qos: `compat.quorum_global_qos`: accept basic.qos(global) on quorum queues.
         vm_memory_high_watermark: `vm_memory_high_watermark.relative`: share of the memory.
         vm_memory_high_watermark_bytes: `.absolute`; wins over the share when not None.
@@ -129,18 +149,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     amqp_listeners: tuple[Listener, ...] = (Listener("", 5672),)
     management_listener: Listener | None = Listener("", 15672)
     management_path_prefix: str = ""
+    management_max_body_bytes: int = 20_000_000
+    management_cors_origins: tuple[str, ...] = ()
+    management_cors_max_age_s: int = 1_800
+    management_headers: tuple[tuple[str, str], ...] = ()
     metrics_listener: Listener | None = Listener("", 15692)
 
     cluster_listener: Listener | None = None
     cluster_secret: str = ""
     cluster_peers: tuple[Peer, ...] = ()
+    cluster_formation_timeout_ms: int = 30_000
     cluster_name: str | None = None
     cluster_partition_handling: str = "pause_minority"
     cluster_disconnect_after_ms: int = 10_000
 
     heartbeat_s: int = 60
     frame_max_bytes: int = 131_072
-    initial_frame_max_bytes: int = 8_192
+    initial_frame_max_bytes: int = 4_096
     channel_max: int = 2_047
     channel_max_per_node: int = 0
     consumer_max_per_channel: int | None = None
@@ -166,8 +191,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     default_queue_type: str = "classic"
     classic_queue_default_version: int = 1
-    queue_leader_locator: str = "client-local"
+    queue_leader_locator: str = ""
     quorum_initial_group_size: int = 3
+    quorum_target_group_size: int | None = None
+    quorum_repair_enabled: bool = True
+    quorum_repair_auto_remove: bool = True
+    quorum_repair_replace_after_ms: int = 600_000
+    quorum_repair_interval_ms: int = 3_600_000
+    quorum_repair_trigger_interval_ms: int = 10_000
     quorum_global_qos: bool = False
 
     vm_memory_high_watermark: float = 0.4

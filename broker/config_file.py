@@ -1,7 +1,8 @@
-"""Reads a node's configuration: rabbitmq.conf and conf.d, the environment, --set.
+"""Reads a node's configuration: rabbitmq.conf, conf.d, advanced.config, the environment, --set.
 
-Precedence: file, then conf.d in name order, then environment, then --set; the later wins. What a
-key means stands in `broker.config_keys`. Called by `broker.cli.server` and by tests.
+Precedence: file, then conf.d in name order, then advanced.config, then environment, then --set; the
+later wins. All problems are found before any is told. What a key means stands in
+`broker.config_keys`. Called by `broker.cli.server` and by tests.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker import config_erlang
-from broker.config_keys import ConfigError, Entry, Outcome, read_settings
+from broker import config_erlang, config_rabbitmq, config_safety
+from broker.config_keys import OUR_KEYS, ConfigError, Entry, Outcome, read_settings
 
 _FILE_SIZE_MAX_BYTES = 4 * 1024 * 1024
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -31,7 +32,7 @@ _VARIABLES = {
 }
 # May also be given as NAME_FILE, the path of a file that holds the value (container secrets).
 _WITH_FILE = ("RABBITMQ_DEFAULT_USER", "RABBITMQ_DEFAULT_PASS", "RABBITMQ_ERLANG_COOKIE")
-_TLS_PREFIXES = ("RABBITMQ_SSL_", "RABBITMQ_MANAGEMENT_SSL_")
+_ADVANCED = "advanced.config"
 
 
 def load(
@@ -50,39 +51,49 @@ def load(
         The settings and the warnings to print.
 
     Raises:
-        ConfigError: A file that can't be read, an unknown key, a value that does not fit.
+        ConfigError: Files that can't be read, unknown keys, values that do not fit, promises that
+            can't be kept: all of them.
     """
     environ = environ or {}
     warnings: list[str] = []
+    problems: list[str] = []
     entries: list[Entry] = []
     for path in _files(conf, environ):
-        entries += _resolve_secret_file(read_file(path, environ))
-    entries += _resolve_secret_file(from_environment(environ, warnings))
-    entries += _resolve_secret_file([_override(text) for text in overrides])
+        entries += _collected(_read(path, environ, problems), problems)
+    advanced = _advanced_file(conf, environ, warnings)
+    if advanced is not None:
+        entries = _with_advanced(entries, advanced, warnings, problems)
+    entries += _collected(_from_environment(environ, problems), problems)
+    entries += _collected([_override(text, problems) for text in overrides], problems)
     host = socket.gethostname().partition(".")[0] or "localhost"
-    outcome = read_settings(entries, node_name=f"rabbit@{host}")
+    try:
+        outcome = read_settings(entries, node_name=f"rabbit@{host}")
+    except ConfigError as error:
+        raise ConfigError(*problems, *error.problems) from None
+    if problems:
+        raise ConfigError(*problems)
     return Outcome(outcome.settings, warnings + outcome.warnings)
 
 
-def read_file(path: Path, environ: Mapping[str, str]) -> list[Entry]:
-    """The entries of one file in rabbitmq.conf syntax.
+def _read(path: Path, environ: Mapping[str, str], problems: list[str]) -> list[Entry]:
+    text = _text_of(path, problems)
+    if text is None:
+        return []
+    if config_erlang.looks_like_terms(text):
+        problems.append(_erlang_refusal(path, text))
+        return []
+    return _parsed(text, str(path), environ, problems)
 
-    Args:
-        path: The file.
-        environ: What its values may take from.
 
-    Raises:
-        ConfigError: It can't be read, a line is not `key = value`, or it holds Erlang terms.
-    """
+def _text_of(path: Path, problems: list[str]) -> str | None:
     try:
         if path.stat().st_size > _FILE_SIZE_MAX_BYTES:
-            raise ConfigError(f"{path}: larger than {_FILE_SIZE_MAX_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
+            problems.append(f"{path}: larger than {_FILE_SIZE_MAX_BYTES} bytes")
+            return None
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from error
-    if config_erlang.looks_like_terms(text):
-        raise ConfigError(_erlang_refusal(path, text))
-    return parse(text, str(path), environ)
+        problems.append(f"{path}: can't be read: {error}")
+        return None
 
 
 def parse(text: str, name: str, environ: Mapping[str, str] | None = None) -> list[Entry]:
@@ -103,7 +114,14 @@ def parse(text: str, name: str, environ: Mapping[str, str] | None = None) -> lis
         conf_parse.peg and cuttlefish_generator.erl, value_sub/3, of cuttlefish: a value is unquoted
         first. `''` is an error and `$()` nothing there: they are ours.
     """
-    environ = environ or {}
+    problems: list[str] = []
+    entries = _parsed(text, name, environ or {}, problems)
+    if problems:
+        raise ConfigError(*problems)
+    return entries
+
+
+def _parsed(text: str, name: str, environ: Mapping[str, str], problems: list[str]) -> list[Entry]:
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -112,15 +130,18 @@ def parse(text: str, name: str, environ: Mapping[str, str] | None = None) -> lis
         key, equals, value = stripped.partition("=")
         key = key.strip()
         if not equals or not key or " " in key:
-            raise ConfigError(f"{name}:{number}: expected `key = value`, found {stripped!r}")
+            problems.append(f"{name}:{number}: expected `key = value`, found {stripped!r}")
+            continue
         try:
             value = _filled_in(_unquoted(value.strip()), environ)
         except KeyError as unset:
             what = f"{key} names $({unset.args[0]}), which is not set in the environment"
-            raise ConfigError(f"{name}:{number}: {what}") from None
-        if not value:
-            raise ConfigError(f"{name}:{number}: {key} has no value")
-        entries.append(Entry(key, value, f"{name}:{number}"))
+            problems.append(f"{name}:{number}: {what}")
+            continue
+        if value:
+            entries.append(Entry(key, value, f"{name}:{number}"))
+        else:
+            problems.append(f"{name}:{number}: {key} has no value")
     return entries
 
 
@@ -140,15 +161,8 @@ def quoted(value: str) -> str:
     return value if is_plain else "'" + value.replace("'", "''") + "'"
 
 
-def from_environment(environ: Mapping[str, str], warnings: list[str]) -> list[Entry]:
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> list[Entry]:
     """The entries that RabbitMQ's environment variables stand for.
-
-    Args:
-        environ: The environment.
-        warnings: Takes a sentence for each variable without effect.
-
-    Raises:
-        ConfigError: A *_FILE that can't be read.
 
     Source:
         rabbit_env.erl 3.13; the *_FILE, SSL and watermark variables are those that the official
@@ -160,13 +174,15 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> list[En
             entries.append(Entry(key, environ[variable], variable))
         elif variable in _WITH_FILE and environ.get(f"{variable}_FILE"):
             path = Path(environ[f"{variable}_FILE"])
-            entries.append(Entry(key, _secret(path, f"{variable}_FILE"), f"{variable}_FILE"))
+            value = _secret(path, f"{variable}_FILE", problems)
+            entries.append(Entry(key, value, f"{variable}_FILE"))
     entries += _listener_entries(environ)
     entries += _derived_entries(environ)
-    ssl = sorted(name for name in environ if name.startswith(_TLS_PREFIXES))
-    if ssl:
-        warnings.append(f"{', '.join(ssl)}: TLS listeners are not supported yet: no effect")
-    return entries
+    for name in sorted(environ):
+        found = config_safety.variable_verdict(name, environ[name])
+        if isinstance(found, config_safety.Refused):
+            problems.append(f"{name} is refused: {found.advice}")
+    return [entry for entry in entries if entry.value]
 
 
 def _listener_entries(environ: Mapping[str, str]) -> list[Entry]:
@@ -232,11 +248,70 @@ def _directory(path: Path | None) -> list[Path]:
     return sorted(path.glob("*.conf")) if path is not None and path.is_dir() else []
 
 
-def _override(text: str) -> Entry:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip() or not value.strip():
-        raise ConfigError(f"--set: expected KEY=VALUE, found {text!r}")
-    return Entry(key.strip(), value.strip(), "--set")
+def _advanced_file(
+    conf: str | None, environ: Mapping[str, str], warnings: list[str]
+) -> Path | None:
+    """The advanced.config beside the main file, or the one the environment names."""
+    named = environ.get("RABBITMQ_ADVANCED_CONFIG_FILE")
+    if named:
+        for path in (Path(named), Path(f"{named}.config")):
+            if path.is_file():
+                return path
+        warnings.append(f"RABBITMQ_ADVANCED_CONFIG_FILE: there is no {named}")
+        return None
+    main = conf or environ.get("RABBITMQ_CONFIG_FILE")
+    if not main:
+        return None
+    beside = (Path(main) if Path(main).is_dir() else Path(main).parent) / _ADVANCED
+    return beside if beside.is_file() else None
+
+
+def _with_advanced(
+    entries: list[Entry], path: Path, warnings: list[str], problems: list[str]
+) -> list[Entry]:
+    """The entries with those of an advanced.config, whose every term replaces a key or a family.
+
+    Source:
+        cuttlefish_advanced.erl, overlay/2.
+    """
+    text = _text_of(path, problems)
+    try:
+        terms = config_erlang.read_terms(text or "")
+    except config_erlang.NotATerm as error:
+        problems.append(
+            f"{path}: these Erlang terms can't be read: {error}; write rabbitmq.conf instead"
+        )
+        return entries
+    for term in terms:
+        source = f"{path}:{term.line}"
+        if term.is_encrypted:
+            problems.append(
+                f"{source}: {{{term.name}}} is refused: encrypted values can't be read;"
+                " write the value as $(VARIABLE) in rabbitmq.conf"
+            )
+            continue
+        found = [Entry(key, value, source) for key, value in term.entries if _has_meaning(key)]
+        problems += [f"{source}: {each.key} has no value" for each in found if not each.value]
+        if len(found) < len(term.entries):
+            warnings.append(f"{source}: {{{term.name}}} is not supported: no effect")
+        entries = [entry for entry in entries if not _is_of(entry.key, term.key)] + found
+    return entries
+
+
+def _has_meaning(key: str) -> bool:
+    is_ours = any(_is_of(key, known.removesuffix(".")) for known in OUR_KEYS)
+    return is_ours or config_rabbitmq.is_known(key)
+
+
+def _is_of(key: str, family: str) -> bool:
+    return key == family or key.startswith(f"{family}.")
+
+
+def _override(text: str, problems: list[str]) -> Entry:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key or not value:
+        problems.append(f"--set: expected KEY=VALUE, found {text!r}")
+    return Entry(key, value, "--set")
 
 
 def _unquoted(value: str) -> str:
@@ -248,22 +323,26 @@ def _filled_in(value: str, environ: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda found: environ[found[1]] if found[1] else "$", value)
 
 
-def _resolve_secret_file(entries: list[Entry]) -> list[Entry]:
-    return [
-        Entry("cluster.secret", _secret(Path(entry.value), entry.source), entry.source)
+def _collected(entries: list[Entry], problems: list[str]) -> list[Entry]:
+    """Entries with the secret in the place of its file, less those that are no entries."""
+    found = [
+        Entry("cluster.secret", _secret(Path(entry.value), entry.source, problems), entry.source)
         if entry.key == "cluster.secret_file"
         else entry
         for entry in entries
     ]
+    return [entry for entry in found if entry.key and entry.value]
 
 
-def _secret(path: Path, source: str) -> str:
+def _secret(path: Path, source: str, problems: list[str]) -> str:
+    """The secret in a file; "", and a problem more, if there is none."""
     try:
         value = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: {path} can't be read: {error}") from error
+        problems.append(f"{source}: {path} can't be read: {error}")
+        return ""
     if not value:
-        raise ConfigError(f"{source}: {path} is empty")
+        problems.append(f"{source}: {path} is empty")
     return value
 
 

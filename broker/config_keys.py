@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker import config_rabbitmq
+from broker import config_rabbitmq, config_safety
 from broker.config import Listener, Peer, Settings, full_node_name
 
 DEFAULT_PEER_PORT = 25_672
@@ -48,7 +48,15 @@ _UNITS = {
 
 
 class ConfigError(Exception):
-    """A configuration that can't be used; the text names the file and line and what to do."""
+    """A configuration that can't be used.
+
+    Attributes:
+        problems: All that is wrong, at least one; each names file and line and what to do.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class Entry(NamedTuple):
@@ -193,6 +201,7 @@ def _hashing(text: str) -> str:
         "rabbit_password_hashing_sha256",
         "rabbit_password_hashing_sha512",
         "rabbit_password_hashing_md5",
+        "warrenmq_password_hashing_scrypt",
     )(text)
 
 
@@ -213,9 +222,32 @@ def _level(text: str) -> str:
     return _OUR_LEVELS.get(name, name)
 
 
+def _origin(text: str) -> str:
+    """What a browser sends in `Origin`, without a path, or `*`."""
+    if text != "*" and _ORIGIN.fullmatch(text) is None:
+        raise ValueError("an origin such as https://app.example:8443, or *")
+    return text.lower()
+
+
+def _header_value(text: str) -> str:
+    if not text.isascii() or not text.isprintable():
+        raise ValueError("printable ASCII")
+    return text
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
+# key of the management plugin -> HTTP header
+_HEADERS = {
+    "management.csp.policy": "Content-Security-Policy",
+    "management.hsts.policy": "Strict-Transport-Security",
+    "management.headers.content_type_options": "X-Content-Type-Options",
+    "management.headers.xss_protection": "X-XSS-Protection",
+    "management.headers.frame_options": "X-Frame-Options",
+}
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
 _OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergency": "error"}
 _LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
+_REPAIR = "quorum_queue.continuous_membership_reconciliation"
 DAY_MS = 86_400_000
 
 # key -> (field of Settings, reader)
@@ -224,9 +256,12 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "data_dir": ("data_dir", str),
     "pid_file": ("pid_file", str),
     "management.path_prefix": ("management_path_prefix", _prefix),
+    "management.http.max_body_size": ("management_max_body_bytes", _natural),
+    "management.cors.max_age": ("management_cors_max_age_s", _natural),
     "cluster.listen": ("cluster_listener", listener),
     "cluster.secret": ("cluster_secret", str),
     "cluster.disconnect_after": ("cluster_disconnect_after_ms", _natural),
+    "cluster.formation_timeout": ("cluster_formation_timeout_ms", _natural),
     "cluster_name": ("cluster_name", str),
     "heartbeat": ("heartbeat_s", _natural),
     "frame_max": ("frame_max_bytes", _binary_size),
@@ -259,6 +294,12 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "queue_leader_locator": ("queue_leader_locator", _LOCATOR),
     "queue_master_locator": ("queue_leader_locator", _LOCATOR),
     "quorum_cluster_size": ("quorum_initial_group_size", _natural),
+    f"{_REPAIR}.enabled": ("quorum_repair_enabled", _flag),
+    f"{_REPAIR}.auto_remove": ("quorum_repair_auto_remove", _flag),
+    f"{_REPAIR}.replace_after": ("quorum_repair_replace_after_ms", _natural),
+    f"{_REPAIR}.interval": ("quorum_repair_interval_ms", _natural),
+    f"{_REPAIR}.trigger_interval": ("quorum_repair_trigger_interval_ms", _natural),
+    f"{_REPAIR}.target_group_size": ("quorum_target_group_size", _natural),
     "compat.quorum_global_qos": ("quorum_global_qos", _flag),
     "vm_memory_high_watermark.relative": ("vm_memory_high_watermark", _ratio),
     "vm_memory_high_watermark.absolute": ("vm_memory_high_watermark_bytes", size_bytes),
@@ -284,6 +325,7 @@ _FIXED: dict[str, tuple[Callable[[str], Any], Any, str]] = {
         "rss",
     ),
 }
+_MECHANISMS = "auth_mechanisms."
 _LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
 _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
     "log.level": ("level", _level),
@@ -306,16 +348,21 @@ _GROUPED = (
     "listeners.tcp.default",
     "management.tcp.port",
     "management.tcp.ip",
+    "management.cors.allow_origins",
+    "management.listener.port",
+    "management.listener.ip",
+    *_HEADERS,
     "prometheus.tcp.port",
     "prometheus.tcp.ip",
-    "cluster_formation.peer_discovery_backend",
+    *config_safety.KEYS,
     "default_permissions.configure",
     "default_permissions.read",
     "default_permissions.write",
 )
 OUR_KEYS = (*SIMPLE, *_FIXED, *_LOG, *_GROUPED)
 _SECRET = re.compile(r"(^|[._])(secret|pass|password|key|cookie)($|\.)|(^|\.)key\.")
-_BACKENDS = ("classic_config", "classic", "config", "rabbit_peer_discovery_classic_config")
+_UNUSABLE = object()
+"""What stands for a value that does not fit, until all problems are found."""
 
 
 def read_settings(entries: Iterable[Entry], node_name: str = "rabbit@localhost") -> Outcome:
@@ -329,7 +376,8 @@ def read_settings(entries: Iterable[Entry], node_name: str = "rabbit@localhost")
         The settings and what to warn of.
 
     Raises:
-        ConfigError: An unknown key, or a value that does not fit; names source and nearest key.
+        ConfigError: Unknown keys, values that do not fit, promises that can't be kept; each with
+            its source, and the nearest key.
     """
     by_key: dict[str, Entry] = {}
     for entry in entries:
@@ -346,9 +394,11 @@ class _Reader:
         self.entries = entries
         self.left = dict(entries)
         self.warnings: list[str] = []
+        self.problems: list[str] = []
         self.values: dict[str, Any] = {"node_name": node_name}
 
     def settings(self) -> Settings:
+        self._promises()
         self._one_limit_each()
         for key in list(self.left):
             if key in SIMPLE:
@@ -358,9 +408,12 @@ class _Reader:
                 self._fixed(key)
         self._logging()
         self._listeners()
+        self._management()
         self._users()
         self._cluster()
         self._complain()
+        if self.problems:
+            raise ConfigError(*self.problems)
         shown = tuple(
             f"{key} = {entry.value}"
             for key, entry in sorted(self.entries.items())
@@ -369,17 +422,14 @@ class _Reader:
         return Settings(**self.values, environment=shown)
 
     def take(self, key: str, read: Callable[[str], Any]) -> Any:
-        """Read and remove one entry.
-
-        Raises:
-            ConfigError: The value does not fit.
-        """
+        """Read and remove one entry; `_UNUSABLE`, and a problem more, if its value does not fit."""
         entry = self.left.pop(key)
         try:
             return read(entry.value)
         except ValueError as error:
             shown = "" if _SECRET.search(key) else f", found {entry.value!r}"
-            raise ConfigError(f"{entry.source}: {key} must be {error}{shown}") from None
+            self.problems.append(f"{entry.source}: {key} must be {error}{shown}")
+            return _UNUSABLE
 
     def family(self, prefix: str) -> list[str]:
         """Keys that begin with `prefix`, `prefix.2` before `prefix.10`."""
@@ -398,6 +448,16 @@ class _Reader:
 
     def warn(self, entry: Entry, text: str) -> None:
         self.warnings.append(f"{entry.source}: {text}")
+
+    def _promises(self) -> None:
+        """Refuse keys that promise safety and are not supported; forget those that ask for none."""
+        for key, entry in list(self.left.items()):
+            found = config_safety.verdict(key, entry.value)
+            if isinstance(found, config_safety.Refused):
+                del self.left[key]
+                self.problems.append(f"{entry.source}: {key} is refused: {found.advice}")
+            elif found is config_safety.Verdict.NOTHING_ASKED and not key.startswith(_MECHANISMS):
+                del self.left[key]
 
     def _one_limit_each(self) -> None:
         """Of two ways to say a limit the later source's counts, in one source the absolute one."""
@@ -440,6 +500,11 @@ class _Reader:
         if is_none or keys:
             found = [self.take(key, listener) for key in keys]
             self.values["amqp_listeners"] = tuple(dict.fromkeys(found))
+        for part in ("ip", "port"):  # how the listener was written before RabbitMQ 3.7.9
+            old = f"management.listener.{part}"
+            if old in self.left:
+                entry = self.left.pop(old)
+                self.left.setdefault(f"management.tcp.{part}", entry)
         for prefix, field in (
             ("management.tcp", "management_listener"),
             ("prometheus.tcp", "metrics_listener"),
@@ -452,6 +517,16 @@ class _Reader:
             elif at is not None:
                 at = Listener(host, at.port)
             self.values[field] = at
+
+    def _management(self) -> None:
+        is_none, keys = self._family_or_none("management.cors.allow_origins")
+        if not is_none:
+            self.values["management_cors_origins"] = tuple(self.take(key, _origin) for key in keys)
+        self.values["management_headers"] = tuple(
+            (header, self.take(key, _header_value))
+            for key, header in _HEADERS.items()
+            if key in self.left
+        )
 
     def _users(self) -> None:
         is_none, keys = self._family_or_none("loopback_users")
@@ -471,17 +546,11 @@ class _Reader:
             if f"default_permissions.{kind}" in self.left:
                 permissions[kind] = self.take(f"default_permissions.{kind}", str)
         self.values["default_permissions"] = tuple(permissions.values())
-        mechanisms = self.family("auth_mechanisms.")
+        mechanisms = self.family(_MECHANISMS)
         if mechanisms:
-            known = _one_of("PLAIN", "AMQPLAIN", "EXTERNAL", "ANONYMOUS")
-            self.values["auth_mechanisms"] = tuple(self.take(key, known) for key in mechanisms)
+            self.values["auth_mechanisms"] = tuple(self.take(key, str) for key in mechanisms)
 
     def _cluster(self) -> None:
-        backend = "cluster_formation.peer_discovery_backend"
-        if backend in self.left:
-            entry = self.left.pop(backend)
-            if entry.value not in _BACKENDS:
-                self.warn(entry, f"{backend} = {entry.value} is not supported; list the nodes")
         peers: dict[str, Peer] = {}
         for key in self.family("cluster_formation.classic_config.nodes."):
             name = self.take(key, full_node_name)
@@ -489,22 +558,24 @@ class _Reader:
         for key in self.family("cluster.peers."):
             name = full_node_name(key.removeprefix("cluster.peers."))
             at = self.take(key, _peer_address)
-            peers[name] = Peer(name, at.host, at.port)
+            if isinstance(at, Listener):
+                peers[name] = Peer(name, at.host, at.port)
         self.values["cluster_peers"] = tuple(peers.values())
 
     def _complain(self) -> None:
         for key, entry in self.left.items():
             if not config_rabbitmq.is_known(key):
                 near = config_rabbitmq.nearest(key, OUR_KEYS)
-                raise ConfigError(f"{entry.source}: unknown key {key}; did you mean {near}?")
+                self.problems.append(f"{entry.source}: unknown key {key}; did you mean {near}?")
+                continue
             self.warn(entry, f"{key} is RabbitMQ's, WarrenMQ does not support it: no effect")
 
 
 def _peer_address(text: str) -> Listener:
-    at = listener(text)
-    if not at.host or not at.port:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
         raise ValueError("HOST:PORT")
-    return at
+    return listener(text)
 
 
 def _order(tail: str) -> int:

@@ -189,11 +189,14 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (
         "management",
         "listener.$ tcp.$ ssl.$ path_prefix rates_mode load_definitions http_log_dir disable_stats"
-        " enable_queue_totals sample_retention_policies.$ cors.allow_origins.$ cors.max_age"
+        " enable_queue_totals sample_retention_policies.$ cors.allow_origins cors.allow_origins.$"
+        " cors.max_age http.max_body_size"
         " csp.policy hsts.policy headers.$ db_cache_multiplier process_stats_gc_timeout"
         " stats_event_max_backlog login_session_timeout disable_basic_auth"
-        " require_auth_for_api_desc_page restrictions.$"
-        " oauth_$ oauth_enabled oauth_client_id oauth_client_secret oauth_provider_url oauth_scopes"
+        " require_auth_for_api_desc_page require_auth_for_api_reference restrictions.$"
+        " enable_uaa uaa_client_id uaa_location oauth_authorization_endpoint_params.$"
+        " oauth_token_endpoint_params.$ oauth_enabled oauth_client_id oauth_client_secret"
+        " oauth_provider_url oauth_scopes"
         " oauth_metadata_url oauth_initiated_logon_type oauth_disable_basic_auth"
         " oauth_response_type oauth_resource_servers.$ max_http_body_size"
         " content_security_policy delegate_count"
@@ -217,6 +220,8 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("shovel", "$"),
     ("federation", "$"),
     ("trace", "$"),
+    ("event_exchange", "$"),
+    ("aws", "$"),
     ("consistent_hash", "$"),
     ("sysmon_handler", "$"),
     ("osiris", "$"),

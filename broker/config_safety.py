@@ -1,0 +1,180 @@
+"""Keys of RabbitMQ that promise safety and are not supported: they refuse the start. Pure.
+
+A warning is not enough where an operator counts on a setting: encryption, who may log in, where a
+port listens, what is limited, who is there at the first start. A value that asks for nothing, which
+is RabbitMQ's default, is accepted. Every other key that RabbitMQ knows and WarrenMQ does not is a
+warning (`broker.config_rabbitmq`).
+
+Source: rabbit.schema and the plugins' schemas of RabbitMQ 3.10.8 and 3.13.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+_OFF = frozenset(("false", "off", "no"))
+_NONE = frozenset(("none",))
+_INFINITY = frozenset(("infinity",))
+_INTERNAL = frozenset(("internal", "rabbit_auth_backend_internal"))
+_ANY_PASSWORD = frozenset(("accept_everything", "rabbit_credential_validator_accept_everything"))
+_LOCAL_FILES = frozenset(
+    (
+        "local",
+        "local_filesystem",
+        "rabbit_definitions_import_local_filesystem",
+        "rabbitmq_definitions_import_local_filesystem",
+    )
+)
+_NODES_LISTED = frozenset(
+    ("classic", "classic_config", "config", "rabbit_peer_discovery_classic_config")
+)
+_NOTHING: frozenset[str] = frozenset()
+
+TLS = "TLS is not supported yet; remove it, and end TLS in a proxy in front of the node"
+_MECHANISMS = "only PLAIN and AMQPLAIN are supported; remove it"
+_DEFINITIONS = (
+    "definitions are not imported at the start yet; remove it, and make users, permissions and"
+    " policies with 'warrenmq ctl' once the node runs"
+)
+_TOKENS = "logins with tokens are not supported; remove it, and use names and passwords"
+_LIMIT = "this limit is not supported; remove it"
+_RESTRICTION = (
+    "this restriction of the HTTP API is not supported; remove it, and give the tags"
+    " 'administrator' and 'policymaker' to nobody who must not do this"
+)
+
+
+class Verdict(Enum):
+    """What a key of RabbitMQ asks for."""
+
+    NO_PROMISE = "promises no safety"
+    NOTHING_ASKED = "promises safety elsewhere, and asks for none with this value"
+
+
+class Refused(NamedTuple):
+    """A promise that can't be kept.
+
+    Attributes:
+        advice: What is missing and what to do, without the key and the value.
+    """
+
+    advice: str
+
+
+# Pattern of keys -> values that ask for nothing, and what to do about others. A `$` is one or more
+# parts; the first pattern that matches counts.
+_PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
+    ("listeners.ssl", _NONE, TLS),
+    ("listeners.ssl.$", _NOTHING, TLS),
+    ("ssl_options", _NONE, TLS),
+    ("ssl_options.$", _NOTHING, TLS),
+    ("management.ssl.$", _NOTHING, TLS),
+    ("management.listener.ssl", _OFF, TLS),
+    ("management.listener.ssl_opts", _NONE, TLS),
+    ("management.listener.ssl_opts.$", _NOTHING, TLS),
+    ("prometheus.ssl.$", _NOTHING, TLS),
+    (
+        "auth_backends.$",
+        _INTERNAL,
+        "only the internal backend is supported; remove it, and make the users with"
+        " 'warrenmq ctl add_user'",
+    ),
+    ("auth_mechanisms.$", frozenset(("PLAIN", "AMQPLAIN")), _MECHANISMS),
+    (
+        "proxy_protocol",
+        _OFF,
+        "the PROXY protocol is not supported yet; remove it, here and in the proxy",
+    ),
+    ("load_definitions", _NONE, _DEFINITIONS),
+    ("management.load_definitions", _NONE, _DEFINITIONS),
+    ("definitions.import_backend", _LOCAL_FILES, _DEFINITIONS),
+    ("definitions.skip_if_unchanged", _OFF, _DEFINITIONS),
+    ("definitions.hashing.algorithm", frozenset(("sha256",)), _DEFINITIONS),
+    ("definitions.$", _NOTHING, _DEFINITIONS),
+    (
+        "cluster_formation.peer_discovery_backend",
+        _NODES_LISTED,
+        "only classic_config is supported; list the nodes in"
+        " cluster_formation.classic_config.nodes.N or cluster.peers.NODE",
+    ),
+    (
+        "default_users.$",
+        _NOTHING,
+        "default_user alone is made at the start; remove it, and make the users with"
+        " 'warrenmq ctl add_user'",
+    ),
+    ("management.disable_basic_auth", _OFF, _TOKENS),
+    ("management.oauth_enabled", _OFF, _TOKENS),
+    ("management.enable_uaa", _OFF, _TOKENS),
+    ("management.restrictions.operator_policy_changes.disabled", _OFF, _RESTRICTION),
+    ("management.restrictions.quorum_queue_replica_operations.disabled", _OFF, _RESTRICTION),
+    ("prometheus.authentication.enabled", _OFF, "metrics ask for no password yet; remove it"),
+    (
+        "credential_validator.validation_backend",
+        _ANY_PASSWORD,
+        "passwords are not validated yet; remove it",
+    ),
+    ("vhost_max", _INFINITY, _LIMIT),
+    ("cluster_exchange_limit", _INFINITY, _LIMIT),
+    ("ranch_connection_max", _INFINITY, f"{_LIMIT}, and use connection_max"),
+    ("management.tcp.max_connections", _INFINITY, _LIMIT),
+    ("default_limits.vhosts.$", _NOTHING, f"{_LIMIT}, and use 'warrenmq ctl set_vhost_limits'"),
+    (
+        "default_policies.operator.$",
+        _NOTHING,
+        "default operator policies are not supported; remove it, and use"
+        " 'warrenmq ctl set_operator_policy'",
+    ),
+    (
+        "distribution.listener.interface",
+        _NOTHING,
+        "it has no effect on the port for other nodes; write cluster.listen = HOST:PORT",
+    ),
+)
+_SPLIT = tuple((tuple(key.split(".")), kept, advice) for key, kept, advice in _PROMISES)
+
+KEYS = tuple(key.removesuffix(".$") for key, _, _ in _PROMISES)
+"""Keys and families that promise safety."""
+
+_VARIABLES = ("RABBITMQ_SSL_", "RABBITMQ_MANAGEMENT_SSL_")
+_ERLANG_ARGUMENTS = ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_START_ARGS")
+_ERLANG_PROMISES = ("inet_tls", "ssl_dist", "inet_dist_use_interface", "-rabbit")
+
+
+def verdict(key: str, value: str) -> Verdict | Refused:
+    """Say whether a key promises what WarrenMQ does not keep.
+
+    Args:
+        key: A key of rabbitmq.conf, "auth_backends.1".
+        value: As written.
+    """
+    parts = tuple(key.split("."))
+    for pattern, kept, advice in _SPLIT:
+        if not _matches(pattern, parts):
+            continue
+        return Verdict.NOTHING_ASKED if value in kept else Refused(advice)
+    return Verdict.NO_PROMISE
+
+
+def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    if pattern[-1] != "$":
+        return parts == pattern
+    fixed = pattern[:-1]
+    return len(parts) > len(fixed) and parts[: len(fixed)] == fixed
+
+
+def variable_verdict(name: str, value: str) -> Verdict | Refused:
+    """Say the same of a variable of the environment.
+
+    Args:
+        name: "RABBITMQ_SSL_CERTFILE".
+        value: Its value; "" asks for nothing.
+    """
+    if not value:
+        return Verdict.NOTHING_ASKED
+    if name.startswith(_VARIABLES):
+        return Refused(TLS)
+    if name in _ERLANG_ARGUMENTS and any(word in value for word in _ERLANG_PROMISES):
+        return Refused("there is no Erlang here to take arguments; write settings in rabbitmq.conf")
+    return Verdict.NO_PROMISE
