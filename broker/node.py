@@ -32,6 +32,7 @@ from typing import Final
 import uvloop
 
 from broker import interpreter
+from broker.cluster.authentication.secret import SecretUnusable, effective_secret, objection
 from broker.cluster.configured import cluster_settings
 from broker.cluster.entry.enquiry import Asker, NotAdmitted, enquire
 from broker.cluster.identity import IdentityDamaged, IdentityFile
@@ -42,13 +43,15 @@ from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.operations.desk import Operations
-from broker.management.reports import Reports
+from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock
 from broker.server.alarms import Limits
+from broker.server.background import every
+from broker.server.entrance.doors import Doors
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
-from broker.storage import opening
+from broker.storage import opening, private
 from broker.storage.group_commit import GroupCommit
 from broker.storage.message_store import MessageStore
 from broker.storage.store import StoreDamaged, StoreLocked, StoreUnusable
@@ -63,6 +66,7 @@ EXIT_METADATA_FAILED: Final = 70
 
 READY_LOG_S: Final = 10.0
 JOIN_S: Final = 12.0
+DOORS_S: Final = 1.0
 
 
 class SystemClock:
@@ -109,6 +113,7 @@ class Node:
         self._serving: Serving | None = None
         self._management: ManagementServer | None = None
         self._operations = Operations(self)
+        self._doors = Doors()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -122,6 +127,11 @@ class Node:
     def name(self) -> str:
         """Node name."""
         return self.settings.node_name
+
+    @property
+    def doors(self) -> Doors:
+        """Places, turns and logins at its ports."""
+        return self._doors
 
     @property
     def serving(self) -> Serving | None:
@@ -151,6 +161,9 @@ class Node:
             return f"the cluster forgot this node, says {self._member.cluster.forgotten_by}"
         if self._serving is None:
             return "the broker is stopped (start_app starts it) or still starting"
+        missing = self._member.cluster.missing_peers()
+        if missing:
+            return f"the cluster is forming: {', '.join(missing)} did not join yet"
         if not self._serving.listener.is_open:
             return "clients are not accepted: too few members of the cluster can be reached"
         return ""
@@ -164,6 +177,7 @@ class Node:
             loop.add_signal_handler(number, self.stop)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            doors = tasks.create_task(every(DOORS_S, self._tick_doors), name="doors")
             if self.settings.management_listener is not None:
                 self._management = ManagementServer(self, self._operations)
                 await self._management.start()
@@ -172,7 +186,11 @@ class Node:
             starting.cancel()
             await asyncio.wait([starting])
             await self._stop()
+            doors.cancel()
         return self._exit_code
+
+    async def _tick_doors(self) -> None:
+        self._doors.tick(self.clock.monotonic_ms())
 
     def stop(self) -> None:
         """End the process in good order; a second call does nothing more."""
@@ -189,7 +207,7 @@ class Node:
             self.stop()
             return
         if self.settings.pid_file is not None:
-            await asyncio.to_thread(Path(self.settings.pid_file).write_text, f"{os.getpid()}\n")
+            await asyncio.to_thread(_write_pid, Path(self.settings.pid_file))
         interpreter.settle_memory()
         _log.info("Server startup complete")
 
@@ -286,6 +304,20 @@ class Node:
     def _folder(self) -> Path:
         return Path(self.settings.data_dir)
 
+    def _secret(self) -> bytes:
+        """The secret this node proves to others.
+
+        Raises:
+            NodeError: It must not be used, or can't; the text says what to do.
+        """
+        unsafe = objection(self.settings)
+        if unsafe is not None:
+            raise NodeError(unsafe)
+        try:
+            return effective_secret(self.settings)
+        except SecretUnusable as why:
+            raise NodeError(str(why)) from why
+
     def _peers(self) -> dict[str, str]:
         return {peer.node: f"{peer.host}:{peer.port}" for peer in self.settings.cluster_peers}
 
@@ -304,7 +336,7 @@ class Node:
         journal, store = await self._open_store()
         rng = random.SystemRandom()
         cluster = Cluster(
-            cluster_settings(self.settings, peers, joins_only=joins_only),
+            cluster_settings(self.settings, self._secret(), peers, joins_only=joins_only),
             journal,
             self.clock,
             rng,
@@ -330,8 +362,9 @@ class Node:
             NodeError: It can't be used; the text says why and what to do.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             IdentityFile(self._folder, self.name)  # another node's folder is left alone
+            self._secret()  # before anything is opened that would have to be closed again
             opened = await asyncio.to_thread(opening.open_for_node, self._folder / "store")
         except OSError as error:
             raise NodeError(
@@ -341,6 +374,8 @@ class Node:
         except (IdentityDamaged, StoreDamaged, StoreLocked, StoreUnusable) as error:
             raise NodeError(str(error)) from error
         journal = GroupCommit(opened.store, self._sync_failed)
+        for path in (await asyncio.to_thread(private.close_to_others, self._folder))[:1]:
+            _log.warning("data.open_to_others: chmod -R go= %s, for %s", self._folder, path)
         try:
             return journal, await asyncio.to_thread(opening.count_messages, journal, opened)
         except (StoreDamaged, StoreUnusable) as error:
@@ -364,7 +399,7 @@ class Node:
                 service = NodeService(
                     cluster.links, cluster.metadata.catalogue, lambda work: _spawn(tasks, work)
                 )
-                Reports(self).serve(cluster.links)
+                attempts.serve(self._doors, cluster.links)
                 self._operations.serve(cluster.links)
                 try:
                     await cluster.start(tasks)
@@ -415,7 +450,7 @@ class Node:
         """
         links = None if self._member is None else self._member.cluster.links
         own = "" if links is None else links.address
-        asker = Asker(self.name, own, self.settings.cluster_secret.encode())
+        asker = Asker(self.name, own, self._secret())
         try:
             answer = await enquire(asker, node, address)
         except NotAdmitted as why:
@@ -458,6 +493,7 @@ class Node:
             member.service,
             self.clock,
             self._server_properties(),
+            self._doors,
             self._alarm_limits,
         )
         await serving.start(member.tasks)
@@ -467,6 +503,24 @@ class Node:
             self._boot_ended(serving.context.boot, member.cluster.boot)
         else:
             serving.applied(Changes(restored=True))  # what was applied since it looked (P6)
+            await self._let_clients_in(serving)
+
+    async def _let_clients_in(self, serving: Serving) -> None:
+        """Open the AMQP ports when the cluster is formed, saying every now and then who is missing.
+
+        Raises:
+            OSError: An AMQP address is taken: nothing serves then.
+        """
+        opening_ports = asyncio.ensure_future(serving.open())
+        try:
+            while not (await asyncio.wait([opening_ports], timeout=READY_LOG_S))[0]:
+                _log.warning("node.waiting: %s", self.why_not_ready())
+            opening_ports.result()
+        except OSError:
+            await self._stop_serving("the AMQP port can't be opened")
+            raise
+        finally:
+            opening_ports.cancel()
 
     async def _stop_serving(self, text: str) -> None:
         serving, self._serving = self._serving, None
@@ -530,6 +584,11 @@ class Node:
         sys.stderr.write(f"warrenmq: {error}\n")
         sys.stderr.flush()
         os._exit(EXIT_SYNC_FAILED)
+
+
+def _write_pid(path: Path) -> None:
+    path.write_text(f"{os.getpid()}\n")
+    path.chmod(0o644)  # whoever watches over services reads it
 
 
 async def _hand_groups_over(cluster: Cluster) -> None:

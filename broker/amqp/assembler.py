@@ -104,36 +104,34 @@ class Assembler:
     Args:
         frame_max: Largest payload accepted is this many bytes (RabbitMQ's limit plus its 8 bytes
             of leniency). Negotiated later; may be set at any frame boundary.
-        channel_max: Highest channel number; negotiated later.
         max_message_size: Largest body in bytes.
 
     Attributes:
         partial_bytes: Bytes buffered of contents that are not complete.
         has_channel_zero: A method of channel 0 came out; the caller resets it.
-        has_content: A content came, or began to, since the start or `forget_contents`.
+        has_content: A content has come, or begun to.
+        is_lost: The frame boundaries are lost: nothing comes out any more.
     """
 
     __slots__ = (
         "_body_size",
         "_buffered",
         "_facts",
-        "_is_lost",
         "_is_refusing",
         "_needed",
         "_partials",
         "_pieces",
         "_repeat",
         "_single_max",
-        "channel_max",
         "frame_max",
         "has_channel_zero",
         "has_content",
+        "is_lost",
         "max_message_size",
         "partial_bytes",
     )
 
-    def __init__(self, *, frame_max: int, channel_max: int, max_message_size: int) -> None:
-        self.channel_max = channel_max
+    def __init__(self, *, frame_max: int, max_message_size: int) -> None:
         self.max_message_size = max_message_size
         self.partial_bytes = 0
         self.has_channel_zero = False
@@ -146,14 +144,19 @@ class Assembler:
         self._facts = PropertyFacts()
         self._body_size = 0
         self._is_refusing = False  # a hard fault was found or sent
-        self._is_lost = False  # the frame boundaries are lost
-        self.set_limits(frame_max=frame_max, channel_max=channel_max)
+        self.is_lost = False
+        self.set_frame_max(frame_max)
 
-    def set_limits(self, *, frame_max: int, channel_max: int) -> None:
-        """Take the negotiated limits, at a frame boundary."""
+    def set_frame_max(self, frame_max: int) -> None:
+        """Take the negotiated limit, at a frame boundary."""
         self.frame_max = frame_max
-        self.channel_max = channel_max
         self._single_max = min(frame_max, self.max_message_size)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes still to come of bodies that are buffered."""
+        partials = self._partials.values()
+        return sum(partial.remaining for partial in partials if not partial.is_dropped)
 
     def refuse(self) -> None:
         """From now on only connection.close and close-ok come out: we have sent a close."""
@@ -162,7 +165,7 @@ class Assembler:
 
     def forget(self) -> None:
         """Let go of everything buffered: no more input comes, and nothing would come out."""
-        self._is_lost = True
+        self.is_lost = True
         self._pieces.clear()
         self.refuse()
 
@@ -193,7 +196,7 @@ class Assembler:
 
     def _take(self, data: bytes, pos: int, out: list[Command]) -> None:
         """Parse from `pos` on, and keep what is incomplete."""
-        if self._is_lost:
+        if self.is_lost:
             return
         try:
             if self._is_refusing:
@@ -204,17 +207,39 @@ class Assembler:
             out.append(Fault(fault.channel, fault.error))
             self.refuse()
             if fault.next_frame is None:
-                self._is_lost = True
+                self.is_lost = True
                 return
             rest = self._refused(data, out, fault.next_frame)
         if rest < len(data):
             self._keep(data, rest)
 
-    def forget_contents(self) -> None:
-        """From here on `has_content` tells of what comes; nothing that is under way is lost."""
-        self.has_content = False
-        self._facts = PropertyFacts()  # equal to none: no publish counts as a repetition
-        self._repeat = _NO_REPEAT
+    def feed_to_content(self, data: bytes) -> tuple[list[Command], bytes | None]:
+        """Parse a chunk as `feed`, but no further than its first frame of a content.
+
+        Returns:
+            The commands, and what lies behind that frame; None when no such frame is complete.
+        """
+        end = self._first_content(data)
+        if not end:
+            return self.feed(data), None
+        out, rest = self.feed(data[:end]), data[end:]
+        if self._is_refusing:
+            return out + self.feed(rest), None
+        return out, rest
+
+    def _first_content(self, data: bytes) -> int:
+        """Where the first frame of a content ends that is complete with this chunk; 0 for none."""
+        buffered = self._buffered if self._pieces else 0
+        whole = b"".join((*self._pieces, data))
+        pos = 0
+        while pos + FRAME.size <= len(whole):
+            kind, _, size = FRAME.unpack_from(whole, pos)
+            pos += size + FRAME_OVERHEAD
+            if size > self.frame_max or pos > len(whole):
+                return 0
+            if kind in (FRAME_HEADER, FRAME_BODY):
+                return int(pos - buffered)
+        return 0
 
     def _walk(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Parse whole frames from `pos` on; returns where the first incomplete one starts."""
@@ -238,7 +263,7 @@ class Assembler:
                         continue
                 elif ids == _ACK and size == _ACK_SIZE and end <= size_of_chunk:
                     tag, bits, octet = unpack_ack(data, pos + _START.size)
-                    if octet == FRAME_END and 0 < channel <= self.channel_max:
+                    if octet == FRAME_END and channel:
                         append(Ack(channel, tag, bits & 1 == 1))
                         pos = end
                         continue
@@ -288,7 +313,7 @@ class Assembler:
         self, data: bytes, pos: int, header: int, channel: int, out: list[Command]
     ) -> int:
         """Take a publish that lies complete and sound at `pos`; 0 when it does not."""
-        if header + _HEADER.size > len(data) or not 0 < channel <= self.channel_max:
+        if header + _HEADER.size > len(data) or not channel:
             return 0
         kind, header_channel, header_size, class_id, weight, body_size = _HEADER.unpack_from(
             data, header
@@ -366,7 +391,7 @@ class Assembler:
             kind, channel, size = FRAME.unpack_from(data, pos)
             end = pos + size + FRAME_OVERHEAD
             if size > self.frame_max or (end <= len(data) and data[end - 1] != FRAME_END):
-                self._is_lost = True
+                self.is_lost = True
                 return len(data)
             if end > len(data):
                 break
@@ -405,11 +430,6 @@ class Assembler:
                 self._on_channel_zero(kind, payload, out)
             elif kind == FRAME_HEARTBEAT:
                 raise _unexpected_frame(kind, payload)
-            elif channel > self.channel_max:
-                raise AmqpError(  # noqa: TRY301 - one exit
-                    ReplyCode.CHANNEL_ERROR,
-                    f"channel {channel} is above the negotiated channel_max ({self.channel_max})",
-                )
             elif kind == FRAME_METHOD:
                 self._on_method(channel, payload, out)
             else:

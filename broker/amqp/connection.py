@@ -18,19 +18,25 @@
                     connection.close                PeerClosed                     PEER_CLOSED
                     any fault                       Fault, to be answered by close()
                     close(error)                    connection.close               CLOSING
-    PEER_CLOSED     close_ok()                      close-ok, Closed               CLOSED
-    CLOSING         close-ok                        Closed                         CLOSED
-                    connection.close                close-ok, Closed               CLOSED
-                    3 s                             Closed                         CLOSED
+    PEER_CLOSED     close_ok()                      close-ok                       LINGERING
+    LINGERING       connection.close                close-ok                       LINGERING
+                    close-ok, or its time is over   Closed                         CLOSED
+    CLOSING         connection.close                close-ok                       CLOSING
+                    close-ok, or its time is over   Closed                         CLOSED
     before RUNNING  connection.close                close-ok, Closed               CLOSED
                     any other method                connection.close 504           CLOSING
                     channel above 0                 connection.close 505           CLOSING
                     handshake deadline              Closed                         CLOSED
-    RUNNING         silence for 2 heartbeat checks  Closed                         CLOSED
+    RUNNING         silence for 2.5 heartbeats      Closed                         CLOSED
 
 In AUTHENTICATING and VHOST the caller has the word: input is held, bounded, and read on afterwards.
 In RUNNING every fault, channel 0's too, goes out among the commands: whoever runs them in order
 answers it by `close`, so that what came before it is done first.
+
+Whoever closed, the socket is the client's to close: one that is closed by us while the client
+still writes is reset, and the client may lose what it was told. So the end is read, not heard, for
+a heartbeat interval, at most `LINGER_MS` and `LINGER_INPUT_MAX`; `GRACE_MS` for strangers and where
+the frame boundaries are lost. A second connection.close is answered as the first.
 
 How to call it, for each chunk: `receive`, run the commands, then run and clear `events`; while
 `has_input`, again with no bytes. Write `out` when something is in it.
@@ -66,7 +72,15 @@ from broker.amqp.frames import (
 from broker.errors import AmqpError, ReplyCode
 
 GRACE_MS: Final = 3_000
-"""How long a client may take to answer connection.close, and how late a refusal hangs up."""
+"""How late a refusal hangs up (rabbit_reader.erl: SILENT_CLOSE_DELAY), and how long a
+connection.close waits for what the client had to be released."""
+
+LINGER_MS: Final = 30_000
+"""How long a client may leave its socket open when the connection is over, at most; a shorter
+heartbeat interval counts instead (rabbit_reader.erl: CLOSING_TIMEOUT, close_connection/1)."""
+
+LINGER_INPUT_MAX: Final = 16 << 20
+"""Bytes a client may still send when the connection is over: more than sockets hold of it."""
 
 HELD_INPUT_MAX: Final = 1 << 20
 """Bytes held while the caller decides about a vhost."""
@@ -89,7 +103,11 @@ CAPABILITIES: Final[dict[str, object]] = {
 _HEADERS_TAKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _CHANNELS_UNLIMITED: Final = 65_535
-_MISSES_MAX: Final = 2
+
+_SUSPECT_BEATS: Final = 1.5
+"""A client that was silent for so many heartbeat intervals is looked at again one later, and
+dropped if nothing has come: after two and a half, the middle of RabbitMQ's two to three. The second
+look is for clients of a node that stood still: what they sent meanwhile was not read yet."""
 
 
 class State(Enum):
@@ -103,6 +121,7 @@ class State(Enum):
     VHOST = auto()
     RUNNING = auto()
     PEER_CLOSED = auto()
+    LINGERING = auto()
     CLOSING = auto()
     SILENT = auto()
     CLOSED = auto()
@@ -118,7 +137,8 @@ _HANDSHAKE: Final = frozenset(
         State.VHOST,
     }
 )
-_BEATS: Final = frozenset({State.OPENING, State.VHOST, State.RUNNING, State.PEER_CLOSED})
+_ENDING: Final = frozenset({State.PEER_CLOSED, State.LINGERING, State.CLOSING})
+_BEATS: Final = frozenset({State.OPENING, State.VHOST, State.RUNNING}) | _ENDING
 _READS: Final = frozenset({State.STARTING, State.TUNING, State.OPENING})
 
 
@@ -135,11 +155,13 @@ class ConnectionMachine:
         out: Bytes to write, in order; the caller empties it.
         events: What the caller has to do, in order, after the commands; the caller empties it.
         frame_max: Largest frame in bytes, negotiated after tune-ok.
-        channel_max: Highest channel number, negotiated after tune-ok.
+        channel_max: How many channels may be open at a time, negotiated after tune-ok.
         heartbeat: Negotiated interval in seconds; 0 is none.
         client_properties: From start-ok.
         capabilities: The client's, from its properties.
         mechanism: SASL mechanism the client chose.
+        alarm: What a publisher is told, such as "low on memory"; "" without an alarm. The caller's.
+        is_blocked: The client has published under an alarm: nothing is read until `unblock`.
         username: Who logged in; "" before.
         vhost: What connection.open asked for; "" before.
     """
@@ -162,20 +184,21 @@ class ConnectionMachine:
         properties = {"capabilities": CAPABILITIES, **server_properties}
         self._server_properties = dict(sorted(properties.items()))
         self._assembler = Assembler(
-            frame_max=self.frame_max,
-            channel_max=self.channel_max,
-            max_message_size=settings.max_message_size_bytes,
+            frame_max=self.frame_max, max_message_size=settings.max_message_size_bytes
         )
         self._held = b""
         self._last_word: spec.ConnectionClose | None = None
+        self._closes_owed = 0  # connection.close that we have not answered yet
+        self._ending_bytes = 0
         self._now_ms = now_ms
         self._deadline_ms: int | None = now_ms + settings.handshake_timeout_ms
         self._wrote_ms = now_ms
         self._check_ms = now_ms
-        self._misses = 0
-        self._has_received = False
+        self._heard_ms = now_ms
+        self._suspected_ms = now_ms
         self._is_paused = False
-        self._is_blocked = False
+        self.alarm = ""
+        self.is_blocked = False
 
     # What the socket brings
 
@@ -191,13 +214,17 @@ class ConnectionMachine:
             is the last and wants `close`.
         """
         self._now_ms = now_ms
-        self._has_received = True
-        if self.state is State.RUNNING and not self._held:
+        self._heard_ms = now_ms
+        if self.state is State.RUNNING:
+            if self.alarm or self.is_blocked:
+                return self._receive_under_alarm(data)
+            if self._held:
+                data, self._held = self._held + data, b""
             commands = self._assembler.feed(data)
             return self._sorted(commands) if self._assembler.has_channel_zero else commands
-        if self.state in (State.CLOSING, State.RUNNING):
-            data, self._held = self._held + data, b""
-            return self._sorted(self._assembler.feed(data))
+        if self.state in _ENDING:
+            self._receive_ending(data)
+            return []
         if self.state in _HANDSHAKE:
             self._held += data
             return self._shake_hands()
@@ -208,7 +235,8 @@ class ConnectionMachine:
         """Held bytes can be read on: call `receive(b"", now_ms)`. An unfinished frame cannot."""
         if self.state in _READS:
             return self._frame_end() > 0
-        return bool(self._held) and self.state is State.RUNNING
+        is_running = self.state is State.RUNNING and not self.is_blocked
+        return bool(self._held) and (is_running or self.state in _ENDING)
 
     @property
     def partial_bytes(self) -> int:
@@ -216,14 +244,33 @@ class ConnectionMachine:
         return self._assembler.partial_bytes
 
     @property
-    def has_published(self) -> bool:
-        """The client has begun to publish since it came, or since it was unblocked."""
-        return self._assembler.has_content
+    def missing_bytes(self) -> int:
+        """Bytes of those contents' bodies that are still to come."""
+        return self._assembler.missing_bytes
 
     @property
-    def is_blocked(self) -> bool:
-        """Between `block` and `unblock`."""
-        return self._is_blocked
+    def has_published(self) -> bool:
+        """The client has begun to publish."""
+        return self._assembler.has_content
+
+    def _receive_under_alarm(self, data: bytes) -> list[Command]:
+        """Read until the client publishes: the rest, that message's too, waits for `unblock`.
+
+        A content frame is what tells: what it completes is carried out (a message without a body,
+        the last piece of one that was under way), and nothing behind it is looked at.
+
+        Source: rabbit_reader.erl, post_process_frame/3, publish_received/1, recvloop/4.
+        """
+        self._held += data
+        if self.is_blocked:
+            return []
+        commands, rest = self._assembler.feed_to_content(self._held)
+        self._held = rest or b""
+        commands = self._sorted(commands)
+        if rest is not None and self.state is State.RUNNING:
+            self.is_blocked = True
+            self._notify(spec.ConnectionBlocked(self.alarm))
+        return commands
 
     def _sorted(self, commands: list[Command]) -> list[Command]:
         """Keep channel 0's methods here and hand on the rest."""
@@ -240,12 +287,25 @@ class ConnectionMachine:
                 passed.append(command)
         return passed
 
+    def _receive_ending(self, data: bytes) -> None:
+        """Take what comes when the connection is over, or is going to be: only its end counts."""
+        self._ending_bytes += len(data)
+        if self._ending_bytes > LINGER_INPUT_MAX:
+            self._end("too much input after connection.close")
+            return
+        data, self._held = self._held + data, b""
+        self._sorted(self._assembler.feed(data))
+        if self._assembler.is_lost and self._deadline_ms is not None:
+            self._deadline_ms = min(self._deadline_ms, self._now_ms + GRACE_MS)
+
     def _on_method(self, method: spec.Method) -> AmqpError | None:
         """A method of channel 0 in RUNNING or later."""
-        if self.state is State.CLOSING:
+        if self.state in _ENDING:
             if isinstance(method, spec.ConnectionClose):
-                self._send(spec.ConnectionCloseOk())
-            if isinstance(method, spec.ConnectionClose | spec.ConnectionCloseOk):
+                self._closes_owed += 1
+                if self.state is not State.PEER_CLOSED and self._last_word is None:
+                    self._answer_closes()
+            elif isinstance(method, spec.ConnectionCloseOk) and self.state is not State.PEER_CLOSED:
                 self._end("")
         elif self.state is State.RUNNING:
             if isinstance(method, spec.ConnectionClose):
@@ -259,6 +319,7 @@ class ConnectionMachine:
 
     def _peer_closes(self, method: spec.ConnectionClose) -> None:
         self.state = State.PEER_CLOSED
+        self._closes_owed = 1
         self._assembler.refuse()
         self.events.append(PeerClosed(method.reply_code, method.reply_text, self._now_ms))
 
@@ -278,8 +339,9 @@ class ConnectionMachine:
                     self.close(error)
                     break
             self._assembler.has_channel_zero = False
-        if self.state is State.CLOSING:
-            return self.receive(b"", self._now_ms)
+        if self.state in _ENDING:
+            self._receive_ending(b"")
+            return []
         if len(self._held) > (HELD_INPUT_MAX if self.username else STRANGERS_INPUT_MAX):
             self._end("too much input before the connection was open")
         return []
@@ -409,14 +471,18 @@ class ConnectionMachine:
         # Until open-ok frames stay small; see `opened`.
         self.state = State.OPENING
         self._wrote_ms = self._now_ms
-        self._check_ms = self._now_ms + self.heartbeat * 1000
+        self._check_ms = self._now_ms + self._suspect_after_ms
         return None
+
+    @property
+    def _suspect_after_ms(self) -> int:
+        return round(self.heartbeat * 1000 * _SUSPECT_BEATS)
 
     def opened(self) -> None:
         """The virtual host is there and allowed."""
         if self.state is not State.VHOST:
             return
-        self._assembler.set_limits(frame_max=self.frame_max, channel_max=self.channel_max)
+        self._assembler.set_frame_max(self.frame_max)
         self._send(spec.ConnectionOpenOk())
         self.state = State.RUNNING
         self._deadline_ms = None
@@ -444,29 +510,50 @@ class ConnectionMachine:
             return
         why = (int(error.code), error.reply_text, error.class_id, error.method_id)
         self._last_word = spec.ConnectionClose(*why)
-        if not is_held:
-            self.say_why()
         self.state = State.CLOSING
         self._assembler.refuse()
         self._deadline_ms = self._now_ms + GRACE_MS
+        if not is_held:
+            self.say_why()
 
     def say_why(self) -> None:
         """Send the connection.close that was held: all the client had is released."""
         if self._last_word is not None:
             self._send(self._last_word)
             self._last_word = None
+            self._answer_closes()
+            self._linger()
 
     def close_ok(self) -> None:
         """All the client held is released: let it go."""
         if self.state is State.PEER_CLOSED:
+            self._answer_closes()
+            self.state = State.LINGERING
+            self._linger()
+
+    @property
+    def is_over(self) -> bool:
+        """The client has closed and was answered: only its socket is still there."""
+        return self.state is State.LINGERING
+
+    def _answer_closes(self) -> None:
+        for _ in range(self._closes_owed):
             self._send(spec.ConnectionCloseOk())
-            self._end("")
+        self._closes_owed = 0
+
+    def _linger(self) -> None:
+        """Leave the socket to the client for a while."""
+        linger_ms = min(self.heartbeat * 1000 or LINGER_MS, LINGER_MS)
+        if not self.username or self._assembler.is_lost:
+            linger_ms = GRACE_MS
+        self._deadline_ms = self._now_ms + linger_ms
 
     def lost(self) -> None:
         """The socket is gone: let go of what was buffered."""
         self.state = State.CLOSED
         self._deadline_ms = None
         self._held = b""
+        self._last_word = None
         self._assembler.forget()
 
     def _end(self, reason: str) -> None:
@@ -486,8 +573,10 @@ class ConnectionMachine:
         """
         self._now_ms = now_ms
         if self._deadline_ms is not None and now_ms >= self._deadline_ms:
-            self.say_why()
-            self._end(_OVERDUE.get(self.state, "handshake timeout"))
+            if self._last_word is not None:
+                self.say_why()
+            else:
+                self._end(_OVERDUE.get(self.state, "handshake timeout"))
         elif self.heartbeat and self.state in _BEATS:
             self._beat(now_ms)
         return self.events
@@ -498,12 +587,25 @@ class ConnectionMachine:
             self._wrote_ms = now_ms
         if now_ms < self._check_ms:
             return
-        self._check_ms = now_ms + self.heartbeat * 1000
-        is_heard = self._has_received or self._is_paused or self._is_blocked
-        self._misses = 0 if is_heard else self._misses + 1
-        self._has_received = False
-        if self._misses >= _MISSES_MAX:
+        if self._is_paused or self.is_blocked or self.state in _ENDING:
+            self._heard_ms = now_ms  # it is not read, or ends soon, whatever it says
+        suspect_ms = self._heard_ms + self._suspect_after_ms
+        if now_ms < suspect_ms:
+            self._check_ms = suspect_ms
+        elif self._heard_ms >= self._suspected_ms:
+            self._suspected_ms = now_ms
+            self._check_ms = now_ms + self.heartbeat * 1000
+        else:
             self._end(f"missed heartbeats from client, timeout: {self.heartbeat}s")
+
+    def beat(self) -> None:
+        """Write a heartbeat now, if the client gets any.
+
+        The system of a client that is gone answers with a reset, which is noticed though the socket
+        is not read; its close lies behind what it had sent.
+        """
+        if self.heartbeat and self.state in _BEATS:
+            self.out.append(HEARTBEAT)
 
     def wrote(self, now_ms: int) -> None:
         """Something was written: the next heartbeat can wait."""
@@ -519,26 +621,15 @@ class ConnectionMachine:
     def set_reading(self, *, is_reading: bool) -> None:
         """The caller stopped or resumed reading the socket: silence says nothing meanwhile."""
         self._is_paused = not is_reading
-        self._has_received = True
+        self._heard_ms = self._now_ms
 
     # Alarms
 
-    def block(self, reason: str) -> None:
-        """The socket is not read because of an alarm; tells a client that can hear it.
-
-        Args:
-            reason: "low on memory", "low on disk" or "low on memory & disk".
-        """
-        if not self._is_blocked:
-            self._is_blocked = True
-            self._notify(spec.ConnectionBlocked(reason))
-
     def unblock(self) -> None:
-        """The alarm has gone."""
-        if self._is_blocked:
-            self._is_blocked = False
-            self._has_received = True
-            self._assembler.forget_contents()
+        """No alarm is on any more: go on with what is held (`has_input`)."""
+        if self.is_blocked:
+            self.is_blocked = False
+            self._heard_ms = self._now_ms
             self._notify(spec.ConnectionUnblocked())
 
     def _notify(self, method: spec.Method) -> None:
@@ -565,7 +656,11 @@ class ConnectionMachine:
         )
 
 
-_OVERDUE: Final = {State.CLOSING: "no close-ok from the client", State.SILENT: "login refused"}
+_OVERDUE: Final = {
+    State.CLOSING: "no close-ok from the client",
+    State.LINGERING: "",
+    State.SILENT: "login refused",
+}
 
 
 def _check_limit(field: str, least: int, client: int, server: int) -> AmqpError | None:

@@ -14,7 +14,7 @@ class MachineSettings(msgspec.Struct, frozen=True):
         heartbeat_s: Proposed heartbeat; the client's answer counts.
         frame_max_bytes: Largest frame accepted.
         initial_frame_max_bytes: Largest frame before connection.tune-ok.
-        channel_max: Highest channel number; 0 is without limit.
+        channel_max: How many channels may be open at a time; 0 is without limit.
         max_message_size_bytes: Largest body.
         mechanisms: SASL mechanisms offered, in order of preference.
         handshake_timeout_ms: From the first byte's chance to open-ok, whatever happens between.
@@ -22,7 +22,7 @@ class MachineSettings(msgspec.Struct, frozen=True):
 
     heartbeat_s: int = 60
     frame_max_bytes: int = 131_072
-    initial_frame_max_bytes: int = 8_192
+    initial_frame_max_bytes: int = 4_096
     channel_max: int = 2_047
     max_message_size_bytes: int = 134_217_728
     mechanisms: tuple[str, ...] = MECHANISMS

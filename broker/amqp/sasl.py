@@ -5,7 +5,7 @@ Source: RFC 4616 (PLAIN); rabbit_auth_mechanism_plain.erl, rabbit_auth_mechanism
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.amqp import fields
@@ -43,8 +43,9 @@ def credentials_of(
     Source:
         rabbit_reader.erl, auth_mechanism_to_module/2.
     """
-    if mechanism in offered:
-        return _amqplain(response) if mechanism == "AMQPLAIN" else _plain(response)
+    read = _READERS.get(mechanism)
+    if read is not None and mechanism in offered:
+        return read(response)
     is_known = mechanism in MECHANISMS or mechanism == _NEVER_OFFERED
     fault = "invalid" if is_known else "unknown"
     text = f"{fault} authentication mechanism '{mechanism}'"
@@ -82,3 +83,10 @@ def _decoded(username: str | bytes, password: str | bytes, mechanism: str) -> Cr
 
 def _malformed(mechanism: str) -> AmqpError:
     return AmqpError(ReplyCode.SYNTAX_ERROR, f"invalid {mechanism} response", 10, 11)
+
+
+_READERS: Final[dict[str, Callable[[bytes], Credentials]]] = {
+    "PLAIN": _plain,
+    "AMQPLAIN": _amqplain,
+}
+"""No mechanism is read as another, whatever was offered."""

@@ -6,8 +6,10 @@ characters of peers never reach the log raw (CVE-2019-11287's kin).
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
@@ -54,6 +56,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=str)
 
 
+class _LogFile(RotatingFileHandler):
+    """Its group may read a new file (0640), whatever the umask: for programs that gather logs."""
+
+    def _open(self) -> io.TextIOWrapper:
+        is_new = not Path(self.baseFilename).exists()
+        stream = super()._open()
+        if is_new:
+            os.fchmod(stream.fileno(), 0o640)
+        return stream
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o750)
+
+
 def configure(settings: LogSettings) -> None:
     """Replace the root logger's handlers by those of the settings.
 
@@ -67,9 +86,9 @@ def configure(settings: LogSettings) -> None:
     if settings.console:
         handlers.append(logging.StreamHandler(sys.stdout))
     if settings.file is not None:
-        Path(settings.file).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(settings.file).parent)
         handlers.append(
-            RotatingFileHandler(
+            _LogFile(
                 settings.file,
                 maxBytes=settings.rotation_size_bytes,
                 backupCount=settings.rotation_count,

@@ -10,7 +10,9 @@ import click
 
 from broker import config_file
 from broker.cli import log_output
+from broker.cluster.authentication import secret
 from broker.config_keys import ConfigError
+from broker.storage.private import UMASK
 
 _EXIT_CONFIG = 78  # sysexits.h EX_CONFIG, as RabbitMQ's CLI
 
@@ -24,13 +26,19 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
     try:
         settings, warnings = config_file.load(conf, os.environ, overrides)
     except ConfigError as error:
-        click.echo(f"warrenmq: {error}", err=True)
+        for problem in error.problems:
+            click.echo(f"warrenmq: {problem}", err=True)
+        sys.exit(_EXIT_CONFIG)
+    unsafe = secret.objection(settings)
+    if unsafe is not None:
+        click.echo(f"warrenmq: {unsafe}", err=True)
         sys.exit(_EXIT_CONFIG)
     for warning in warnings:
         click.echo(f"warrenmq: warning: {warning}", err=True)
     if check:
         click.echo("The configuration is fine.")
         return
+    os.umask(UMASK)
     try:
         log_output.configure(settings.log)
     except OSError as error:

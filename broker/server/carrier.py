@@ -70,6 +70,7 @@ class Carrier:
             effects.Discard: self._discard,
             effects.SetPrefetch: self._set_prefetch,
             effects.SetActive: self._set_active,
+            effects.HasRoom: self._has_room,
             effects.Release: self._release,
             effects.Consume: self._consume,
             effects.Cancel: self._cancel,
@@ -213,6 +214,10 @@ class Carrier:
         if handle is not None:
             handle.set_active(effect.holder, effect.tag, active=effect.active)
 
+    def _has_room(self, effect: effects.HasRoom) -> None:
+        for each in self._session.resume_no_ack(effect.channel):
+            self._set_active(each)
+
     def _release(self, effect: effects.Release) -> None:
         for uid in effect.queue_uids:
             parked = self._parked.get(uid)
@@ -235,6 +240,20 @@ class Carrier:
             done(None)
         else:
             handle.cancel(effect.holder, effect.tag, done)
+
+    def end_consumers(self, ends: list[effects.Cancel], done: Callable[[object], None]) -> None:
+        """Cancel consumers of a session that ends.
+
+        Args:
+            ends: Which; nobody hears of their tokens.
+            done: Called once for each.
+        """
+        for effect in ends:
+            handle = self._queues.find(effect.queue_uid)
+            if handle is None:
+                done(None)
+            else:
+                handle.cancel(effect.holder, effect.tag, done)
 
     def _get(self, effect: effects.Get) -> None:
         """Get, unless the client has not read what it got before: what it asks for is no credit."""

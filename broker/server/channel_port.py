@@ -59,7 +59,9 @@ class ChannelPort:
     def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
         """Pass deliveries on (`ConsumerPort`)."""
         try:
-            self._session.deliver(self._number, consumer_tag, deliveries)
+            effects = self._session.deliver(self._number, consumer_tag, deliveries)
+            if effects:
+                self._wrote(effects)
             # The last one's size stands for all: to add them up would cost each of them.
             size_bytes = len(deliveries) * len(deliveries[-1].message.content) if deliveries else 0
             self._delivered(size_bytes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from broker.amqp.commands import Command
@@ -33,12 +34,15 @@ from broker.metadata.commands import CloseConnection
 from broker.server.carrier import Carrier
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
-from broker.server.gate import PARTIAL_IDLE_MS, Incomplete
+from broker.server.entrance.logins import Claim, Found
 from broker.server.reading import FULL_BYTES, fit
+from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, Verdict
+from broker.server.shares.turns import SLICE_MS, has_hung_up
 from broker.server.throttle import Throttle, Turn
+from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
 from broker.session.facts import ConnectionFacts
-from broker.session.session import Session
+from broker.session.session import CLOSE_MS_MAX, Session
 
 if TYPE_CHECKING:
     from broker.metadata.records import User
@@ -61,6 +65,10 @@ of them come, and nobody would know of one that was dropped."""
 
 CLOSE_WAITS_MS = 10_000
 """How long a client's close waits for what it had asked before."""
+
+PRECISE_HEARTBEAT_MAX_S = 5
+"""Heartbeat intervals up to this have a timer of their own; for longer ones ticks are exact enough:
+two that are a second late each still fall within three intervals."""
 
 HALTS_MAX = 3
 """Heartbeat intervals in which a client with a full socket may take nothing (case 39)."""
@@ -109,9 +117,11 @@ class AmqpConnection(asyncio.Protocol):
         self._is_cut = False  # what is stalled waits for its turn, not for the lease
         self._is_going_on = False
         self._is_mute = False
-        self._incomplete = Incomplete(context.gate)
+        self._half_sent = HalfSentOf(context.half_sent, connection_id, self._maybe_resume_reading)
         self._taken: tuple[int, int] | None = None  # bytes a slow reader took, and when we looked
         self._is_released = False
+        self._timer: asyncio.TimerHandle | None = None  # of a short heartbeat interval
+        self._is_checking = False  # in the call that checks a login
 
     # asyncio.Protocol
 
@@ -120,13 +130,24 @@ class AmqpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.info.connected(self._transport, self._context.clock.now_ms())
-        self._context.gate.enter(self.info.connection_id, self)
+        now_ms = self._context.clock.monotonic_ms()
+        if not self._context.doors.handshakes.enter(self, self.info.peer_host, now_ms):
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Run one chunk through machine and session."""
+        """Run one chunk through machine and session; a stranger's waits for its turn."""
+        if self.session is not None:
+            self._receive(data)
+        elif not self._context.doors.turns.run(self.info.peer_host, partial(self._receive, data)):
+            self._pause_reading()  # a flush reads on
+
+    def _receive(self, data: bytes) -> None:
+        if self._transport is None:
+            return  # it was lost while it waited
         size = len(data)
         self.info.received_bytes += size
         machine = self._machine
+        machine.alarm = self._alarms.reason
         now_ms = self._context.clock.monotonic_ms()
         while True:
             commands = machine.receive(data, now_ms)
@@ -141,57 +162,100 @@ class AmqpConnection(asyncio.Protocol):
             if not machine.has_input:
                 break
             data = b""
-        if not self._incomplete.look(machine.partial_bytes, size, now_ms):
-            text = "too many bytes of incomplete messages on this node"
-            self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
-        if self._alarms.reason:
-            self.follow_alarms()
+        verdict = self._half_sent.note(machine, size, now_ms)
+        if verdict is not Verdict.GO_ON:
+            self._hold_half_sent(verdict)
+        if machine.is_blocked:
+            self._pause_reading()
         self._context.outbox.mark(self)
 
-    def _handle(self, commands: list[Command], now_ms: int) -> None:
+    def _handle(self, commands: list[Command], now_ms: int, *, has_turn: bool = False) -> None:
         session = self.session
-        carrier = self._carrier
-        if session is None or carrier is None or session.is_closed:
+        if session is None or session.is_closed:
             return
         if self._stalled or not self._context.lease.is_valid():
             self._stalled += commands
             self._pause_reading()
             return
         turn = self._turn
+        if not has_turn:
+            if turn.is_costly(now_ms):
+                self._put_off(commands)
+                return
+            self._context.turns.others_ms = now_ms
         if len(commands) > turn.commands:
-            commands = self._cut(commands)
-        effects = session.handle(commands, now_ms)
-        if effects:
-            carrier.run(effects)
+            self._put_off(commands[turn.commands :])
+            commands = commands[: turn.commands]
+        rest = self._carry_out(session, commands, now_ms)
+        took_ms = self._context.clock.monotonic_ms() - now_ms
+        if took_ms >= SLICE_MS and session.work >= WORK_MAX:
+            turn.used_up(now_ms + took_ms)
+        if rest:
+            self._put_off(rest)
         if session.is_congested:
             self._pause_reading()
-        turn.took(len(commands), self._context.clock.monotonic_ms() - now_ms)
+        turn.took(len(commands) - len(rest), took_ms)
 
-    def _cut(self, commands: list[Command]) -> list[Command]:
-        """Keep what is too much for one turn of the loop; return the rest."""
-        most = self._turn.commands
-        self._stalled = commands[most:]
+    def _carry_out(self, session: Session, commands: list[Command], now_ms: int) -> list[Command]:
+        """Carry out commands, expensive ones until the slice is used up; return what is left."""
+        while True:
+            self._carry(session.handle(commands, now_ms))
+            commands = session.rest
+            if not commands or self._is_held():
+                return commands
+            if self._context.clock.monotonic_ms() - now_ms >= SLICE_MS:
+                return commands
+
+    def _put_off(self, commands: list[Command]) -> None:
+        """Keep what has to wait for the next turn of the loop, before what waits already."""
+        self._stalled[:0] = commands
         self._is_cut = True
         self._throttle.note()
         self._pause_reading()
         self._go_on_soon()
-        return commands[:most]
 
     def _go_on_soon(self) -> None:
-        if not self._is_going_on:
-            self._is_going_on = True
+        if self._is_going_on:
+            return
+        self._is_going_on = True
+        user = self._user
+        if user is not None and self._turn.is_costly(self._context.clock.monotonic_ms()):
+            self._context.turns.enter(user.name, self.info.connection_id, self._go_on)
+        else:
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """The others have had their turn: carry out what was cut off, and what lay behind it."""
         self._is_going_on = False
-        if self._transport is None or self._is_held():
+        if self._transport is None:
+            return
+        now_ms = self._context.clock.monotonic_ms()
+        session = self.session
+        if session is not None and session.has_unfinished:
+            self._finish_held(session, now_ms)
+        if self._is_held():
             return  # `_maybe_resume_reading` comes back to it
+        if self._turn.is_costly(now_ms) and has_hung_up(self._transport):
+            self._drop_unrouted()
+            return
         self._is_cut = False
         stalled, self._stalled = self._stalled, []
-        self._handle(stalled, self._context.clock.monotonic_ms())
+        self._handle(stalled, now_ms, has_turn=True)
         if not self._stalled:
             self.data_received(b"")
+
+    def _finish_held(self, session: Session, now_ms: int) -> None:
+        """Go on with what a channel had held back and what took too long in one turn."""
+        self._turn.used_up(now_ms)
+        self._carry(session.go_on(now_ms))
+        self._context.outbox.mark(self)  # whose flush comes back for more
+
+    def _drop_unrouted(self) -> None:
+        """The client of expensive messages is gone: nobody is kept waiting for what it left."""
+        why = f"the client is gone, {len(self._stalled)} commands of its last read are dropped"
+        self._stalled.clear()
+        self._drop(why)
+        self.abort()
 
     def pause_writing(self) -> None:
         """The client reads too slowly: pause its consumers."""
@@ -223,9 +287,11 @@ class AmqpConnection(asyncio.Protocol):
         if exc is not None:
             _log.debug("connection.lost", extra={"connection": self.info.name, "why": repr(exc)})
         self._transport = None
-        self._context.gate.leave(self.info.connection_id)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._context.doors.handshakes.leave(self)
         self._context.access.usage.disconnected(self.info.connection_id)
-        self._incomplete.count(0)
+        self._half_sent.leave(self._context.clock.monotonic_ms())
         self._release(None)
         # The parts hold each other: without this, buffers would wait for the garbage collector.
         self._machine.lost()
@@ -258,24 +324,18 @@ class AmqpConnection(asyncio.Protocol):
         return "flow" if self._throttle.is_channel_flow(number) else "running"
 
     def follow_alarms(self) -> None:
-        """Alarms have changed, or one is on and something came: block who publishes (1.21).
+        """Alarms have changed: without one, who is blocked goes on.
 
-        What came before in the same chunk is carried out: the client is told after its publish.
-        One that only consumes is read on. A connection that ends is not blocked: its last word
-        has to be heard.
+        With one, clients are blocked as they publish, by what they send (1.21). One that only
+        consumes is read on. A connection that ends is not blocked: its last word has to be heard.
 
-        Source: rabbit_reader.erl, control_throttle/1 and publish_received/1.
+        Source: rabbit_reader.erl, control_throttle/1.
         """
         machine = self._machine
-        if not self._alarms.reason:
-            if machine.is_blocked:
-                machine.unblock()
-                self._maybe_resume_reading()
-                self._context.outbox.mark(self)
-        elif machine.has_published and machine.state is State.RUNNING and not machine.is_blocked:
-            machine.block(self._alarms.reason)
-            self._pause_reading()
-            self._context.outbox.mark(self)
+        machine.alarm = self._alarms.reason
+        if not machine.alarm and machine.is_blocked:
+            machine.unblock()
+            self.flush()  # before answers to what was held; it reads on
 
     def flush(self) -> None:
         """Write what gathered in this turn (`Outbox`)."""
@@ -294,6 +354,8 @@ class AmqpConnection(asyncio.Protocol):
         self._delivered_bytes = 0
         if self._carrier is not None and self._carrier.got_bytes:
             self._carrier.go_on()
+        if session is not None and session.has_unfinished:
+            self._go_on_soon()
         if not self._is_reading:
             self._maybe_resume_reading()
 
@@ -347,18 +409,61 @@ class AmqpConnection(asyncio.Protocol):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and deadlines; called about once a second."""
-        self._machine.tick(now_ms)
-        if self._machine.events and not self._stalled:
-            self._run_events()
+        self._tick_machine(now_ms)
+        if self._timer is None and 0 < self._machine.heartbeat <= PRECISE_HEARTBEAT_MAX_S:
+            self._set_timer(now_ms)
         if self.session is not None and not self.session.is_closed:
             self._carry(self.session.tick(now_ms))
-            if self._is_reading and self._incomplete.is_left(now_ms):
-                text = f"a message was left incomplete for {PARTIAL_IDLE_MS // 1000} s"
-                self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
+            self._look_at_half_sent(now_ms)
         self._check_reader(now_ms)
+        if self._is_cut and self._turn.is_costly(now_ms):
+            self._machine.beat()
         if self._is_reading and self._machine.has_published and self._transport is not None:
             self._throttle.look_at_input(self._transport)
         self._context.outbox.mark(self)
+
+    def _tick_machine(self, now_ms: int) -> None:
+        self._machine.tick(now_ms)
+        if self._machine.events and not self._stalled:
+            self._run_events()
+
+    def _set_timer(self, now_ms: int) -> None:
+        """Wake for what is due between ticks."""
+        due_ms = self._machine.next_deadline_ms()
+        if due_ms is not None and self._transport is not None:
+            wait_s = max(1, due_ms - now_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        now_ms = self._context.clock.monotonic_ms()
+        self._tick_machine(now_ms)
+        self._set_timer(now_ms)
+        self._context.outbox.mark(self)
+
+    def _hold_half_sent(self, verdict: Verdict) -> None:
+        """The node has no room for more of the client's half-sent messages now, or ever."""
+        if verdict is Verdict.WAIT:
+            self._throttle.note()
+            self._pause_reading()
+            return
+        text = "the incomplete messages of this connection take more memory than the node has"
+        self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
+
+    def _look_at_half_sent(self, now_ms: int) -> None:
+        """Close a client that leaves a message incomplete, sooner while others wait for room."""
+        half_sent = self._half_sent
+        is_read = self._is_reading or half_sent.is_waiting
+        if half_sent.look(now_ms, is_read=is_read) is Verdict.CLOSE:
+            text = (
+                f"a message grew by less than half a mebibyte in {PROGRESS_MS // 1000} s while "
+                "others waited for its memory"
+            )
+        elif self._is_reading and half_sent.is_left(now_ms):
+            text = f"a message was left incomplete for {IDLE_MS // 1000} s"
+        else:
+            return
+        self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
 
     def _check_reader(self, now_ms: int) -> None:
         """Drop a client that takes nothing of a full socket, heartbeats or not."""
@@ -375,8 +480,11 @@ class AmqpConnection(asyncio.Protocol):
             self.abort()
 
     def close(self, code: ReplyCode, text: str) -> None:
-        """Close in good order: tell the client why."""
-        self._fail(AmqpError(code, text))
+        """Close in good order: tell the client why, unless it has closed already."""
+        if self._machine.is_over and self._transport is not None:
+            self._transport.close()
+        else:
+            self._fail(AmqpError(code, text))
 
     def abort(self) -> None:
         """Drop the socket now."""
@@ -435,33 +543,34 @@ class AmqpConnection(asyncio.Protocol):
         return self._context.clock.monotonic_ms() - event.at_ms < CLOSE_WAITS_MS
 
     def _authenticate(self, event: Authenticate) -> None:
-        found = self._context.access.log_in(
-            event.username, event.password, loopback=self.info.is_loopback
+        info = self.info
+        claim = Claim(
+            "amqp091", info.peer_host, event.username, event.password, is_loopback=info.is_loopback
         )
+        context = self._context
+        self._is_checking = True
+        context.doors.logins.check(context.access, claim, partial(self._answer_login, event))
+        self._is_checking = False
+
+    def _answer_login(self, event: Authenticate, found: Found) -> None:
+        """Let the user in or not; the client may have gone meanwhile."""
+        machine = self._machine
+        if self._transport is None or machine.state is not State.AUTHENTICATING:
+            return
         if isinstance(found, str):
-            _log.error("%s login refused: user '%s' - %s", event.mechanism, event.username, found)
-            self._refuse(
+            if self._context.doors.logins.is_first_failure(self.info.peer_host):
+                text = "%s login refused: user '%s' - %s"
+                _log.error(text, event.mechanism, event.username, found)
+            machine.refused(
                 f"Login was refused using authentication mechanism {event.mechanism}. "
                 "For details see the broker logfile."
             )
-            return
-        self._user = found
-        self._machine.authenticated(found.name)
-
-    def _refuse(self, text: str) -> None:
-        """Answer a failed login, late if its address has failed a lot."""
-        now_ms = self._context.clock.monotonic_ms()
-        delay_ms = self._context.gate.failed_login(self.info.peer_host, now_ms)
-        if not delay_ms:
-            self._machine.refused(text)
-            return
-
-        def late() -> None:
-            if self._transport is not None and self._machine.state is State.AUTHENTICATING:
-                self._machine.refused(text)
-                self._mark()
-
-        asyncio.get_running_loop().call_later(delay_ms / 1000, late)
+        else:
+            self._user = found
+            self._half_sent.opened(found.name)
+            machine.authenticated(found.name)
+        if not self._is_checking:  # it came late: what lay behind it is carried out now
+            self._receive(b"")
 
     def _open(self, vhost: str) -> None:
         context, user = self._context, self._user
@@ -500,7 +609,7 @@ class AmqpConnection(asyncio.Protocol):
         self._carrier.is_full = self._taken is not None
         self.info.opened(facts, machine)
         self._machine.opened()
-        context.gate.opened(self.info.connection_id)
+        context.doors.handshakes.leave(self)
         context.access.usage.connected(self.info.connection_id, vhost, user.name)
 
     def _update_secret(self, reason: str) -> None:
@@ -530,12 +639,15 @@ class AmqpConnection(asyncio.Protocol):
         why = {"connection": self.info.name, "code": int(error.code), "text": error.text}
         _log.warning("connection.closed_by_server", extra=why)
         self._machine.close(error, is_held=error.code is not ReplyCode.CONNECTION_FORCED)
-        self._incomplete.count(self._machine.partial_bytes)  # none now
+        self._half_sent.leave(self._context.clock.monotonic_ms())
         self._release(self._machine.say_why)
         self._context.outbox.mark(self)
 
     def _release(self, then: Callable[[], None] | None) -> None:
-        """Release all the session holds; exclusive queues go before `then` runs."""
+        """Release all the session holds; exclusive queues go before `then` runs.
+
+        So do auto-delete queues whose last consumers were here.
+        """
         session = self.session
         if session is None or self._is_released:
             if then is not None:
@@ -543,11 +655,43 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._is_released = True
         self._stalled.clear()  # or its end would wait for a lease that may not come
+        if then is not None:
+            then = self._after_consumers(session, then)
         self._carry(session.close_channels())
         if self._context.catalogue.queues_of(session.owner):
             self._context.spawn(self._delete_owned(session.owner, then))
         elif then is not None:
             then()
+
+    def _after_consumers(self, session: Session, then: Callable[[], None]) -> Callable[[], None]:
+        """End the consumers of auto-delete queues.
+
+        Returns:
+            To be called once: runs `then` when those queues are gone as well, or are not going, or
+            after the time that a channel's close would wait.
+        """
+        ends = session.consumers_to_end()
+        if not ends or self._carrier is None:
+            return then
+        missing = len(ends) + 1
+
+        def ended(_result: object = None) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                patience.cancel()
+                then()
+                self._context.outbox.mark(self)
+
+        def give_up() -> None:
+            nonlocal missing
+            if missing > 0:
+                missing = 1
+                ended()
+
+        patience = asyncio.get_running_loop().call_later(CLOSE_MS_MAX / 1000, give_up)
+        self._carrier.end_consumers(ends, ended)
+        return ended
 
     async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
         await self._context.metadata.propose(CloseConnection(owner))
@@ -578,12 +722,12 @@ class AmqpConnection(asyncio.Protocol):
     def _maybe_resume_reading(self) -> None:
         if self._is_reading or self._is_held():
             return
-        if self._is_cut:
+        if self._is_cut or (self._machine.has_input and not self._stalled):
             self._go_on_soon()
-        if self._stalled or self._must_wait():
+        if self._stalled or self._must_wait() or self._half_sent.is_waiting:
             return
         self._is_reading = True
-        self._incomplete.resumed(self._context.clock.monotonic_ms())
+        self._half_sent.resumed(self._context.clock.monotonic_ms())
         self._machine.set_reading(is_reading=True)
         if self._transport is not None:
             self._transport.resume_reading()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 
 from broker.amqp.connection import ConnectionMachine, MachineSettings
 from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.config import Settings
+from broker.doors.admission import is_loopback
 from broker.session.facts import ConnectionFacts
 
 _IN_IPV4 = "::ffff:"
@@ -105,7 +105,4 @@ class ConnectionInfo:
     @property
     def is_loopback(self) -> bool:
         """True if the client's own address is a loopback one (never the listener's address)."""
-        try:
-            return ipaddress.ip_address(self.peer_host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.peer_host)

@@ -14,8 +14,10 @@ from broker.metadata.commands import AnyCommand
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, QueueHandle
 from broker.server.alarms import Board
-from broker.server.gate import Gate
+from broker.server.entrance.doors import Doors
 from broker.server.outbox import Outbox
+from broker.server.shares.half_sent import HalfSentShared
+from broker.server.shares.turns import Turns
 from broker.server.throttle import Behind
 from broker.session.facts import Limits, Names, Placement
 
@@ -107,8 +109,10 @@ class ServerContext:
         limits: Bounds of sessions.
         reply_secret: Key of the HMAC in direct reply-to addresses.
         server_properties: For connection.start.
-        gate: Bounds on handshakes, failing logins and half-sent contents.
+        doors: Places, turns and logins of who comes in.
+        half_sent: Memory for messages that are not complete.
         alarms: Why publishers are blocked.
+        turns: Of connections whose messages are expensive to route.
     """
 
     settings: Settings
@@ -128,5 +132,10 @@ class ServerContext:
     limits: Limits
     reply_secret: bytes
     server_properties: dict[str, object] = field(default_factory=dict)
-    gate: Gate = field(default_factory=Gate)
+    doors: Doors = field(default_factory=Doors)
+    half_sent: HalfSentShared = field(default_factory=HalfSentShared)
     alarms: Board = field(default_factory=lambda: Board(""))
+    turns: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.clock)

@@ -47,7 +47,7 @@ def measure(settings: Settings, limits: Limits) -> Footprint:
         settings: Where the data lies, and a memory that is not the machine's.
         limits: Those in force.
     """
-    process = psutil.Process()
+    process = _process(os.getpid())
     total = memory_total(settings)
     return Footprint(
         memory_bytes=process.memory_info().rss,

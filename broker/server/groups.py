@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from broker.metadata.catalogue import Catalogue
@@ -25,6 +25,8 @@ CHANGE_S = 3.0
 HAND_OVER_S = 3.0
 """How long a stopping node tries to hand its groups over."""
 
+
+AskMayVote = Callable[[str, int], Awaitable[bool]]
 
 MARK_KEY: Final = b"replicas"
 """Key in `meta` of the highest queue uid of which this store may have had a replica, 8 bytes BE."""
@@ -154,11 +156,24 @@ class QueueGroups:
         _log.info("queue.readmitted", extra={"queue": uid, "node": node})
         return True
 
-    async def tend(self, replicas: list[QuorumQueue], living: list[str]) -> None:
+    def may_vote(self, uid: int) -> bool:
+        """Whether this node's replica may vote: it is here, and no leader has to let it in."""
+        group = self._host.group(uid)
+        return group is not None and not group.is_blank
+
+    async def tend(
+        self, replicas: list[QuorumQueue], living: list[str], ask_may_vote: AskMayVote
+    ) -> None:
         """As the leader: a group's members are the queue's by the catalogue (P6).
 
-        Learners that have caught up become voters. One step that waits for a majority does not
-        keep the others waiting for long.
+        Learners that have caught up become voters, but not before they may vote: a voter without
+        a vote (R11) counts for the majority that it does not help to reach. One step that waits
+        for a majority does not keep the others waiting for long.
+
+        Args:
+            replicas: This node's.
+            living: Other nodes that are heard.
+            ask_may_vote: Asks a node whether its replica of a queue may.
         """
         for replica in replicas:
             uid, members = replica.record.uid, replica.record.members
@@ -169,11 +184,17 @@ class QueueGroups:
                 continue
             try:
                 async with asyncio.timeout(CHANGE_S):
-                    await self._tend(group, members, living)
+                    await self._tend(group, members, living, ask_may_vote)
             except (RaftError, TimeoutError) as why:
                 _log.info("queue.not_tended", extra={"queue": uid, "why": str(why)})
 
-    async def _tend(self, group: Group, members: tuple[str, ...], living: list[str]) -> None:
+    async def _tend(
+        self,
+        group: Group,
+        members: tuple[str, ...],
+        living: list[str],
+        ask_may_vote: AskMayVote,
+    ) -> None:
         for node in (*group.voters, *group.learners):
             if node not in members and node != self._node:
                 await group.remove(node)
@@ -182,7 +203,8 @@ class QueueGroups:
                 await group.add_learner(node)
         status = group.status()
         for node in status.learners:
-            if node in living and status.matches.get(node, 0) >= status.commit_index:
+            is_caught_up = status.matches.get(node, 0) >= status.commit_index
+            if node in living and is_caught_up and await ask_may_vote(node, group.id):
                 await group.promote(node)
                 _log.info("queue.promoted", extra={"queue": group.id, "node": node})
 

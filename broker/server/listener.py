@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import socket
 from typing import Final
 
@@ -24,8 +23,11 @@ TICK_S = 1.0
 CLOSE_GRACE_S = 2.0
 """How long clients get to answer connection.close when the node stops."""
 
-FILES_RESERVED: Final = 100
-"""File descriptors that are kept for the store and for other nodes."""
+FILES_LEFT: Final = 50
+"""So few unused file descriptors are an alarm, whoever has the others."""
+
+FILES_FEW: Final = 4096
+"""Fewer are warned of at the start."""
 
 FILES_TICKS: Final = 2
 """How often open files are counted, in ticks (file_handle_cache.erl: FILE_HANDLES_CHECK_INTERVAL);
@@ -63,10 +65,14 @@ class AmqpListener:
         self._servers: list[asyncio.Server] = []
         self._parked: list[socket.socket] = []  # ports that are open and not accepted from
         self._ticks = 0
-        self._connections_max = _connections_max(_files_max())
         self._last_id = 0
         self._is_empty = asyncio.Event()
         self._is_empty.set()
+
+    @property
+    def connections_max(self) -> int:
+        """How many clients there may be: the node's share of descriptors for them."""
+        return self._context.doors.shares.clients
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +106,16 @@ class AmqpListener:
             raise
         for port in self.ports:
             _log.info("started TCP listener on port %d", port)
+        self._tell_limit()
+
+    def _tell_limit(self) -> None:
+        """Say how many clients there may be; few are seldom what was meant."""
+        files, clients = self._context.doors.shares.files_max, self.connections_max
+        if files < FILES_FEW:
+            text = "Limiting to %d file handles (%d sockets): raise the limit (ulimit -n) for more"
+            _log.warning(text, files, clients)
+        else:
+            _log.info("Limiting to %d file handles (%d sockets)", files, clients)
 
     def close_ports(self) -> None:
         """Stop accepting; connections go on."""
@@ -187,18 +203,18 @@ class AmqpListener:
         self._last_id += 1
         connection = AmqpConnection(self._context, self._last_id, self._ended)
         self.connections[self._last_id] = connection
-        if len(self.connections) >= self._connections_max and not self.is_short_of_files:
+        if len(self.connections) >= self.connections_max and not self.is_short_of_files:
             self.is_short_of_files = True
             asyncio.get_running_loop().call_soon(self._park)  # the server is at work in this call
         return connection
 
     async def _count_files(self) -> None:
         """Find out whether there are descriptors for more clients; the limit may be another now."""
-        most = _files_max()
-        self._connections_max = _connections_max(most)
+        self._context.doors.resize()
+        most = self._context.doors.shares.files_max
         is_short = (
-            len(self.connections) >= self._connections_max
-            or psutil.Process().num_fds() >= most - FILES_RESERVED // 2
+            len(self.connections) >= self.connections_max
+            or psutil.Process().num_fds() >= most - FILES_LEFT
         )
         if is_short and not self.is_short_of_files:
             self.is_short_of_files = True
@@ -249,20 +265,6 @@ def _set_options(listening: socket.socket, settings: Settings) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.tcp_send_buffer_bytes)
     if settings.tcp_receive_buffer_bytes is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes)
-
-
-def _files_max() -> int:
-    """How many file descriptors this process may have, as of now."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most if most != resource.RLIM_INFINITY else 1 << 30
-
-
-def _connections_max(files_max: int) -> int:
-    """How many of them may be clients' sockets.
-
-    Source: file_handle_cache.erl, OBTAIN_LIMIT and RESERVED_FOR_OTHERS.
-    """
-    return max(1, int((files_max - FILES_RESERVED) * 0.9) - 2)
 
 
 def _port(server: asyncio.Server, listener: Listener) -> int:

@@ -46,6 +46,7 @@ RING: Final = 19
 STAT_METHOD: Final = "queue.stat"
 DELETE_METHOD: Final = "queue.delete"
 READMIT_METHOD: Final = "queue.readmit"
+MAY_VOTE_METHOD: Final = "queue.may_vote"
 CALL_TIMEOUT_S: Final = 6.0
 """A little longer than a proposal may take, which a delete waits for."""
 
@@ -125,11 +126,15 @@ class LocalConnections(Protocol):
         ...
 
 
-class Readmit(Protocol):
-    """Lets a member that lost its data in again (`broker.server.groups`)."""
+class LocalGroups(Protocol):
+    """The Raft groups of quorum queues here (`broker.server.groups.QueueGroups`)."""
 
-    async def __call__(self, uid: int, node: str, /) -> bool:
-        """False where this node does not lead the queue."""
+    async def readmit(self, uid: int, node: str) -> bool:
+        """Let a member that has nothing in again; False where this node does not lead the queue."""
+        ...
+
+    def may_vote(self, uid: int) -> bool:
+        """Whether this node's replica of a queue may vote: it is here, and was let in."""
         ...
 
 
@@ -148,7 +153,7 @@ class NodeService:
         self._spawn = spawn
         self._queues: LocalQueues | None = None
         self._connections: LocalConnections | None = None
-        self._readmit: Readmit | None = None
+        self._groups: LocalGroups | None = None
         self._answers: dict[str, deque[Answer]] = {}  # put off, by node
         self._repliers: dict[str, list[Callable[[], None]]] = {}  # held, by node
         links.on(OFFER, self._received_offer)
@@ -160,18 +165,21 @@ class NodeService:
         links.serve(STAT_METHOD, self._serve_stat)
         links.serve(DELETE_METHOD, self._serve_delete)
         links.serve(READMIT_METHOD, self._serve_readmit)
+        links.serve(MAY_VOTE_METHOD, self._serve_may_vote)
 
-    def attach(self, queues: LocalQueues, connections: LocalConnections, readmit: Readmit) -> None:
+    def attach(
+        self, queues: LocalQueues, connections: LocalConnections, groups: LocalGroups
+    ) -> None:
         """Say who answers here from now on."""
         self._queues = queues
         self._connections = connections
-        self._readmit = readmit
+        self._groups = groups
 
     def detach(self) -> None:
         """This node serves nobody for now."""
         self._queues = None
         self._connections = None
-        self._readmit = None
+        self._groups = None
 
     # Asking others (`Mail`)
 
@@ -266,6 +274,15 @@ class NodeService:
             return False
         return msgspec.msgpack.decode(reply, type=bool)
 
+    async def ask_may_vote(self, node: str, uid: int) -> bool:
+        """Ask a node whether its replica of a queue may vote; False without an answer."""
+        try:
+            reply = await self._links.call(node, MAY_VOTE_METHOD, _encode(uid), CALL_TIMEOUT_S)
+        except CallFailed as why:
+            _log.info("queue.not_promoted", extra={"node": node, "why": str(why)})
+            return False
+        return msgspec.msgpack.decode(reply, type=bool)
+
     async def _ask(self, node: str, method: str, payload: bytes, done: Done) -> None:
         try:
             result = _unpack(await self._links.call(node, method, payload, CALL_TIMEOUT_S))
@@ -353,10 +370,15 @@ class NodeService:
         return _encode(pack_value(await answer))
 
     async def _serve_readmit(self, node: str, _boot: str, payload: bytes) -> bytes:
-        if self._readmit is None:
+        if self._groups is None:
             raise CallFailed("the broker on this node is stopped")
         uid = msgspec.msgpack.decode(payload, type=int)
-        return _encode(await self._readmit(uid, node))
+        return _encode(await self._groups.readmit(uid, node))
+
+    async def _serve_may_vote(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        if self._groups is None:
+            raise CallFailed("the broker on this node is stopped")
+        return _encode(self._groups.may_vote(msgspec.msgpack.decode(payload, type=int)))
 
     def _serving(self) -> LocalQueues:
         if self._queues is None:

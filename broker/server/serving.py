@@ -12,18 +12,27 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
 from broker.cluster import placement
-from broker.cluster.beat import until_offbeat
+from broker.cluster.authentication import keys
+from broker.cluster.beat import until_beat, until_offbeat
 from broker.cluster.membership import Cluster
+from broker.cluster.replicas.repair import Led, Repair
 from broker.config import Settings
 from broker.errors import ReplyCode
+from broker.metadata import policy_keys
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import ChangeRings, CloseConnection, DeleteQueue, NoteLeader
+from broker.metadata.commands import (
+    ChangeRings,
+    CloseConnection,
+    DeleteQueue,
+    MoveMembers,
+    NoteLeader,
+)
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
@@ -31,16 +40,18 @@ from broker.queues.paging.pager import LOOK_S, MemoryUse, Pager, trim_memory
 from broker.queues.registry import QueueRegistry
 from broker.server import footprint
 from broker.server.alarm_watch import AlarmWatch, Gauge
-from broker.server.alarms import Board
+from broker.server.alarms import Board, limits_of
 from broker.server.alarms import Limits as AlarmLimits
 from broker.server.alternates import MissingAlternates
 from broker.server.background import every
 from broker.server.context import ServerContext
+from broker.server.entrance.doors import Doors
 from broker.server.groups import QueueGroups
 from broker.server.listener import TICK_S, AmqpListener
 from broker.server.node_service import NodeService
 from broker.server.orphans import Orphans
 from broker.server.outbox import Outbox
+from broker.server.shares.half_sent import HalfSentShared, budget_bytes
 from broker.server.usage_exchange import UsageExchange
 from broker.session.facts import Limits
 from broker.storage.message_store import MessageStore
@@ -50,7 +61,13 @@ _log = logging.getLogger(__name__)
 GUARD_S: Final = 0.2
 """How often the lease is looked at while connections wait for it."""
 
+LEASE_WAIT_S: Final = 5.0
+"""How long a start waits for the lease before it leaves it to the guard to open the ports."""
+
+OPEN_LOOK_S: Final = 0.05
+
 QUEUES_TICK_S: Final = 1.0
+BUSY_TEND_S: Final = 0.2
 
 LEAVE_RINGS_S: Final = 10.0
 """How long a stopping node tries to hand its mirrored queues over."""
@@ -70,6 +87,7 @@ class Serving:
         service: The door to other nodes.
         clock: Time.
         server_properties: For connection.start.
+        doors: Places, turns and logins; the process's.
         alarm_limits: Where alarms begin, None: as the settings say.
 
     Attributes:
@@ -89,12 +107,18 @@ class Serving:
         service: NodeService,
         clock: Clock,
         server_properties: dict[str, object],
+        doors: Doors,
         alarm_limits: AlarmLimits | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.catalogue: Catalogue = cluster.metadata.catalogue
         self.catalogue.alternate_missing = MissingAlternates().note
-        self.access = Access(self.catalogue, settings.loopback_users, settings.channel_max_per_node)
+        self.access = Access(
+            self.catalogue,
+            settings.loopback_users,
+            settings.channel_max_per_node,
+            settings.password_hashing,
+        )
         self._settings = settings
         self._cluster = cluster
         self._service = service
@@ -105,6 +129,7 @@ class Serving:
         self._journal = journal
         self._is_stopped = False
         self._is_closing = False
+        self._is_let_in = False  # clients have been waited for; `_guard` may open the ports
         self._is_behind = False  # a change of group 0 was not followed to its end
         self._orphans = Orphans(self.catalogue, cluster.node, cluster.boot)
         board = Board(cluster.node)
@@ -126,30 +151,46 @@ class Serving:
             draw=partial(random.getrandbits, 64),
             has_alarm=lambda: bool(board.reason),
         )
-        self.context = ServerContext(
+        self.context = self._build_context(server_properties, doors, board)
+        self.listener = AmqpListener(self.context)
+        self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
+        self.alarms = self._watch(board, alarm_limits)
+        self._pager = self._build_pager()
+        self._repair = Repair(
+            cluster.node, settings, self.catalogue, clock, self._led, cluster.peers.up, self._change
+        )
+
+    def _build_context(
+        self, server_properties: dict[str, object], doors: Doors, board: Board
+    ) -> ServerContext:
+        cluster, settings = self._cluster, self._settings
+        return ServerContext(
             settings=settings,
             node=cluster.node,
             boot=cluster.boot,
-            clock=clock,
-            outbox=Outbox(loop),
+            clock=self._clock,
+            outbox=Outbox(asyncio.get_running_loop()),
             catalogue=self.catalogue,
             access=self.access,
             metadata=cluster,
             queues=self.queues,
             lease=self,
             spawn=self.spawn,
-            send_reply=service.send_reply,
+            send_reply=self._service.send_reply,
             place=self._place,
             new_name=_new_name,
             limits=_limits(settings),
-            reply_secret=(settings.cluster_secret or cluster.file.identity.cluster_id).encode(),
+            reply_secret=keys.derive(cluster.settings.secret, keys.Purpose.DIRECT_REPLIES),
             server_properties=server_properties,
+            doors=doors,
             alarms=board,
+            half_sent=HalfSentShared(
+                budget_bytes(
+                    limits_of(settings).memory_limit(footprint.memory_total(settings)),
+                    settings.max_message_size_bytes,
+                )
+            ),
         )
-        self.listener = AmqpListener(self.context)
-        self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
-        self.alarms = self._watch(board, alarm_limits)
-        self._pager = self._build_pager()
 
     def _build_pager(self) -> Pager:
         return Pager(
@@ -179,33 +220,50 @@ class Serving:
     # Start and stop
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Recover queues, then accept clients. Where that fails, all of it is undone.
-
-        Raises:
-            OSError: An AMQP address is taken.
-        """
+        """Recover queues. Where that fails, all of it is undone. `open` lets clients in."""
         self._tasks = tasks
         await self._journal_synced()  # what an earlier serving wrote is recovered from disk
         try:
-            self._service.attach(self.queues, self.listener, self._groups.readmit)
+            self._service.attach(self.queues, self.listener, self._groups)
             self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
             self.queues.reconcile_all()
             self.alarms.start()
-            await self.listener.open()
         except BaseException:
-            self.listener.close_ports()
-            for connection in list(self.listener.connections.values()):
-                connection.abort()  # it came in by another port
             self._let_go()  # or the next one would find its queues open already
             raise
+        idle = policy_keys.stored_fault(self.catalogue.policies())
+        if idle is not None:
+            _log.warning("policy.without_effect: %s", idle)
         for name, work in (
             ("connections", every(TICK_S, self.listener.tick)),
             ("queues", every(QUEUES_TICK_S, self._tick_queues)),
-            ("replicas", every(QUEUES_TICK_S, self._tend_replicas)),
+            ("replicas", every(QUEUES_TICK_S, self._tend_replicas, self._until_tending)),
             ("pager", every(LOOK_S, self._page, until_offbeat)),
             ("lease-guard", every(GUARD_S, self._guard, until_offbeat)),
         ):
             self._running.append(tasks.create_task(work, name=name))
+
+    async def open(self) -> None:
+        """Accept clients as soon as what they ask can be done: formed cluster, lease held.
+
+        Where the lease does not come in time, `_guard` opens the ports when it does.
+
+        Raises:
+            OSError: An AMQP address is taken; nothing listens then.
+        """
+        lease_wait_s = LEASE_WAIT_S
+        while not self._is_closing:
+            if not self._cluster.missing_peers():
+                if self.is_valid() or lease_wait_s <= 0:
+                    break
+                lease_wait_s -= OPEN_LOOK_S
+            await asyncio.sleep(OPEN_LOOK_S)
+        if self._is_closing:
+            return
+        if self.is_valid():
+            await self.listener.open()
+        self._is_let_in = True
+        self._cluster.formed()
 
     async def _journal_synced(self) -> None:
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -225,6 +283,7 @@ class Serving:
             self.queues.reconcile(changes)
             self.listener.follow(changes)
             self._usage.follow(changes)
+            self._repair.follow(changes)
             self.alarms.follow(changes)
         except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
             _log.exception("queues.not_reconciled")
@@ -234,6 +293,7 @@ class Serving:
         """A node came or went: offers may have another way now."""
         if not self._is_stopped:
             self.queues.retarget()
+            self._repair.look_soon()
             self.alarms.peers_changed()
 
     async def stop(self, text: str) -> None:
@@ -307,7 +367,8 @@ class Serving:
     ) -> tuple[str, tuple[str, ...]]:
         """Where a new queue goes (`broker.session.facts.Placement`)."""
         here = self._cluster.node
-        nodes = self.catalogue.nodes()
+        # Who was never here yet has no replica of its own to vote with (`QueueGroups.open`).
+        nodes = [node for node in self.catalogue.nodes() if node.booted_at]
         running = [node.name for node in nodes if node.alive]
         led = self.catalogue.homes()
         policy = self.catalogue.effective_policy_for(vhost, name, queue_type)
@@ -325,6 +386,8 @@ class Serving:
             members=[node.name for node in nodes],
         )
         candidates = [member for member in members if member in running] or [here]
+        if strategy == placement.SPREAD:
+            led = self.catalogue.leaders()
         return placement.leader(strategy, here, candidates, led), members
 
     def _leader(self) -> str | None:
@@ -363,8 +426,12 @@ class Serving:
         for uid, leader in self._groups.blank():
             if await self._service.ask_readmit(leader, uid):
                 self._groups.readmitted(uid)
-        await self._groups.tend(self.queues.local_quorum(), self._cluster.peers.up())
+        await self._groups.tend(
+            self.queues.local_quorum(), self._cluster.peers.up(), self._service.ask_may_vote
+        )
         led, self.queues.led_lately = self.queues.led_lately, {}
+        if led:
+            self._repair.look_soon()
         moved = [
             (uid, node)
             for uid, node in led.items()
@@ -372,11 +439,26 @@ class Serving:
         ]
         if moved:
             await self._cluster.propose(NoteLeader(tuple(moved)))
+        await self._repair.tick()
+
+    def _until_tending(self, seconds: float) -> float:
+        """Members follow each other quickly while queues get theirs."""
+        return until_beat(BUSY_TEND_S if self._repair.is_busy else seconds)
+
+    def _led(self, uid: int | None) -> Iterator[Led]:
+        """Quorum queues led here, or the one of this uid."""
+        for replica in self.queues.local_quorum() if uid is None else self.queues.replica(uid):
+            group = self._cluster.host.group(replica.record.uid)
+            if replica.is_leading and group is not None:
+                yield Led(replica.record, group)
+
+    async def _change(self, command: MoveMembers) -> object:
+        return await self._cluster.propose(command)
 
     async def _guard(self) -> None:
         """Wake connections when the lease is back; close everything when it stays away (P4)."""
         if self.is_valid():
-            if not self.listener.is_open and not self._is_closing:
+            if self._is_let_in and not self.listener.is_open and not self._is_closing:
                 _log.info("lease.back")
                 await self.listener.open()
             self.queues.lease_back()

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from broker.ports import Clock
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.flow import FlowMark
+from broker.server.shares.turns import COSTLY_MS
 
 SLOWDOWN_US_MIN: Final = 1_000
 SLOWDOWN_US_MAX: Final = 50_000
@@ -187,17 +188,27 @@ class Throttle:
 class Turn:
     """How many commands of a client are carried out before the others have their turn.
 
-    Mostly all that a read has brought. Where a message takes long (an exchange with thousands of
-    bindings to look at) one read could keep the node busy for seconds: its lease would end.
+    Mostly all that a read has brought. Where a command takes long one read could keep the node busy
+    for seconds: its lease would end. Messages that are expensive to route are cut off sooner
+    (`Session.rest`), and their connection is costly for a while: see `shares.turns`.
 
     Attributes:
         commands: So many at a time.
     """
 
-    __slots__ = ("commands",)
+    __slots__ = ("_costly_until_ms", "commands")
 
     def __init__(self) -> None:
         self.commands = TURN_COMMANDS_FIRST
+        self._costly_until_ms = 0
+
+    def used_up(self, now_ms: int) -> None:
+        """Note that routing has used up a slice."""
+        self._costly_until_ms = now_ms + COSTLY_MS
+
+    def is_costly(self, now_ms: int) -> bool:
+        """True if what comes has to wait for its turn."""
+        return now_ms < self._costly_until_ms
 
     def took(self, count: int, took_ms: int) -> None:
         """Learn from what was carried out.

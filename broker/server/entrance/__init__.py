@@ -1,0 +1,1 @@
+"""Who comes in at this node's ports: the shell around `broker.doors`."""
