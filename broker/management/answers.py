@@ -16,9 +16,14 @@ NOT_AUTHORISED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 TOO_LARGE: Final = 413
+TOO_MANY: Final = 429
 UNAVAILABLE: Final = 503
 
-_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
+JSON: Final = "application/json"
+NO_CACHE: Final = {"Cache-Control": "no-cache"}
+_HEADERS_OF: Final = {
+    NOT_AUTHORISED: {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'},
+}
 _STATUS_OF: Final = {
     ReplyCode.ACCESS_REFUSED: FORBIDDEN,
     ReplyCode.NOT_FOUND: NOT_FOUND,
@@ -30,9 +35,11 @@ _ERROR_OF: Final = {
     FORBIDDEN: "not_authorised",
     NOT_FOUND: "Object Not Found",
     TOO_LARGE: "payload_too_large",
+    TOO_MANY: "too_many_requests",
     UNAVAILABLE: "service_unavailable",
 }
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
+"""JSON's bytes of a value."""
 
 
 class ApiError(Exception):
@@ -42,27 +49,31 @@ class ApiError(Exception):
         status: HTTP status.
         reason: For the user.
         error: RabbitMQ's word for the kind; by default the one that goes with the status.
+        headers: Beside it.
     """
 
-    def __init__(self, status: int, reason: str, error: str = "") -> None:
+    def __init__(
+        self, status: int, reason: str, error: str = "", headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(status, reason)
+        self.headers = headers
         self.status = status
         self.reason = reason
         self.error = error or _ERROR_OF.get(status, "error")
 
     def response(self) -> web.Response:
         """The answer."""
-        headers = _CHALLENGE if self.status == NOT_AUTHORISED else None
+        headers = self.headers or _HEADERS_OF.get(self.status)
         return json({"error": self.error, "reason": self.reason}, self.status, headers)
 
 
 def json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     """Answer with JSON."""
     return web.Response(
-        body=_encode(value),
+        body=encode(value),
         status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-cache", **(headers or {})},
+        content_type=JSON,
+        headers={**NO_CACHE, **(headers or {})},
     )
 
 
@@ -94,6 +105,18 @@ def not_found() -> ApiError:
 def forbidden(reason: str) -> ApiError:
     """403: who asks is known, and may not."""
     return ApiError(FORBIDDEN, reason)
+
+
+def too_many(reason: str, retry_after_s: int = 1) -> ApiError:
+    """429: not now.
+
+    Args:
+        reason: Of what there are too many.
+        retry_after_s: When a client may come again.
+    """
+    after = "in a second" if retry_after_s == 1 else f"in {retry_after_s} seconds"
+    text = f"{reason}: try again {after}"
+    return ApiError(TOO_MANY, text, headers={"Retry-After": str(retry_after_s)})
 
 
 def unavailable(reason: str) -> ApiError:

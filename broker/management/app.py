@@ -7,6 +7,7 @@ It lives as long as the process, also while the broker on the node is stopped. `
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from urllib.parse import unquote_to_bytes
 
@@ -16,15 +17,13 @@ from broker.management.answers import ApiError, bad_request, json
 from broker.management.auth import Gate
 from broker.management.call import Call, Route
 from broker.management.control import NodeControl
+from broker.management.listener import ApiConnection, ApiListener
+from broker.management.listings import Listings
 from broker.management.operations.desk import Operations
-from broker.management.reports import Reports
-from broker.management.request_body import BODY_BYTES_MAX
+from broker.management.origins import Origins, allow
 from broker.management.resources import ROUTES
 
 _log = logging.getLogger(__name__)
-
-LINE_BYTES_MAX = 8_192
-SHUTDOWN_S = 1.0
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ERRORS = {404: ("Object Not Found", "Not Found"), 405: ("method_not_allowed", "Not Allowed")}
@@ -41,9 +40,10 @@ class ManagementServer:
     def __init__(self, control: NodeControl, operations: Operations) -> None:
         self._control = control
         self._operations = operations
-        self._reports = Reports(control)
+        self.listings = Listings()
         self._gate = Gate(control)
-        self._runner: web.AppRunner | None = None
+        self.origins = Origins(control.settings)
+        self._listener: ApiListener | None = None
 
     async def start(self) -> None:
         """Listen on the management port.
@@ -51,49 +51,80 @@ class ManagementServer:
         Raises:
             OSError: The address is taken.
         """
-        listener = self._control.settings.management_listener
-        assert listener is not None
-        self._runner = web.AppRunner(
-            self.application(),
-            access_log=None,
-            max_line_size=LINE_BYTES_MAX,
-            max_field_size=LINE_BYTES_MAX,
-            shutdown_timeout=SHUTDOWN_S,
+        at = self._control.settings.management_listener
+        assert at is not None
+        self._listener = ApiListener(
+            self.application(), self._control.doors.management, self.origins
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, listener.host or None, listener.port)
-        await site.start()
+        await self._listener.start(at)
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.stop()
 
     def application(self) -> web.Application:
         """All endpoints, below the path prefix of the settings."""
-        prefix = self._control.settings.management_path_prefix
-        app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
+        settings = self._control.settings
+        prefix = settings.management_path_prefix
+        app = web.Application(
+            middlewares=[self._answered],
+            client_max_size=max(1, settings.management_max_body_bytes),  # 0 would be without limit
+        )
+        app.on_response_prepare.append(self._add_headers)
         for start in {"", prefix}:
             app.router.add_get(start + "/healthz", self._health)
             app.router.add_get(start + "/readyz", self._ready)
+        methods = defaultdict[str, list[str]](list)
         for route in ROUTES:
             # aiohttp's own {name} takes no braces, which names may have; amqpstorm ends some of
             # its paths with a slash, which RabbitMQ passes over.
             path = prefix + route.path.replace("}", ":[^/]+}") + "{slash:/?}"
-            app.router.add_route(route.method, path, self._guarded(route))
+            methods[path].append(route.method)
+            handler = self._guarded(route)
+            app.router.add_route(route.method, path, handler)
+            if route.method == "GET":
+                app.router.add_route("HEAD", path, handler)
+        for path, found in methods.items():
+            app.router.add_route("OPTIONS", path, self._options(allow(found)))
         return app
 
     def _guarded(self, route: Route) -> _Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             _check_path(request)
-            user = self._gate.user(request)
+            self.origins.check(request.method, request.headers)
+            user = await self._gate.user(request)
             call = Call(
-                request, self._control, self._reports, self._operations, user, self._gate.access
+                request, self._control, self.listings, self._operations, user, self._gate.access
             )
             call.require(route.tag)
             return await route.run(call)
 
         return handle
+
+    def _options(self, allowed: str) -> _Handler:
+        """Answer OPTIONS, which needs no password: a browser sends none before it asks."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return web.Response(headers=self.origins.preflight(allowed, request.headers))
+
+        return handle
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Tell the connection of each request, and answer failures."""
+        connection = request.protocol
+        if not isinstance(connection, ApiConnection):
+            return await _answer(request, handler)
+        connection.request_began()
+        try:
+            return await _answer(request, handler)
+        finally:
+            connection.request_ended()
+
+    async def _add_headers(self, request: web.Request, answer: web.StreamResponse) -> None:
+        answer.headers.update(self.origins.security)
+        answer.headers.update(self.origins.cors(request.headers))
 
     async def _health(self, _request: web.Request) -> web.Response:
         return json({"status": "ok"})
@@ -119,8 +150,7 @@ def _check_path(request: web.Request) -> None:
         raise bad_request("the path holds a zero byte")
 
 
-@web.middleware
-async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+async def _answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer every failure with RabbitMQ's JSON, and none with internals."""
     try:
         return await handler(request)
@@ -128,8 +158,10 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         return error.response()
     except web.HTTPException as error:
         word, reason = _ERRORS.get(error.status, ("bad_request", error.reason))
-        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-        return json({"error": word, "reason": reason}, error.status, allow)
+        headers = None
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            headers = {"Allow": allow(error.allowed_methods)}
+        return json({"error": word, "reason": reason}, error.status, headers)
     except Exception:  # noqa: BLE001 - the outermost frame of a request
         _log.exception("http.failed", extra={"method": request.method, "path": request.path[:300]})
         return json({"error": "internal_error", "reason": "see the node's log"}, 500)

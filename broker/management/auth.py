@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
-import ipaddress
 import logging
+import secrets
 from typing import Final, Literal
 
 from aiohttp import web
 
-from broker.management.answers import NOT_AUTHORISED, ApiError, unavailable
+from broker.config import Settings
+from broker.doors.admission import is_loopback
+from broker.management.answers import NOT_AUTHORISED, ApiError, too_many, unavailable
 from broker.management.control import NodeControl
+from broker.management.listener import ApiConnection
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
+from broker.passwords import SALT_BYTES, SHA256, blank_hash, hash_password
+from broker.server.entrance.logins import Claim, Passwords, TooManyAttempts
 
 _log = logging.getLogger(__name__)
 
@@ -48,15 +52,38 @@ def has_tag(user: User, tag: Tag) -> bool:
     return not _IMPLIED[tag].isdisjoint(user.tags)
 
 
-def is_loopback(request: web.Request) -> bool:
-    """True if the client's own address is a loopback one."""
+def client_address(request: web.Request) -> str:
+    """The client's own address, "" where it is gone."""
     peer = request.transport.get_extra_info("peername") if request.transport else None
-    if not peer:
-        return False
-    try:
-        return ipaddress.ip_address(str(peer[0]).removeprefix(_IN_IPV4)).is_loopback
-    except ValueError:
-        return False
+    return str(peer[0]).removeprefix(_IN_IPV4) if peer else ""
+
+
+class _Founder:
+    """The one user of a node without a cluster: whom it would found one with.
+
+    Args:
+        settings: The node's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._loopback_users = settings.loopback_users
+        stored = hash_password(settings.default_password, secrets.token_bytes(SALT_BYTES))
+        self._user = User(settings.default_user, stored, tags=settings.default_user_tags)
+        self._nobody = User("", blank_hash(SHA256))
+
+    def claimed(self, username: str) -> User:
+        """See `Access.claimed`."""
+        return self._user if username == self._user.name else self._nobody
+
+    def judge(
+        self, claimed: User, username: str, password: str, *, loopback: bool, is_right: bool
+    ) -> User | str:
+        """See `Access.judge`."""
+        if not is_right or not password or claimed is not self._user:
+            return f"user '{username}' - invalid credentials"
+        if not loopback and username in self._loopback_users:
+            return f"user '{username}' can only connect via localhost"
+        return claimed
 
 
 class Gate:
@@ -68,6 +95,7 @@ class Gate:
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control
+        self._founder = _Founder(control.settings)
         self._catalogue: Catalogue | None = None
         self._access: Access | None = None
 
@@ -78,45 +106,48 @@ class Gate:
             return serving.access
         if self._access is None or self._catalogue is not catalogue:
             self._catalogue = catalogue
-            self._access = Access(catalogue, self._control.settings.loopback_users)
+            settings = self._control.settings
+            self._access = Access(
+                catalogue, settings.loopback_users, hashing_algorithm=settings.password_hashing
+            )
         return self._access
 
-    def user(self, request: web.Request) -> User:
+    async def user(self, request: web.Request) -> User:
         """Find out who asks.
 
         Raises:
-            ApiError: 401; 503 while the node does not know its users yet.
+            ApiError: 401; 429 for an address that has tried too often; 503 while the node does not
+                know its users yet.
         """
         name, password = _credentials(request)
-        found = self._log_in(name, password, loopback=is_loopback(request))
+        passwords, logins = self._passwords(), self._control.doors.logins
+        address, connection = client_address(request), request.protocol
+        claim = Claim("http", address, name, password, is_loopback=is_loopback(address))
+        digest = logins.digest(passwords, claim)
+        is_proved = isinstance(connection, ApiConnection) and connection.proved == digest
+        try:
+            found = await logins.check_now(passwords, claim, is_proved=is_proved)
+        except TooManyAttempts as error:
+            raise too_many(str(error), error.retry_after_s) from None
         if isinstance(found, str):
-            _log.warning("HTTP access denied: %s", found.encode("unicode_escape").decode()[:300])
+            if logins.is_first_failure(address):
+                text = found.encode("unicode_escape").decode()[:300]
+                _log.warning("HTTP access denied: %s", text)
             raise ApiError(NOT_AUTHORISED, "Login failed")
         if not has_tag(found, "management"):
             raise ApiError(NOT_AUTHORISED, "Not management user")
+        if isinstance(connection, ApiConnection):
+            connection.prove(digest)
         return found
 
-    def _log_in(self, name: str, password: str, *, loopback: bool) -> User | str:
+    def _passwords(self) -> Passwords:
         cluster = self._control.cluster
         if cluster is None or not cluster.file.identity.cluster_id:
-            return self._founder(name, password, loopback=loopback)
+            return self._founder
         catalogue = cluster.metadata.catalogue
         if not catalogue.cluster_id:
             raise unavailable("the node is starting: it does not know its users yet")
-        return self.access(catalogue).log_in(name, password, loopback=loopback)
-
-    def _founder(self, name: str, password: str, *, loopback: bool) -> User | str:
-        """The user that this node would found a cluster with."""
-        settings = self._control.settings
-        is_right = hmac.compare_digest(
-            f"{name}:{password}".encode(errors="replace"),
-            f"{settings.default_user}:{settings.default_password}".encode(errors="replace"),
-        )
-        if not is_right or not password:
-            return f"user '{name}' - invalid credentials"
-        if not loopback and name in settings.loopback_users:
-            return f"user '{name}' can only connect via localhost"
-        return User(name, "", tags=settings.default_user_tags)
+        return self.access(catalogue)
 
 
 def _credentials(request: web.Request) -> tuple[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import web
 
 from broker.cluster.membership import Cluster
 from broker.errors import Refusal
-from broker.management import request_body
+from broker.management import paging, request_body
 from broker.management.answers import (
     NOT_AUTHORISED,
     ApiError,
@@ -20,7 +21,9 @@ from broker.management.answers import (
 )
 from broker.management.auth import Tag, has_tag
 from broker.management.control import NodeControl
+from broker.management.listings import Listings, Parts
 from broker.management.operations.desk import Operations
+from broker.management.paging import Item
 from broker.management.reports import Reports
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.catalogue import Catalogue
@@ -28,8 +31,13 @@ from broker.metadata.commands import AnyCommand
 from broker.metadata.records import User
 from broker.server.serving import Serving
 
+R = TypeVar("R")
 DEFAULT_EXCHANGE = "amq.default"
 """How paths write the exchange whose name is ""."""
+
+
+def _no_name(_record: object) -> str:
+    return ""
 
 
 class Call:
@@ -38,7 +46,7 @@ class Call:
     Args:
         request: aiohttp's.
         control: The node.
-        reports: The way to what other nodes know.
+        listings: The listings of the node.
         operations: What is done in the background.
         user: Who asks.
         find_access: Gives the permissions over a catalogue.
@@ -51,20 +59,25 @@ class Call:
         self,
         request: web.Request,
         control: NodeControl,
-        reports: Reports,
+        listings: Listings,
         operations: Operations,
         user: User,
         find_access: Callable[[Catalogue], Access],
     ) -> None:
         self.request = request
         self.control = control
-        self.reports = reports
+        self.listings = listings
         self.operations = operations
         self.user = user
         self.query = request.query
         self._find_access = find_access
 
     # The node
+
+    @property
+    def reports(self) -> Reports:
+        """The way to what other nodes know."""
+        return self.operations.reports
 
     @property
     def cluster(self) -> Cluster:
@@ -115,7 +128,8 @@ class Call:
         Raises:
             ApiError: 400, 408, 413.
         """
-        return await request_body.read_object(self.request)
+        most = self.control.settings.management_max_body_bytes
+        return await request_body.read_object(self.request, most)
 
     # Who may what
 
@@ -158,6 +172,41 @@ class Call:
         if not self.access.may(self.user.name, vhost, action, name):
             refuse(refused(action, kind, name, vhost, self.user.name))
 
+    # Listings
+
+    async def listed(
+        self,
+        records: Sequence[R],
+        item: Callable[[R], Item],
+        order: Callable[[R], Any] | None = None,
+        name: Callable[[R], object] = _no_name,
+    ) -> Parts:
+        """Write a listing as the query asks for it.
+
+        Args:
+            records: Everything the caller may see.
+            item: What is shown of a record.
+            order: Key of the default order; None: they are in it.
+            name: What `?name=` looks at.
+
+        Raises:
+            ApiError: 400.
+        """
+        run = self.reports.pace.run
+        choice = await run(paging.chosen(records, self.query, name, order))
+        return await run(paging.shown(choice, self.query, item))
+
+    async def listed_items(self, items: Sequence[Item]) -> Parts:
+        """Write a listing of what is made already, in its order.
+
+        Args:
+            items: Everything the caller may see.
+
+        Raises:
+            ApiError: 400.
+        """
+        return await self.listed(items, dict, name=lambda each: each.get("name", ""))
+
     # Changes
 
     async def propose(self, command: AnyCommand) -> object:
@@ -192,3 +241,18 @@ class Route(NamedTuple):
     path: str
     run: Handler
     tag: Tag = "management"
+
+
+def listing(path: str, show: Callable[[Call], Awaitable[Parts]], tag: Tag = "management") -> Route:
+    """A GET that lists, with the limits of `broker.management.listings`.
+
+    Args:
+        path: As for `Route`.
+        show: Makes the listing.
+        tag: As for `Route`.
+    """
+
+    async def run(call: Call) -> web.StreamResponse:
+        return await call.listings.answer(call.request, call.user, partial(show, call))
+
+    return Route("GET", path, run, tag)

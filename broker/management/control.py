@@ -7,6 +7,7 @@ from typing import Protocol
 from broker.cluster.membership import Cluster
 from broker.config import Settings
 from broker.ports import Clock
+from broker.server.entrance.doors import Doors
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
 from broker.storage.group_commit import GroupCommit
@@ -17,6 +18,11 @@ class NodeControl(Protocol):
 
     settings: Settings
     clock: Clock
+
+    @property
+    def doors(self) -> Doors:
+        """Places, turns and logins at its ports."""
+        ...
 
     @property
     def name(self) -> str:

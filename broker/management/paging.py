@@ -6,62 +6,159 @@
     ?sort=KEY&sort_reverse=true
     ?page=1&page_size=100      an object with `items` instead of a list
 
+It is worked out in steps (`broker.management.pace`). A page is cut before its items are made,
+unless they are sorted by what is in them: a page costs little more than its own queues.
+
 Source: rabbit_mgmt_util.erl, reply_list and its pagination; reliability.md 4 E (bounds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import re2
 
-from broker.management.answers import ApiError, bad_request
+from broker.management.answers import ApiError, bad_request, encode
+from broker.management.pace import STEP, kept, mapped, ordered
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 PATTERN_CHARACTERS_MAX: Final = 1024
+PART_BYTES: Final = 64 * 1024
 
 Item = dict[str, Any]
 Query = Mapping[str, str]
+R = TypeVar("R")
 
 
-def arranged(items: Sequence[Item], query: Query) -> object:
-    """Apply a query to a listing.
+class _Page(NamedTuple):
+    """What surrounds the items of a page, and which they are."""
+
+    around: Item
+    first: int
+    size: int
+
+
+class Chosen(NamedTuple, Generic[R]):
+    """What a listing is made of.
+
+    Attributes:
+        records: Those of the page if it is known, else all that pass the filter.
+        total_count: How many there were before the filter.
+        page: None for a listing without pages, or before it is known.
+    """
+
+    records: list[R]
+    total_count: int
+    page: _Page | None
+
+
+def chosen(
+    records: Sequence[R],
+    query: Query,
+    name: Callable[[R], object],
+    order: Callable[[R], Any] | None = None,
+) -> Generator[None, None, Chosen[R]]:
+    """Apply a query's filter, and cut the page where nothing has to be known for that.
 
     Args:
-        items: Everything the user may see, in the default order.
+        records: Everything the user may see.
         query: The request's.
-
-    Returns:
-        A list, or RabbitMQ's object around one page of it.
+        name: What the filter looks at.
+        order: Key of the default order; None: they are in it.
 
     Raises:
         ApiError: 400.
     """
-    total_count = len(items)
-    found = _sorted(_filtered(items, query), query)
-    columns = _columns(query)
-    if "page" not in query:
-        return [_cut(item, columns) for item in found]
+    found = list(records)
+    if query.get("name", ""):
+        is_wanted = _filter(query)
+        found = yield from kept(found, lambda record: is_wanted(str(name(record))))
+    if order is not None:
+        found = yield from ordered(found, order)
+    if query.get("sort", "") or "page" not in query:
+        return Chosen(found, len(records), None)
+    page = _page(query, len(found), len(records))
+    return Chosen(found[page.first : page.first + page.size], len(records), page)
+
+
+def shown(
+    choice: Chosen[R], query: Query, item: Callable[[R], Item | None]
+) -> Generator[None, None, list[bytes]]:
+    """Write a listing.
+
+    Args:
+        choice: From `chosen`.
+        query: The request's.
+        item: What is shown of a record; None if it is gone by now.
+
+    Returns:
+        A JSON list, or RabbitMQ's object around one page of it, in parts.
+
+    Raises:
+        ApiError: 400.
+    """
+    records, page = choice.records, choice.page
+    if query.get("sort", ""):
+        records = yield from _sorted(records, query, item)
+        if "page" in query:
+            page = _page(query, len(records), choice.total_count)
+            records = records[page.first : page.first + page.size]
+    return (yield from written(records, item, _columns(query), page))
+
+
+def written(
+    records: Sequence[R],
+    item: Callable[[R], Item | None],
+    columns: Sequence[Sequence[str]] = (),
+    page: _Page | None = None,
+    step: int = STEP,
+) -> Generator[None, None, list[bytes]]:
+    """Make items and write them at once: there are never more than a few.
+
+    Args:
+        records: What to write.
+        item: As for `shown`.
+        columns: Paths of the keys to keep; none keeps all.
+        page: What surrounds the list.
+        step: How many items to make between two yields.
+    """
+    parts: list[bytes] = []
+    part = bytearray(b"[" if page is None else b'{"items":[')
+    count = 0
+    for start in range(0, len(records), step):
+        made = map(item, records[start : start + step])
+        items = [_cut(each, columns) for each in made if each is not None]
+        if items and count:
+            part += b","
+        part += encode(items)[1:-1]
+        count += len(items)
+        if len(part) >= PART_BYTES:
+            parts.append(bytes(part))
+            part.clear()
+        yield
+    part += b"]" if page is None else b"]," + encode({**page.around, "item_count": count})[1:]
+    return [*parts, bytes(part)]
+
+
+def _page(query: Query, count: int, total_count: int) -> _Page:
     page = _natural(query, "page", 1)
     page_size = _natural(query, "page_size", PAGE_SIZE)
     if page_size > PAGE_SIZE_MAX:
         raise bad_request(f"page_size is {page_size}; the most is {PAGE_SIZE_MAX}")
-    page_count = max(1, -(-len(found) // page_size))
+    page_count = max(1, -(-count // page_size))
     if page > page_count:
         reason = f"Page out of range, page: {page} page count: {page_count}"
         raise ApiError(400, reason, "page_out_of_range")
-    chosen = found[(page - 1) * page_size : page * page_size]
-    return {
-        "filtered_count": len(found),
-        "item_count": len(chosen),
-        "items": [_cut(item, columns) for item in chosen],
+    around = {
+        "filtered_count": count,
         "page": page,
         "page_count": page_count,
         "page_size": page_size,
         "total_count": total_count,
     }
+    return _Page(around, (page - 1) * page_size, page_size)
 
 
 def only_columns(item: Item, query: Query) -> Item:
@@ -76,12 +173,16 @@ def _natural(query: Query, key: str, default: int) -> int:
     return int(text)
 
 
-def _filtered(items: Sequence[Item], query: Query) -> list[Item]:
-    wanted = query.get("name", "")
-    if not wanted:
-        return list(items)
+def _filter(query: Query) -> Callable[[str], bool]:
+    """Whether a name passes.
+
+    Raises:
+        ApiError: 400.
+    """
+    wanted = query["name"]
     if query.get("use_regex") != "true":
-        return [item for item in items if wanted.lower() in str(item.get("name", "")).lower()]
+        lowered = wanted.lower()
+        return lambda name: lowered in name.lower()
     if len(wanted) > PATTERN_CHARACTERS_MAX:
         raise bad_request(f"name is longer than {PATTERN_CHARACTERS_MAX} characters")
     options = re2.Options()
@@ -91,23 +192,22 @@ def _filtered(items: Sequence[Item], query: Query) -> list[Item]:
         pattern = re2.compile(wanted, options)
     except re2.error as error:
         raise bad_request("name is no regular expression that RE2 takes") from error
-    return [item for item in items if pattern.search(str(item.get("name", ""))) is not None]
+    return lambda name: pattern.search(name) is not None
 
 
-def _sorted(items: list[Item], query: Query) -> list[Item]:
-    column = query.get("sort", "")
-    if not column:
-        return items
+def _sorted(
+    records: Sequence[R], query: Query, item: Callable[[R], Item | None]
+) -> Generator[None, None, list[R]]:
+    """Sort by what items would show. They are made, looked at and dropped, for they are large."""
+    column = query["sort"]
     path = column.split(".")
-    values = [_value(item, path) for item in items]
-    if items and all(value is None for value in values):
+    ranks = yield from mapped(records, lambda record: _rank(_value(item(record), path)))
+    if records and not any(rank for rank, _, _ in ranks):
         raise bad_request(f"cannot sort by {column[:80]!r}: no such column")
-    order = sorted(
-        range(len(items)),
-        key=lambda index: _rank(values[index]),
-        reverse=query.get("sort_reverse") == "true",
+    order = yield from ordered(
+        range(len(records)), ranks.__getitem__, reverse=query.get("sort_reverse") == "true"
     )
-    return [items[index] for index in order]
+    return [records[index] for index in order]
 
 
 def _rank(value: object) -> tuple[int, float, str]:
@@ -119,7 +219,7 @@ def _rank(value: object) -> tuple[int, float, str]:
     return (2, 0.0, str(value))
 
 
-def _value(item: Item, path: Sequence[str]) -> object:
+def _value(item: Item | None, path: Sequence[str]) -> object:
     value: object = item
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -130,7 +230,7 @@ def _columns(query: Query) -> list[list[str]]:
     return [name.split(".") for name in query.get("columns", "").split(",") if name]
 
 
-def _cut(item: Item, columns: list[list[str]]) -> Item:
+def _cut(item: Item, columns: Sequence[Sequence[str]]) -> Item:
     if not columns:
         return item
     kept: Item = {}

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from broker.management.answers import TOO_LARGE, ApiError, bad_request
 
-BODY_BYTES_MAX: Final = 10 * 1024 * 1024
 BODY_TIMEOUT_S: Final = 30.0
 DEPTH_MAX: Final = 64
 _INTEGER_MAX: Final = 1 << 63
@@ -22,21 +21,25 @@ _DIGITS_MAX: Final = 20
 Body = dict[str, Any]
 
 
-async def read_object(request: web.Request) -> Body:
+async def read_object(request: web.Request, bytes_max: int) -> Body:
     """Read a request's JSON object; no body at all is an empty one.
+
+    Args:
+        request: The request; its application's `client_max_size` is `bytes_max`.
+        bytes_max: The largest body (`management.http.max_body_size`).
 
     Raises:
         ApiError: 400, 408 or 413.
     """
-    if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise _too_large()
+    if (request.content_length or 0) > bytes_max:
+        raise _too_large(bytes_max)
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             data = await request.read()
     except TimeoutError:
         raise ApiError(408, f"no body within {BODY_TIMEOUT_S:g} s", "request_timeout") from None
     except web.HTTPRequestEntityTooLarge:
-        raise _too_large() from None
+        raise _too_large(bytes_max) from None
     found = parse(data) if data.strip() else {}
     if not isinstance(found, dict):
         raise bad_request("the body must be a JSON object")
@@ -62,8 +65,10 @@ def parse(data: bytes) -> object:
     return value
 
 
-def _too_large() -> ApiError:
-    return ApiError(TOO_LARGE, f"the body is larger than {BODY_BYTES_MAX} bytes")
+def _too_large(bytes_max: int) -> ApiError:
+    return ApiError(
+        TOO_LARGE, f"the body is larger than {bytes_max} bytes (management.http.max_body_size)"
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Body:

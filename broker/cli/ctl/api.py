@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import ssl
+import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -23,9 +24,13 @@ _UNAUTHORISED = 401
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _REQUEST_TIMEOUT = 408
+_TOO_MANY = 429
 _SERVER_ERROR = 500
 _SERVICE_UNAVAILABLE = 503
 _GATEWAY_TIMEOUT = 504
+
+_RETRY_S = 1.0
+_RETRY_S_MIN = 0.1
 
 
 class CtlError(Exception):
@@ -67,7 +72,8 @@ class Api:
         url: "http://127.0.0.1:15672", with a path prefix if the server has one.
         user: Name for basic auth.
         password: Password for basic auth.
-        timeout_s: For connecting and for each answer.
+        timeout_s: For connecting and for each answer, and for being let in where the node has too
+            much to do at the moment (429).
     """
 
     def __init__(self, url: str, user: str, password: str, timeout_s: float) -> None:
@@ -163,6 +169,16 @@ class Api:
     def _exchange(
         self, method: str, path: str, body: object = None, reason: str = ""
     ) -> tuple[int, Any]:
+        """One request, again for as long as the node refuses it for having too much to do."""
+        ends_s = time.monotonic() + self._timeout_s
+        while True:
+            status, answer, wait_s = self._attempt(method, path, body, reason)
+            if status != _TOO_MANY or time.monotonic() + wait_s > ends_s:
+                return status, answer
+            time.sleep(wait_s)
+
+    def _attempt(self, method: str, path: str, body: object, reason: str) -> tuple[int, Any, float]:
+        """Status, JSON, and how many seconds to wait before another attempt."""
         host, port = self._parts.hostname or "", self._parts.port
         connection: http.client.HTTPConnection
         if self._parts.scheme == "https":
@@ -193,7 +209,12 @@ class Api:
             ) from error
         finally:
             connection.close()
-        return response.status, _json(raw)
+        after = response.headers.get("Retry-After", "")
+        return (
+            response.status,
+            _json(raw),
+            max(float(after), _RETRY_S_MIN) if after.isdecimal() else _RETRY_S,
+        )
 
 
 def _json(raw: bytes) -> Any:
@@ -214,7 +235,7 @@ def _reason(answer: Any) -> str:
 def _exit_code(status: int) -> int:
     if status in (_UNAUTHORISED, _FORBIDDEN):
         return EXIT_NO_PERMISSION
-    if status in (_REQUEST_TIMEOUT, _GATEWAY_TIMEOUT):
+    if status in (_REQUEST_TIMEOUT, _TOO_MANY, _GATEWAY_TIMEOUT):
         return EXIT_TEMPORARY
     if status == _SERVICE_UNAVAILABLE:
         return EXIT_UNAVAILABLE

@@ -97,6 +97,8 @@ _QUEUE_COLUMNS = (
     "leader",
     "members",
     "online",
+    "target_group_size",
+    "missing_members",
     "vhost",
     "node",
 )

@@ -36,7 +36,7 @@ def cluster_status(api: Api, call: Invocation) -> str:
 
 
 def status(api: Api, call: Invocation) -> str:
-    """One node: version, memory, disk, totals."""
+    """One node: version, memory, descriptors, disk, totals."""
     overview = api.get("/api/overview")
     name = overview.get("node", "")
     node = api.get(f"/api/nodes/{segment(name)}") if name else {}
@@ -61,6 +61,7 @@ def status(api: Api, call: Invocation) -> str:
                 f"Memory high watermark: {_megabytes(node.get('mem_limit'))}",
             ],
         ),
+        ("File Descriptors", _descriptors(node)),
         (
             "Free Disk Space",
             [
@@ -78,6 +79,20 @@ def status(api: Api, call: Invocation) -> str:
         ("Listeners", _listeners(overview.get("listeners", []), name)),
     ]
     return _sections(sections)
+
+
+def _descriptors(node: Mapping[str, Any]) -> list[str]:
+    """What is in use of them, and of the places at each door."""
+    doors = [
+        f"{name.capitalize()}: {door['connections']}, limit: {door['limit']}, "
+        f"refused: {door['refused']}"
+        for name, door in node.get("doors", {}).items()
+    ]
+    return [
+        f"Total: {node.get('fd_used', 0)}, limit: {node.get('fd_total', 0)}",
+        f"Sockets: {node.get('sockets_used', 0)}, limit: {node.get('sockets_total', 0)}",
+        *doors,
+    ]
 
 
 def version(api: Api, _: Invocation) -> str:

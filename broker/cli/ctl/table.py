@@ -121,6 +121,15 @@ CHANGES: dict[str, Change] = {
         "",
         "Checking if node {node} is critical for quorum of any quorum queues ...",
     ),
+    "check_for_quorum_queues_below_target_size": Change(
+        changes.health(
+            "quorum-queues-below-target-size", "all quorum queues have the replicas they should"
+        ),
+        0,
+        0,
+        "",
+        "Checking if any quorum queues have too few replicas ...",
+    ),
     "check_if_node_is_mirror_sync_critical": Change(
         mirroring.check_critical,
         0,

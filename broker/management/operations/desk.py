@@ -24,6 +24,7 @@ class Operations:
         control: The node.
 
     Attributes:
+        reports: What nodes say of themselves.
         errands: The way to the nodes that have to do the work.
         delays: Messages kept by x-delayed-message exchanges.
         migrations: Of classic queues into quorum queues.
@@ -32,12 +33,14 @@ class Operations:
     """
 
     def __init__(self, control: NodeControl) -> None:
+        self.reports = Reports(control)
         self.errands = Errands(control)
         self.delays = Delays(control, self.errands)
         self.migrations = Migrations(control, self.errands)
         self.syncing = Syncing(control, self.errands)
-        self.rebalance = Rebalance(control, self.errands, Reports(control))
+        self.rebalance = Rebalance(control, self.errands, self.reports)
 
     def serve(self, links: Links) -> None:
         """Do for other nodes what they ask, from now on."""
+        self.reports.serve(links)
         self.errands.serve(links)

@@ -24,7 +24,8 @@ from broker.management.control import NodeControl
 from broker.management.operations.balance import Movable, Move, next_move
 from broker.management.operations.errands import Errand, Errands, Told
 from broker.management.operations.syncing import SYNC
-from broker.management.reports import QUEUES, Report, Reports
+from broker.management.report import QUEUES, Report
+from broker.management.reports import Reports
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring

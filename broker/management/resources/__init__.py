@@ -23,6 +23,7 @@ from broker.management.resources import (
     replicas,
 )
 from broker.management.resources.rights import (
+    attempts,
     limits,
     parameters,
     permissions,
@@ -48,6 +49,7 @@ ROUTES: tuple[Route, ...] = (
     *messages.ROUTES,
     *bindings.ROUTES,
     *vhosts.ROUTES,
+    *attempts.ROUTES,
     *users.ROUTES,
     *permissions.ROUTES,
     *topic_permissions.ROUTES,

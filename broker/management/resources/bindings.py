@@ -24,8 +24,11 @@ from aiohttp import web
 from broker.errors import quoted
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, refuse
-from broker.management.call import DEFAULT_EXCHANGE, Call, Route
+from broker.management.call import DEFAULT_EXCHANGE, Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.pace import kept, mapped
 from broker.metadata.access import refused_topic
+from broker.metadata.arguments import binding_arguments_fault
 from broker.metadata.commands import Bind, Unbind
 from broker.metadata.records import Binding, DestinationKind, Queue
 
@@ -63,52 +66,60 @@ def _default_of(queue: Queue) -> Binding:
     return Binding(queue.vhost, "", "queue", queue.name, queue.name, {})
 
 
-def _all_of(call: Call, vhost: str | None) -> list[Binding]:
-    defaults = [_default_of(queue) for queue in call.catalogue.queues(vhost)]
-    return defaults + call.catalogue.bindings(vhost)
+async def _all_of(call: Call, vhost: str | None) -> list[Binding]:
+    return await _defaults(call, vhost) + call.catalogue.bindings(vhost)
 
 
-def _show(call: Call, bindings: list[Binding]) -> web.Response:
-    bindings.sort(key=lambda each: (each.vhost, each.source, each.destination, each.routing_key))
-    return json(paging.arranged([item(each) for each in bindings], call.query))
+async def _defaults(call: Call, vhost: str | None) -> list[Binding]:
+    return await call.reports.pace.run(mapped(call.catalogue.queues(vhost), _default_of))
 
 
-async def show_all(call: Call) -> web.Response:
+async def _show(call: Call, bindings: list[Binding]) -> Parts:
+    return await call.listed(
+        bindings, item, lambda each: (each.vhost, each.source, each.destination, each.routing_key)
+    )
+
+
+async def show_all(call: Call) -> Parts:
     """GET /api/bindings."""
-    return _show(call, [each for each in _all_of(call, None) if call.sees(each.vhost)])
+    vhosts = {vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)}
+    every = await _all_of(call, None)
+    return await _show(
+        call, await call.reports.pace.run(kept(every, lambda each: each.vhost in vhosts))
+    )
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/bindings/VHOST."""
-    return _show(call, _all_of(call, call.vhost()))
+    return await _show(call, await _all_of(call, call.vhost()))
 
 
-async def show_queue(call: Call) -> web.Response:
+async def show_queue(call: Call) -> Parts:
     """GET /api/queues/VHOST/NAME/bindings."""
     queue = call.catalogue.queue(call.vhost(), call.name("name"))
     if queue is None:
         raise not_found()
     found = call.catalogue.bindings_to(queue.vhost, "queue", queue.name)
-    return _show(call, [_default_of(queue), *found])
+    return await _show(call, [_default_of(queue), *found])
 
 
-async def show_source(call: Call) -> web.Response:
+async def show_source(call: Call) -> Parts:
     """GET /api/exchanges/VHOST/NAME/bindings/source."""
     vhost, name = call.vhost(), call.exchange_name("name")
     if call.catalogue.exchange(vhost, name) is None:
         raise not_found()
     found = call.catalogue.bindings_from(vhost, name)
     if not name:
-        found = [_default_of(queue) for queue in call.catalogue.queues(vhost)]
-    return _show(call, found)
+        found = await _defaults(call, vhost)
+    return await _show(call, found)
 
 
-async def show_destination(call: Call) -> web.Response:
+async def show_destination(call: Call) -> Parts:
     """GET /api/exchanges/VHOST/NAME/bindings/destination."""
     vhost, name = call.vhost(), call.exchange_name("name")
     if call.catalogue.exchange(vhost, name) is None:
         raise not_found()
-    return _show(call, call.catalogue.bindings_to(vhost, "exchange", name))
+    return await _show(call, call.catalogue.bindings_to(vhost, "exchange", name))
 
 
 def _between(call: Call) -> list[Binding]:
@@ -145,9 +156,9 @@ def _destination(call: Call) -> tuple[DestinationKind, str]:
     return kind, call.name("destination")
 
 
-async def show_between(call: Call) -> web.Response:
+async def show_between(call: Call) -> Parts:
     """GET /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION."""
-    return _show(call, _between(call))
+    return await _show(call, _between(call))
 
 
 def _one(call: Call) -> Binding:
@@ -205,6 +216,9 @@ async def post(call: Call) -> web.Response:
         arguments=request_body.table(body, "arguments"),
     )
     _check(call, binding)
+    fault = binding_arguments_fault(binding.arguments)
+    if fault is not None and not call.catalogue.has_binding(binding):
+        raise bad_request(fault)
     command = Bind(
         binding.vhost,
         binding.source,
@@ -249,13 +263,13 @@ async def delete(call: Call) -> web.Response:
 _BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 ROUTES = (
-    Route("GET", "/api/bindings", show_all),
-    Route("GET", "/api/bindings/{vhost}", show_vhost),
-    Route("GET", _BETWEEN, show_between),
+    listing("/api/bindings", show_all),
+    listing("/api/bindings/{vhost}", show_vhost),
+    listing(_BETWEEN, show_between),
     Route("POST", _BETWEEN, post),
     Route("GET", _BETWEEN + "/{properties}", show),
     Route("DELETE", _BETWEEN + "/{properties}", delete),
-    Route("GET", "/api/queues/{vhost}/{name}/bindings", show_queue),
-    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/source", show_source),
-    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/destination", show_destination),
+    listing("/api/queues/{vhost}/{name}/bindings", show_queue),
+    listing("/api/exchanges/{vhost}/{name}/bindings/source", show_source),
+    listing("/api/exchanges/{vhost}/{name}/bindings/destination", show_destination),
 )

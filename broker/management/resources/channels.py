@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import json, not_found
-from broker.management.call import Call, Route
-from broker.management.reports import CHANNELS, CONSUMERS
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.pace import kept
+from broker.management.report import CHANNELS, CONSUMERS
+
+Item = dict[str, Any]
 
 
-async def _all(call: Call) -> list[dict[str, Any]]:
-    reports = await call.reports.gather(CHANNELS)
+async def _all(
+    call: Call, is_wanted: Callable[[Item], bool] = lambda _item: True, connection: str = ""
+) -> list[Item]:
+    """The channels that the caller may see.
+
+    Args:
+        call: The request.
+        is_wanted: Which of them.
+        connection: Only this connection's; "" for all.
+    """
+    reports = await call.reports.gather(CHANNELS, connection=connection)
     sees_all = call.has_tag("monitoring")
-    return [
-        item
-        for report in reports.values()
-        for item in report.channels
-        if sees_all or item["user"] == call.user.name
-    ]
+    every = (item for report in reports.values() for item in report.channels)
+    return await call.reports.pace.run(
+        kept(every, lambda item: is_wanted(item) and (sees_all or item["user"] == call.user.name))
+    )
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/channels."""
-    return json(paging.arranged(await _all(call), call.query))
+    return await call.listed_items(await _all(call))
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/vhosts/VHOST/channels."""
     vhost = call.vhost()
-    found = [item for item in await _all(call) if item["vhost"] == vhost]
-    return json(paging.arranged(found, call.query))
+    found = await _all(call, lambda item: bool(item["vhost"] == vhost))
+    return await call.listed_items(found)
 
 
 async def show(call: Call) -> web.Response:
     """GET /api/channels/NAME, "127.0.0.1:40000 -> 127.0.0.1:5672 (1)"."""
     name = call.name("name")
-    for item in await _all(call):
-        if item["name"] == name:
-            break
-    else:
+    connection = name.rpartition(" (")[0]
+    if not connection:
         raise not_found()
-    reports = await call.reports.gather(CONSUMERS)
+    found = await _all(call, lambda item: bool(item["name"] == name), connection)
+    if not found:
+        raise not_found()
+    reports = await call.reports.gather(CONSUMERS, connection=connection)
+    item = dict(found[0])
     item["consumer_details"] = [
         consumer
         for report in reports.values()
@@ -54,7 +68,7 @@ async def show(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/channels", show_all),
+    listing("/api/channels", show_all),
     Route("GET", "/api/channels/{name}", show),
-    Route("GET", "/api/vhosts/{vhost}/channels", show_vhost),
+    listing("/api/vhosts/{vhost}/channels", show_vhost),
 )

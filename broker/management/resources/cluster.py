@@ -10,7 +10,7 @@ from broker.errors import Refusal
 from broker.management.answers import bad_request, json, no_content, not_found, refuse
 from broker.management.call import Call, Route
 from broker.management.control import NodeError
-from broker.management.reports import NODE
+from broker.management.report import NODE
 
 
 async def status(call: Call) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,8 +17,10 @@ from broker.management.answers import (
     not_found,
     unavailable,
 )
-from broker.management.call import Call, Route
-from broker.management.reports import CHANNELS, CONNECTIONS
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.pace import kept
+from broker.management.report import CHANNELS, CONNECTIONS
 
 Item = dict[str, Any]
 
@@ -36,16 +39,21 @@ def _is_visible(call: Call, item: Item) -> bool:
     return call.has_tag("monitoring") or item["user"] == call.user.name
 
 
-async def _all(call: Call) -> list[Item]:
+async def _listed(call: Call, is_wanted: Callable[[Item], bool]) -> Parts:
     reports = await call.reports.gather(CONNECTIONS)
-    found = [item for report in reports.values() for item in report.connections]
-    return sorted(
-        (item for item in found if _is_visible(call, item)), key=lambda item: str(item["name"])
+    every = (item for report in reports.values() for item in report.connections)
+    found = await call.reports.pace.run(
+        kept(every, lambda item: is_wanted(item) and _is_visible(call, item))
     )
+    return await call.listed(found, dict, _name, _name)
+
+
+def _name(item: Item) -> str:
+    return str(item["name"])
 
 
 async def _one(call: Call) -> Item:
-    reports = await call.reports.gather(CONNECTIONS)
+    reports = await call.reports.gather(CONNECTIONS, connection=call.name("name"))
     for report in reports.values():
         for item in report.connections:
             if item["name"] == call.name("name"):
@@ -53,23 +61,21 @@ async def _one(call: Call) -> Item:
     raise not_found()
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/connections."""
-    return json(paging.arranged(await _all(call), call.query))
+    return await _listed(call, lambda _item: True)
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/vhosts/VHOST/connections."""
     vhost = call.vhost()
-    found = [item for item in await _all(call) if item["vhost"] == vhost]
-    return json(paging.arranged(found, call.query))
+    return await _listed(call, lambda item: bool(item["vhost"] == vhost))
 
 
-async def show_user(call: Call) -> web.Response:
+async def show_user(call: Call) -> Parts:
     """GET /api/connections/username/USER."""
     user = call.name("user")
-    found = [item for item in await _all(call) if item["user"] == user]
-    return json(paging.arranged(found, call.query))
+    return await _listed(call, lambda item: bool(item["user"] == user))
 
 
 async def show(call: Call) -> web.Response:
@@ -80,19 +86,19 @@ async def show(call: Call) -> web.Response:
     return json(paging.only_columns(item, call.query))
 
 
-async def show_channels(call: Call) -> web.Response:
+async def show_channels(call: Call) -> Parts:
     """GET /api/connections/NAME/channels."""
     item = await _one(call)
     if not _is_visible(call, item):
         raise ApiError(NOT_AUTHORISED, "User not authorised to access object")
-    reports = await call.reports.gather(CHANNELS)
+    reports = await call.reports.gather(CHANNELS, connection=item["name"])
     found = [
         channel
         for report in reports.values()
         for channel in report.channels
         if channel["connection_details"]["name"] == item["name"]
     ]
-    return json(paging.arranged(found, call.query))
+    return await call.listed_items(found)
 
 
 async def delete(call: Call) -> web.Response:
@@ -110,10 +116,10 @@ async def delete(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/connections", show_all),
-    Route("GET", "/api/connections/username/{user}", show_user),
+    listing("/api/connections", show_all),
+    listing("/api/connections/username/{user}", show_user),
     Route("GET", "/api/connections/{name}", show),
     Route("DELETE", "/api/connections/{name}", delete),
-    Route("GET", "/api/connections/{name}/channels", show_channels),
-    Route("GET", "/api/vhosts/{vhost}/connections", show_vhost),
+    listing("/api/connections/{name}/channels", show_channels),
+    listing("/api/vhosts/{vhost}/connections", show_vhost),
 )

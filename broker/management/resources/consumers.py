@@ -6,15 +6,13 @@ active consumer are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from aiohttp import web
-
-from broker.management import paging
-from broker.management.answers import json
-from broker.management.call import Call, Route
-from broker.management.reports import CONSUMERS, HOLDER, QUEUES, Report
+from broker.management.call import Call, listing
+from broker.management.listings import Parts
+from broker.management.pace import kept
+from broker.management.report import CONSUMERS, HOLDER, QUEUES, Report
 from broker.metadata.records import Queue
 
 Item = dict[str, Any]
@@ -36,17 +34,19 @@ def told(items: Iterable[Item], active: dict[tuple[str, str], list[str] | None])
     Returns:
         The items as they are shown.
     """
-    shown = []
-    for item in items:
-        found = {key: value for key, value in item.items() if key != HOLDER}
-        queue = found["queue"]
-        where = (queue["vhost"], queue["name"])
-        if where in active:
-            is_active = active[where] == [item.get(HOLDER), found["consumer_tag"]]
-            found["active"] = is_active
-            found["activity_status"] = "single_active" if is_active else "waiting"
-        shown.append(found)
-    return shown
+    return [told_one(item, active) for item in items]
+
+
+def told_one(item: Item, active: dict[tuple[str, str], list[str] | None]) -> Item:
+    """Say of one consumer whether it is active; see `told`."""
+    found = {key: value for key, value in item.items() if key != HOLDER}
+    queue = found["queue"]
+    where = (queue["vhost"], queue["name"])
+    if where in active:
+        is_active = active[where] == [item.get(HOLDER), found["consumer_tag"]]
+        found["active"] = is_active
+        found["activity_status"] = "single_active" if is_active else "waiting"
+    return found
 
 
 def active_of(reports: Iterable[Report], queues: Iterable[Queue]) -> dict[tuple[str, str], Any]:
@@ -63,38 +63,40 @@ def active_of(reports: Iterable[Report], queues: Iterable[Queue]) -> dict[tuple[
     }
 
 
-async def _gather(call: Call, is_wanted: Callable[[str], bool]) -> list[Item]:
+async def _listed(call: Call, is_wanted: Callable[[str], bool]) -> Parts:
     reports = await call.reports.gather(CONSUMERS)
-    items = [
-        item
-        for report in reports.values()
-        for item in report.consumers
-        if is_wanted(item["queue"]["vhost"])
-    ]
-    named = {(item["queue"]["vhost"], item["queue"]["name"]) for item in items}
-    queues = [
-        queue
-        for where in named
-        if (queue := call.catalogue.queue(*where)) is not None and has_single(queue)
-    ]
-    if not queues:
-        return told(items, {})
-    counted = await call.reports.gather(QUEUES, uids=[queue.uid for queue in queues])
-    return told(items, active_of(counted.values(), queues))
+    run = call.reports.pace.run
+    every = (item for report in reports.values() for item in report.consumers)
+    items = await run(kept(every, lambda item: is_wanted(item["queue"]["vhost"])))
+    queues = await run(_singles(call, items))
+    active = {}
+    if queues:
+        counted = await call.reports.gather(QUEUES, uids=[queue.uid for queue in queues])
+        active = active_of(counted.values(), queues)
+    return await call.listed(items, lambda item: told_one(item, active))
 
 
-async def show_all(call: Call) -> web.Response:
+def _singles(call: Call, items: list[Item]) -> Generator[None, None, list[Queue]]:
+    """The queues with a single active consumer among those that are consumed from."""
+    names = {(item["queue"]["vhost"], item["queue"]["name"]) for item in items}
+    yield
+    queues = (call.catalogue.queue(*where) for where in names)
+    found = yield from kept(queues, lambda queue: queue is not None and has_single(queue))
+    return [queue for queue in found if queue is not None]
+
+
+async def show_all(call: Call) -> Parts:
     """GET /api/consumers."""
-    return json(paging.arranged(await _gather(call, call.sees), call.query))
+    return await _listed(call, call.sees)
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/consumers/VHOST."""
     vhost = call.vhost()
-    return json(paging.arranged(await _gather(call, lambda each: each == vhost), call.query))
+    return await _listed(call, lambda each: each == vhost)
 
 
 ROUTES = (
-    Route("GET", "/api/consumers", show_all),
-    Route("GET", "/api/consumers/{vhost}", show_vhost),
+    listing("/api/consumers", show_all),
+    listing("/api/consumers/{vhost}", show_vhost),
 )

@@ -45,8 +45,7 @@ async def show(call: Call) -> web.Response:
     found = await call.operations.delays.show(store, first, count)
     if isinstance(found, str):
         raise unavailable(found)
-    items = [msgspec.to_builtins(each) for each in found]
-    return json(paging.arranged(items, call.query) if "columns" in call.query else items)
+    return json([paging.only_columns(msgspec.to_builtins(each), call.query) for each in found])
 
 
 def _natural(call: Call, key: str, default: int, most: int) -> int:

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from broker.management import paging, request_body
+from broker.management import pace, paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route
-from broker.management.reports import QUEUES
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.report import QUEUES
 from broker.management.resources.queues import QueueStates
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareExchange, DeleteExchange
@@ -45,46 +46,52 @@ def named(call: Call) -> Exchange:
     return exchange
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/exchanges."""
-    return await _show(call, [each for each in call.catalogue.exchanges() if call.sees(each.vhost)])
+    vhosts = [vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)]
+    return await _show(call, [each for name in vhosts for each in call.catalogue.exchanges(name)])
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/exchanges/VHOST."""
     return await _show(call, call.catalogue.exchanges(call.vhost()))
 
 
-async def _show(call: Call, exchanges: list[Exchange]) -> web.Response:
-    exchanges.sort(key=lambda exchange: (exchange.vhost, exchange.name))
-    found = [item(each, call.catalogue) for each in exchanges]
-    await _add_delayed(call, exchanges, found)
-    return json(paging.arranged(found, call.query))
+async def _show(call: Call, exchanges: list[Exchange]) -> Parts:
+    delayed = await _delayed(call, exchanges)
+    return await call.listed(
+        exchanges,
+        lambda each: item(each, call.catalogue) | delayed.get((each.vhost, each.name), {}),
+        lambda each: (each.vhost, each.name),
+        lambda each: plain(each.name),
+    )
 
 
-async def _add_delayed(call: Call, exchanges: list[Exchange], items: list[dict[str, Any]]) -> None:
+async def _delayed(call: Call, exchanges: list[Exchange]) -> dict[tuple[str, str], dict[str, Any]]:
     """Say how many messages x-delayed-message exchanges keep, as the plugin does, and where."""
-    stores = {
-        number: store
-        for number, each in enumerate(exchanges)
-        if each.type == DELAYED and (store := call.catalogue.store(each.vhost, each.name))
-    }
+    kept = await call.reports.pace.run(pace.kept(exchanges, lambda each: each.type == DELAYED))
+    found = {(each.vhost, each.name): call.catalogue.store(each.vhost, each.name) for each in kept}
+    stores = {where: store for where, store in found.items() if store is not None}
     if not stores:
-        return
+        return {}
     uids = [store.uid for store in stores.values()]
     states = QueueStates(await call.reports.gather(QUEUES, uids=uids))
-    for number, store in stores.items():
-        stat = states.stat(store.uid)
-        items[number]["messages_delayed"] = None if stat is None else stat.ready
-        items[number]["delayed_leader"] = states.node(store)
-        items[number]["delayed_members"] = list(store.members)
+    return {
+        where: {
+            "messages_delayed": None if (stat := states.stat(store.uid)) is None else stat.ready,
+            "delayed_leader": states.node(store),
+            "delayed_members": list(store.members),
+        }
+        for where, store in stores.items()
+    }
 
 
 async def show(call: Call) -> web.Response:
     """GET /api/exchanges/VHOST/NAME."""
     exchange = named(call)
     found = {**item(exchange, call.catalogue), "incoming": [], "outgoing": []}
-    await _add_delayed(call, [exchange], [found])
+    for more in (await _delayed(call, [exchange])).values():
+        found |= more
     return json(paging.only_columns(found, call.query))
 
 
@@ -124,8 +131,8 @@ async def delete(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/exchanges", show_all),
-    Route("GET", "/api/exchanges/{vhost}", show_vhost),
+    listing("/api/exchanges", show_all),
+    listing("/api/exchanges/{vhost}", show_vhost),
     Route("GET", "/api/exchanges/{vhost}/{name}", show),
     Route("PUT", "/api/exchanges/{vhost}/{name}", put),
     Route("DELETE", "/api/exchanges/{vhost}/{name}", delete),

@@ -13,9 +13,10 @@ from aiohttp import web
 from broker.errors import quoted
 from broker.management.answers import UNAVAILABLE, bad_request, json, not_found
 from broker.management.call import Call, Route
-from broker.management.reports import NODE, QUEUES, Report
+from broker.management.pace import kept
+from broker.management.report import NODE, QUEUES, Report
 from broker.management.resources.messages import prove_alive
-from broker.management.resources.queues import QueueStates
+from broker.management.resources.queues import QueueStates, group_sizes
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 
@@ -27,6 +28,12 @@ _PROTOCOLS: Final = {
     "http": "http",
     "clustering": "clustering",
 }
+_RESOURCES: Final = {
+    "memory": "memory",
+    "disk": "disk space",
+    "file_descriptor_limit": "file descriptors",
+}
+"""What rabbit_alarm.erl's format_as_map/1 calls them."""
 _PORT_MAX: Final = 65_535
 
 
@@ -40,9 +47,9 @@ def _failed(reason: str, **more: object) -> web.Response:
 
 def _alarms(reports: Mapping[str, Report]) -> list[dict[str, str]]:
     return [
-        {"node": node, "resource": resource}
+        {"node": node, "resource": word}
         for node, report in reports.items()
-        for resource in ("memory", "disk", "file_descriptor_limit")
+        for resource, word in _RESOURCES.items()
         if report.node.get(f"{resource}_alarm")
     ]
 
@@ -100,22 +107,59 @@ async def quorum_critical(call: Call) -> web.Response:
     here = call.control.name
     if len(call.catalogue.nodes()) == 1:
         return _ok(reason="single node cluster")
-    states = QueueStates(await call.reports.gather(QUEUES))
-    critical = []
-    for queue in call.catalogue.all_queues():
-        if queue.type == "quorum" and here in queue.members:
-            left = [node for node in states.online_members(queue) if node != here]
-            if len(left) <= len(queue.members) // 2:
-                critical.append(
-                    {
-                        "name": queue.name,
-                        "readable_name": f"queue '{queue.name}' in virtual host '{queue.vhost}'",
-                        "type": "quorum",
-                        "virtual_host": queue.vhost,
-                    }
-                )
+    run = call.reports.pace.run
+    states = await run(QueueStates.merged(await call.reports.gather(QUEUES)))
+
+    def is_critical(queue: Queue) -> bool:
+        if queue.type != "quorum" or here not in queue.members:
+            return False
+        left = [node for node in states.online_members(queue) if node != here]
+        return len(left) <= len(queue.members) // 2
+
+    critical = [
+        {
+            "name": queue.name,
+            "readable_name": f"queue '{queue.name}' in virtual host '{queue.vhost}'",
+            "type": "quorum",
+            "virtual_host": queue.vhost,
+        }
+        for queue in await run(kept(call.catalogue.all_queues(), is_critical))
+    ]
     if critical:
         return _failed("There are quorum queues that would lose their quorum", queues=critical)
+    return _ok()
+
+
+async def below_target_size(call: Call) -> web.Response:
+    """GET /api/health/checks/quorum-queues-below-target-size: all have the replicas they should.
+
+    RabbitMQ has no such check.
+    """
+    run = call.reports.pace.run
+    states = await run(QueueStates.merged(await call.reports.gather(QUEUES)))
+    sizes = group_sizes(call)
+    found = await run(
+        kept(
+            call.catalogue.all_queues(),
+            lambda queue: (
+                queue.type == "quorum" and sizes.missing(queue, states.voters(queue.uid)) > 0
+            ),
+        )
+    )
+    short = [
+        {
+            "name": queue.name,
+            "readable_name": quoted("queue", queue.name, queue.vhost),
+            "type": queue.type,
+            "virtual_host": queue.vhost,
+            "members": list(queue.members),
+            "missing_members": sizes.missing(queue, states.voters(queue.uid)),
+            "target_group_size": sizes.target(queue),
+        }
+        for queue in found
+    ]
+    if short:
+        return _failed("There are quorum queues with too few replicas", queues=short)
     return _ok()
 
 
@@ -124,8 +168,13 @@ async def mirror_sync_critical(call: Call) -> web.Response:
 
     It fails for mirrored queues whose master is here without a synchronised mirror elsewhere.
     """
+    here = call.control.name
     if len(call.catalogue.nodes()) == 1:
         return _ok(reason="single node cluster")
+
+    def is_critical(queue: Queue) -> bool:
+        return _is_only_copy_on(queue, here, call.catalogue)
+
     critical = [
         {
             "name": queue.name,
@@ -133,8 +182,7 @@ async def mirror_sync_critical(call: Call) -> web.Response:
             "type": queue.type,
             "virtual_host": queue.vhost,
         }
-        for queue in call.catalogue.queues_on(call.control.name)
-        if _is_only_copy_on(queue, call.control.name, call.catalogue)
+        for queue in await call.reports.pace.run(kept(call.catalogue.queues_on(here), is_critical))
     ]
     if critical:
         text = "There are classic mirrored queues without online synchronised mirrors"
@@ -180,6 +228,7 @@ ROUTES = (
     Route("GET", _CHECKS + "port-listener/{port}", port_listener),
     Route("GET", _CHECKS + "protocol-listener/{protocol}", protocol_listener),
     Route("GET", _CHECKS + "node-is-quorum-critical", quorum_critical),
+    Route("GET", _CHECKS + "quorum-queues-below-target-size", below_target_size),
     Route("GET", _CHECKS + "node-is-mirror-sync-critical", mirror_sync_critical),
     Route("GET", "/api/aliveness-test/{vhost}", aliveness),
     Route("GET", "/api/healthchecks/node", node_check),

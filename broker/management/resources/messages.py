@@ -20,7 +20,7 @@ from aiohttp import web
 from broker.amqp.content import Properties, build_message, decode_properties
 from broker.amqp.frames import body_of
 from broker.errors import AmqpError, Refusal, ReplyCode, quoted
-from broker.management import request_body
+from broker.management import paging, request_body
 from broker.management.answers import (
     bad_request,
     forbidden,
@@ -31,6 +31,7 @@ from broker.management.answers import (
     unavailable,
 )
 from broker.management.call import Call, Route
+from broker.management.pace import STEP
 from broker.management.resources import queues
 from broker.message import Delivery, Message
 from broker.metadata.access import refused_topic
@@ -206,7 +207,7 @@ def _header_keys(properties: Properties, name: str) -> list[str]:
     return [item for item in value if isinstance(item, str)]
 
 
-async def get(call: Call) -> web.Response:
+async def get(call: Call) -> web.StreamResponse:
     """POST /api/queues/VHOST/NAME/get `{"count","ackmode","encoding","truncate"}`."""
     queue = queues.named(call)
     body = await call.body()
@@ -224,7 +225,10 @@ async def get(call: Call) -> web.Response:
         raise bad_request(f"cannot obtain exclusive access to locked {where}")
     handle = call.serving.queues.open(queue)
     found = await _take(handle, _holder(call), count, ack_mode)
-    return json([_shown(result, encoding, truncate) for result in found])
+    parts = await call.reports.pace.run(
+        paging.written(found, lambda result: _shown(result, encoding, truncate), step=1)
+    )
+    return await call.listings.send(call.request, call.user, parts)
 
 
 def _natural(body: request_body.Body, key: str, most: int) -> int:
@@ -254,6 +258,8 @@ async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> 
                 break
             found.append(result)
             size += result.delivery.message.body_size
+            if not len(found) % STEP:
+                await asyncio.sleep(0)  # a queue that is here answers at once
         numbers = [result.delivery.number for result in found if result.delivery is not None]
         if numbers and ack_mode == "reject_requeue_false":
             handle.discard(holder, "", numbers)

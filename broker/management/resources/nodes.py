@@ -8,8 +8,9 @@ from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import json, not_found
-from broker.management.call import Call, Route
-from broker.management.reports import NODE, Report
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.report import NODE, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
 from broker.metadata.records import Node
 from broker.storage.commit_stats import SYNC_BOUNDS_S
@@ -83,6 +84,9 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         **_io(facts.get("journal") or {}),
         "fd_used": facts["files"],
         "fd_total": facts["files_max"],
+        "sockets_used": facts.get("sockets", 0),
+        "sockets_total": facts.get("sockets_max", 0),
+        "doors": facts.get("doors", {}),
         "processors": facts["processors"],
         "run_queue": 0,
         "rates_mode": "none",
@@ -108,12 +112,12 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
     }
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/nodes."""
     reports = await call.reports.gather(NODE)
     nodes = sorted(call.catalogue.nodes(), key=lambda node: node.name)
     items = [_item(call, node, reports.get(node.name)) for node in nodes]
-    return json(paging.arranged(items, call.query))
+    return await call.listed_items(items)
 
 
 async def show(call: Call) -> web.Response:
@@ -137,7 +141,7 @@ async def memory(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/nodes", show_all, "monitoring"),
+    listing("/api/nodes", show_all, "monitoring"),
     Route("GET", "/api/nodes/{node}", show, "monitoring"),
     Route("GET", "/api/nodes/{node}/memory", memory, "monitoring"),
 )

@@ -7,17 +7,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from broker.management import paging, request_body
-from broker.management.answers import json, no_content
-from broker.management.call import Call, Route
-from broker.management.reports import (
-    CHANNELS,
-    CONNECTIONS,
-    CONSUMERS,
-    NODE,
-    QUEUES,
-    product_version,
-)
-from broker.management.resources.queues import QueueStates, totals
+from broker.management.answers import encode, json, no_content
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.report import NODE, TOTALS, product_version
+from broker.management.resources.queues import totals
 from broker.metadata.commands import SetClusterName
 from broker.routing.types import TYPES
 
@@ -38,13 +32,14 @@ EXCHANGE_TYPES: Final = tuple(
 )
 
 
-async def show(call: Call) -> web.Response:
+async def show(call: Call) -> Parts:
     """GET /api/overview; who does not monitor sees the totals of what is visible to it."""
-    reports = await call.reports.gather(NODE, QUEUES, CONNECTIONS, CHANNELS, CONSUMERS)
+    gathered = await call.reports.gather(NODE, TOTALS)
+    reports = gathered.values()
     settings, catalogue = call.control.settings, call.catalogue
     is_monitor = call.has_tag("monitoring")
-    own = call.user.name
-    queues = [queue for queue in catalogue.queues() if call.sees(queue.vhost)]
+    own = None if is_monitor else call.user.name
+    vhosts = {vhost.name for vhost in catalogue.vhosts() if call.sees(vhost.name)}
     found: dict[str, Any] = {
         "management_version": settings.compat_version,
         "rates_mode": "none",
@@ -57,24 +52,25 @@ async def show(call: Call) -> web.Response:
         "enable_queue_totals": True,
         "message_stats": {},
         "churn_rates": {},
-        "queue_totals": totals(QueueStates(reports), queues),
+        "queue_totals": totals(reports, vhosts),
         "object_totals": {
-            "channels": _visible(reports, "channels", own, is_monitor=is_monitor),
-            "connections": _visible(reports, "connections", own, is_monitor=is_monitor),
+            "channels": sum(_of_user(report.totals.channels, own) for report in reports),
+            "connections": sum(_of_user(report.totals.connections, own) for report in reports),
             "consumers": sum(
-                call.sees(item["queue"]["vhost"])
-                for report in reports.values()
-                for item in report.consumers
+                sums.consumers
+                for report in reports
+                for vhost, sums in report.totals.queues.items()
+                if vhost in vhosts
             ),
-            "exchanges": sum(call.sees(each.vhost) for each in catalogue.exchanges()),
-            "queues": len(queues),
+            "exchanges": sum(map(catalogue.exchange_count, vhosts)),
+            "queues": sum(map(catalogue.queue_count, vhosts)),
         },
         "statistics_db_event_queue": 0,
     }
     if is_monitor:
         found["node"] = call.control.name
         found["listeners"] = [
-            listener for report in reports.values() for listener in report.node["listeners"]
+            listener for report in reports for listener in report.node["listeners"]
         ]
         found["contexts"] = [
             {
@@ -86,15 +82,12 @@ async def show(call: Call) -> web.Response:
             for listener in found["listeners"]
             if listener["protocol"] == "http"
         ]
-    return json(paging.only_columns(found, call.query))
+    return [encode(paging.only_columns(found, call.query))]
 
 
-def _visible(reports: dict[str, Any], part: str, user: str, *, is_monitor: bool) -> int:
-    return sum(
-        is_monitor or item["user"] == user
-        for report in reports.values()
-        for item in getattr(report, part)
-    )
+def _of_user(counts: dict[str, int], user: str | None) -> int:
+    """How many one user has, or all of them."""
+    return sum(counts.values()) if user is None else counts.get(user, 0)
 
 
 async def cluster_name(call: Call) -> web.Response:
@@ -120,7 +113,7 @@ async def auth(_call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/overview", show),
+    listing("/api/overview", show),
     Route("GET", "/api/cluster-name", cluster_name),
     Route("PUT", "/api/cluster-name", put_cluster_name, "administrator"),
     Route("GET", "/api/extensions", extensions),

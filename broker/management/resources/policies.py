@@ -15,7 +15,8 @@ from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Handler, Route
+from broker.management.call import Call, Handler, Route, listing
+from broker.management.listings import Parts
 from broker.metadata import policy_keys
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ClearPolicy, SetPolicy
@@ -45,9 +46,13 @@ def of_queue(catalogue: Catalogue, queue: Queue) -> dict[str, Any]:
     }
 
 
-def _show(call: Call, found: list[Policy]) -> web.Response:
-    found.sort(key=lambda each: (each.vhost, each.priority, each.name))
-    return json(paging.arranged([item(each) for each in found], call.query))
+async def _show(call: Call, found: list[Policy]) -> Parts:
+    return await call.listed(
+        found,
+        item,
+        lambda each: (each.vhost, each.priority, each.name),
+        lambda each: plain(each.name),
+    )
 
 
 def _list(catalogue: Catalogue, vhost: str | None, *, operator: bool) -> list[Policy]:
@@ -57,12 +62,12 @@ def _list(catalogue: Catalogue, vhost: str | None, *, operator: bool) -> list[Po
 def _endpoints(*, operator: bool) -> tuple[Route, ...]:
     """The endpoints of one of the two kinds."""
 
-    async def show_all(call: Call) -> web.Response:
+    async def show_all(call: Call) -> Parts:
         found = _list(call.catalogue, None, operator=operator)
-        return _show(call, [each for each in found if call.sees(each.vhost)])
+        return await _show(call, [each for each in found if call.sees(each.vhost)])
 
-    async def show_vhost(call: Call) -> web.Response:
-        return _show(call, _list(call.catalogue, call.vhost(), operator=operator))
+    async def show_vhost(call: Call) -> Parts:
+        return await _show(call, _list(call.catalogue, call.vhost(), operator=operator))
 
     async def show(call: Call) -> web.Response:
         policy = call.catalogue.policy(call.vhost(), call.name("name"), operator=operator)
@@ -85,8 +90,8 @@ def _endpoints(*, operator: bool) -> tuple[Route, ...]:
     one = root + "/{vhost}/{name}"
     single: tuple[tuple[str, Handler], ...] = (("GET", show), ("PUT", put), ("DELETE", delete))
     return (
-        Route("GET", root, show_all),
-        Route("GET", root + "/{vhost}", show_vhost),
+        listing(root, show_all),
+        listing(root + "/{vhost}", show_vhost),
         *(
             Route(method, one, run, "administrator" if operator else "policymaker")
             for method, run in single

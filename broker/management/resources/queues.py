@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
+from broker.cluster.replicas.target import GroupSizes
 from broker.errors import Refusal, ReplyCode
 from broker.management import paging, request_body
 from broker.management.answers import (
@@ -20,8 +21,10 @@ from broker.management.answers import (
     refuse,
     stored,
 )
-from broker.management.call import Call, Route
-from broker.management.reports import CONSUMERS, QUEUES, Owner, Report, Served
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.pace import STEP
+from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
@@ -36,12 +39,8 @@ Item = dict[str, Any]
 ANSWER_TIMEOUT_S = 6.0
 """How long a queue may take for what is asked of it; a little more than a proposal may."""
 
-
 MESSAGE_RAM_BYTES = 600
 """What a message takes of the memory beside its body, about."""
-
-SLICE = 500
-"""Queues shown between two turns of the loop: about 5 ms, so that clients don't wait for it."""
 
 
 class QueueStates:
@@ -51,21 +50,36 @@ class QueueStates:
         reports: By node.
     """
 
-    def __init__(self, reports: Mapping[str, Report]) -> None:
+    def __init__(self, reports: Mapping[str, Report] | None = None) -> None:
         self.served: dict[int, tuple[str, Served]] = {}
         self.online: dict[int, list[str]] = {}
         self.owners: dict[int, Owner] = {}
         self._held: set[int] = set()
+        for node, report in (reports or {}).items():
+            for _ in self._take(node, report):
+                pass
+
+    @classmethod
+    def merged(cls, reports: Mapping[str, Report]) -> Generator[None, None, QueueStates]:
+        """The states of many queues, in steps (`broker.management.pace`)."""
+        states = cls()
         for node, report in reports.items():
-            for served in report.served:
-                known = self.served.get(served.uid)
-                if known is None or known[1].term < served.term:
-                    self.served[served.uid] = (node, served)
-            for uid in report.replicas:
-                self.online.setdefault(uid, []).append(node)
-            self._held.update(report.held)
-            for owner in report.owners:
-                self.owners[owner.uid] = owner
+            yield from states._take(node, report)
+        return states
+
+    def _take(self, node: str, report: Report) -> Generator[None, None, None]:
+        for number, served in enumerate(report.served, 1):
+            known = self.served.get(served.uid)
+            if known is None or known[1].term < served.term:
+                self.served[served.uid] = (node, served)
+            if not number % STEP:
+                yield
+        for number, uid in enumerate(report.replicas, 1):
+            self.online.setdefault(uid, []).append(node)
+            if not number % STEP:
+                yield
+        self._held.update(report.held)
+        self.owners.update((owner.uid, owner) for owner in report.owners)
 
     def stat(self, uid: int) -> QueueStat | None:
         """A queue's counts; None when the node that serves it did not answer."""
@@ -89,6 +103,11 @@ class QueueStates:
         found = self.served.get(uid)
         return None if found is None else found[1].syncing
 
+    def voters(self, uid: int) -> list[str] | None:
+        """Replicas of a quorum queue that have a vote; None when its leader did not say."""
+        found = self.served.get(uid)
+        return None if found is None else found[1].voters
+
     def state(self, queue: Queue) -> str:
         """One of "running", "flow", "syncing", "promoting", "minority" and "down"."""
         if self.syncing(queue.uid) is not None:
@@ -106,13 +125,16 @@ class QueueStates:
         return "down"
 
 
-def item(queue: Queue, states: QueueStates, catalogue: Catalogue, version: int = 1) -> Item:
+def item(
+    queue: Queue, states: QueueStates, catalogue: Catalogue, sizes: GroupSizes, version: int = 1
+) -> Item:
     """A queue as RabbitMQ shows it.
 
     Args:
         queue: Which.
         states: What nodes say of it.
         catalogue: Group 0.
+        sizes: How many replicas quorum queues should have.
         version: Of a classic queue that asks for none (`classic_queue.default_version`).
     """
     found: Item = {
@@ -135,6 +157,8 @@ def item(queue: Queue, states: QueueStates, catalogue: Catalogue, version: int =
         found["leader"] = states.node(queue)
         found["members"] = list(queue.members)
         found["online"] = states.online_members(queue)
+        found["target_group_size"] = sizes.target(queue)
+        found["missing_members"] = sizes.missing(queue, states.voters(queue.uid))
     else:
         found["leader"] = queue.home
         found |= _mirrors(queue.ring, states.syncing(queue.uid))
@@ -242,6 +266,11 @@ def _target_count(stat: QueueStat) -> int | str:
     return stat.ram_target_bytes // (MESSAGE_RAM_BYTES + body_bytes)
 
 
+def group_sizes(call: Call) -> GroupSizes:
+    """How many replicas quorum queues should have, by this node's settings."""
+    return GroupSizes(call.catalogue, call.control.settings)
+
+
 def _default_version(call: Call) -> int:
     return call.control.settings.classic_queue_default_version
 
@@ -253,11 +282,19 @@ def _version(queue: Queue, catalogue: Catalogue, default: int) -> int:
     return found if isinstance(found, int) else default
 
 
-def totals(states: QueueStates, queues: Iterable[Queue]) -> Item:
-    """Messages of all these queues together."""
-    stats = [stat for queue in queues if (stat := states.stat(queue.uid)) is not None]
-    ready = sum(stat.ready for stat in stats)
-    unacked = sum(stat.unacked for stat in stats)
+def totals(reports: Iterable[Report], vhosts: Collection[str]) -> Item:
+    """Messages of all queues of some vhosts together.
+
+    A queue whose leader changes just now may be counted twice, or not at all.
+    """
+    found: list[Sums] = [
+        sums
+        for report in reports
+        for vhost, sums in report.totals.queues.items()
+        if vhost in vhosts
+    ]
+    ready = sum(sums.ready for sums in found)
+    unacked = sum(sums.unacked for sums in found)
     return {
         "messages": ready + unacked,
         "messages_ready": ready,
@@ -306,33 +343,49 @@ def named(call: Call) -> Queue:
     return queue
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/queues."""
-    queues = [queue for queue in call.catalogue.queues() if call.sees(queue.vhost)]
-    return await _show(call, queues)
+    vhosts = [vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)]
+    return await _show(call, [queue for vhost in vhosts for queue in call.catalogue.queues(vhost)])
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/queues/VHOST."""
     return await _show(call, call.catalogue.queues(call.vhost()))
 
 
-async def _show(call: Call, queues: list[Queue]) -> web.Response:
-    states = QueueStates(await call.reports.gather(QUEUES))
-    queues.sort(key=lambda queue: (queue.vhost, queue.name))
-    items: list[Item] = []
-    for start in range(0, len(queues), SLICE):
-        part = queues[start : start + SLICE]
-        items += [item(queue, states, call.catalogue, _default_version(call)) for queue in part]
-        await asyncio.sleep(0)
-    return json(paging.arranged(items, call.query))
+async def _show(call: Call, queues: list[Queue]) -> Parts:
+    """List queues; where it is one page, only those of the page are asked for.
+
+    What exists is looked up here and now, so what the caller has declared is there. Its counts
+    come from the gathering that follows.
+    """
+    run, query = call.reports.pace.run, call.query
+    choice = await run(
+        paging.chosen(
+            queues,
+            query,
+            name=lambda queue: plain(queue.name),
+            order=lambda queue: (queue.vhost, queue.name),
+        )
+    )
+    uids = None if choice.page is None else [queue.uid for queue in choice.records]
+    states = await run(QueueStates.merged(await call.reports.gather(QUEUES, uids=uids)))
+    catalogue, sizes, version = call.catalogue, group_sizes(call), _default_version(call)
+
+    def shown(queue: Queue) -> Item | None:
+        now = catalogue.queue_by_uid(queue.uid)
+        return None if now is None else item(now, states, catalogue, sizes, version)
+
+    return await run(paging.shown(choice, query, shown))
 
 
 async def show(call: Call) -> web.Response:
     """GET /api/queues/VHOST/NAME."""
     queue = named(call)
     reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid])
-    found = item(queue, QueueStates(reports), call.catalogue, _default_version(call))
+    states, version = QueueStates(reports), _default_version(call)
+    found = item(queue, states, call.catalogue, group_sizes(call), version)
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}
     attached = [
         consumer
@@ -451,8 +504,8 @@ def _check_not_owned(queue: Queue) -> None:
 
 
 ROUTES = (
-    Route("GET", "/api/queues", show_all),
-    Route("GET", "/api/queues/{vhost}", show_vhost),
+    listing("/api/queues", show_all),
+    listing("/api/queues/{vhost}", show_vhost),
     Route("GET", "/api/queues/{vhost}/{name}", show),
     Route("PUT", "/api/queues/{vhost}/{name}", put),
     Route("DELETE", "/api/queues/{vhost}/{name}", delete),

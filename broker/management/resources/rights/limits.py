@@ -10,9 +10,10 @@ from typing import Any
 
 from aiohttp import web
 
-from broker.management import paging, request_body
-from broker.management.answers import ApiError, bad_request, json, no_content
-from broker.management.call import Call, Route
+from broker.management import request_body
+from broker.management.answers import ApiError, bad_request, no_content
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.metadata import parameters
 from broker.metadata.catalogue import Catalogue
@@ -27,21 +28,21 @@ def of_vhost(catalogue: Catalogue, vhost: str) -> dict[str, Any]:
     return dict(record.value) if record is not None and isinstance(record.value, dict) else {}
 
 
-def _vhost_items(call: Call, names: list[str]) -> web.Response:
+async def _vhost_items(call: Call, names: list[str]) -> Parts:
     found = [(name, of_vhost(call.catalogue, name)) for name in sorted(names)]
     items = [{"vhost": name, "value": limits} for name, limits in found if limits]
-    return json(paging.arranged(items, call.query))
+    return await call.listed_items(items)
 
 
-async def show_vhosts(call: Call) -> web.Response:
+async def show_vhosts(call: Call) -> Parts:
     """GET /api/vhost-limits."""
     names = [vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)]
-    return _vhost_items(call, names)
+    return await _vhost_items(call, names)
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/vhost-limits/VHOST."""
-    return _vhost_items(call, [call.vhost()])
+    return await _vhost_items(call, [call.vhost()])
 
 
 async def _value(call: Call) -> Any:
@@ -79,23 +80,23 @@ async def _put(call: Call, vhost: str, limits: dict[str, Any]) -> None:
         await call.propose(ClearParameter(vhost, LIMITS_COMPONENT, LIMITS_NAME))
 
 
-def _user_items(call: Call, found: list[User]) -> web.Response:
+async def _user_items(call: Call, found: list[User]) -> Parts:
     items = [
         {"user": user.name, "value": dict(sorted(user.limits.items()))}
         for user in sorted(found, key=lambda user: user.name)
         if user.limits
     ]
-    return json(paging.arranged(items, call.query))
+    return await call.listed_items(items)
 
 
-async def show_users(call: Call) -> web.Response:
+async def show_users(call: Call) -> Parts:
     """GET /api/user-limits."""
-    return _user_items(call, call.catalogue.users())
+    return await _user_items(call, call.catalogue.users())
 
 
-async def show_user(call: Call) -> web.Response:
+async def show_user(call: Call) -> Parts:
     """GET /api/user-limits/USER."""
-    return _user_items(call, [users.named(call)])
+    return await _user_items(call, [users.named(call)])
 
 
 async def put_user(call: Call) -> web.Response:
@@ -136,12 +137,12 @@ async def delete_user(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/vhost-limits", show_vhosts),
-    Route("GET", "/api/vhost-limits/{vhost}", show_vhost),
+    listing("/api/vhost-limits", show_vhosts),
+    listing("/api/vhost-limits/{vhost}", show_vhost),
     Route("PUT", "/api/vhost-limits/{vhost}/{name}", put_vhost, "administrator"),
     Route("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_vhost, "administrator"),
-    Route("GET", "/api/user-limits", show_users, "administrator"),
-    Route("GET", "/api/user-limits/{user}", show_user, "administrator"),
+    listing("/api/user-limits", show_users, "administrator"),
+    listing("/api/user-limits/{user}", show_user, "administrator"),
     Route("PUT", "/api/user-limits/{user}", put_all_of_user, "administrator"),
     Route("DELETE", "/api/user-limits/{user}", delete_all_of_user, "administrator"),
     Route("PUT", "/api/user-limits/{user}/{name}", put_user, "administrator"),

@@ -15,7 +15,8 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import ApiError, bad_request, json, no_content, not_found, stored
-from broker.management.call import Call, Route
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
 from broker.metadata import parameters
 from broker.metadata.commands import ClearParameter, SetClusterName, SetParameter
 from broker.metadata.parameters import CLUSTER_NAME, COMPUTED, INTERNAL_CLUSTER_ID
@@ -33,7 +34,7 @@ def _item(record: Parameter) -> Item:
     }
 
 
-def _show(call: Call, component: str | None = None, vhost: str | None = None) -> web.Response:
+async def _show(call: Call, component: str | None = None, vhost: str | None = None) -> Parts:
     found = [
         _item(record)
         for record in call.catalogue.parameters()
@@ -43,22 +44,22 @@ def _show(call: Call, component: str | None = None, vhost: str | None = None) ->
         and call.sees(record.vhost)
     ]
     found.sort(key=lambda each: (each["vhost"], each["component"], each["name"]))
-    return json(paging.arranged(found, call.query))
+    return await call.listed_items(found)
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/parameters."""
-    return _show(call)
+    return await _show(call)
 
 
-async def show_component(call: Call) -> web.Response:
+async def show_component(call: Call) -> Parts:
     """GET /api/parameters/COMPONENT."""
-    return _show(call, call.name("component"))
+    return await _show(call, call.name("component"))
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/parameters/COMPONENT/VHOST."""
-    return _show(call, call.name("component"), call.vhost())
+    return await _show(call, call.name("component"), call.vhost())
 
 
 def _key(call: Call) -> tuple[str, str, str]:
@@ -112,10 +113,10 @@ def _globals(call: Call) -> dict[str, Any]:
     }
 
 
-async def show_globals(call: Call) -> web.Response:
+async def show_globals(call: Call) -> Parts:
     """GET /api/global-parameters."""
     found = [{"name": name, "value": value} for name, value in sorted(_globals(call).items())]
-    return json(paging.arranged(found, call.query))
+    return await call.listed_items(found)
 
 
 async def show_global(call: Call) -> web.Response:
@@ -156,13 +157,13 @@ _ONE = "/api/parameters/{component}/{vhost}/{name}"
 _ONE_GLOBAL = "/api/global-parameters/{name}"
 
 ROUTES = (
-    Route("GET", "/api/parameters", show_all, "policymaker"),
-    Route("GET", "/api/parameters/{component}", show_component, "policymaker"),
-    Route("GET", "/api/parameters/{component}/{vhost}", show_vhost, "policymaker"),
+    listing("/api/parameters", show_all, "policymaker"),
+    listing("/api/parameters/{component}", show_component, "policymaker"),
+    listing("/api/parameters/{component}/{vhost}", show_vhost, "policymaker"),
     Route("GET", _ONE, show, "policymaker"),
     Route("PUT", _ONE, put, "policymaker"),
     Route("DELETE", _ONE, delete, "policymaker"),
-    Route("GET", "/api/global-parameters", show_globals, "policymaker"),
+    listing("/api/global-parameters", show_globals, "policymaker"),
     Route("GET", _ONE_GLOBAL, show_global, "policymaker"),
     Route("PUT", _ONE_GLOBAL, put_global, "administrator"),
     Route("DELETE", _ONE_GLOBAL, delete_global, "administrator"),

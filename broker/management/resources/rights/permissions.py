@@ -8,7 +8,8 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.metadata.commands import ClearPermissions, SetPermissions
 from broker.metadata.records import Permission
@@ -26,26 +27,26 @@ def item(permission: Permission) -> dict[str, Any]:
     }
 
 
-def _show(call: Call, found: list[Permission]) -> web.Response:
+async def _show(call: Call, found: list[Permission]) -> Parts:
     found.sort(key=lambda each: (each.vhost, each.user))
-    return json(paging.arranged([item(each) for each in found], call.query))
+    return await call.listed(found, item)
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/permissions."""
-    return _show(call, call.catalogue.permissions())
+    return await _show(call, call.catalogue.permissions())
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/vhosts/VHOST/permissions."""
     vhost = call.vhost()
-    return _show(call, [each for each in call.catalogue.permissions() if each.vhost == vhost])
+    return await _show(call, [each for each in call.catalogue.permissions() if each.vhost == vhost])
 
 
-async def show_user(call: Call) -> web.Response:
+async def show_user(call: Call) -> Parts:
     """GET /api/users/USER/permissions."""
     user = users.named(call).name
-    return _show(call, [each for each in call.catalogue.permissions() if each.user == user])
+    return await _show(call, [each for each in call.catalogue.permissions() if each.user == user])
 
 
 def _named(call: Call) -> Permission | None:
@@ -108,10 +109,10 @@ async def delete(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/permissions", show_all, "administrator"),
+    listing("/api/permissions", show_all, "administrator"),
     Route("GET", "/api/permissions/{vhost}/{user}", show, "administrator"),
     Route("PUT", "/api/permissions/{vhost}/{user}", put, "administrator"),
     Route("DELETE", "/api/permissions/{vhost}/{user}", delete, "administrator"),
-    Route("GET", "/api/vhosts/{vhost}/permissions", show_vhost, "administrator"),
-    Route("GET", "/api/users/{user}/permissions", show_user, "administrator"),
+    listing("/api/vhosts/{vhost}/permissions", show_vhost, "administrator"),
+    listing("/api/users/{user}/permissions", show_user, "administrator"),
 )

@@ -11,9 +11,10 @@ from typing import Any
 
 from aiohttp import web
 
-from broker.management import paging, request_body
-from broker.management.answers import json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route
+from broker.management import request_body
+from broker.management.answers import no_content, not_found, plain, stored
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.management.resources.rights.permissions import check_ends, check_pattern
 from broker.metadata.commands import ClearTopicPermissions, SetTopicPermissions
@@ -31,30 +32,30 @@ def item(record: TopicPermission) -> dict[str, Any]:
     }
 
 
-def _show(call: Call, found: list[TopicPermission]) -> web.Response:
+async def _show(call: Call, found: list[TopicPermission]) -> Parts:
     found.sort(key=lambda each: (each.vhost, each.user, each.exchange))
-    return json(paging.arranged([item(each) for each in found], call.query))
+    return await call.listed(found, item)
 
 
 def _all(call: Call) -> list[TopicPermission]:
     return call.catalogue.topic_permissions()
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/topic-permissions."""
-    return _show(call, _all(call))
+    return await _show(call, _all(call))
 
 
-async def show_vhost(call: Call) -> web.Response:
+async def show_vhost(call: Call) -> Parts:
     """GET /api/vhosts/VHOST/topic-permissions."""
     vhost = call.vhost()
-    return _show(call, [each for each in _all(call) if each.vhost == vhost])
+    return await _show(call, [each for each in _all(call) if each.vhost == vhost])
 
 
-async def show_user(call: Call) -> web.Response:
+async def show_user(call: Call) -> Parts:
     """GET /api/users/USER/topic-permissions."""
     user = users.named(call).name
-    return _show(call, [each for each in _all(call) if each.user == user])
+    return await _show(call, [each for each in _all(call) if each.user == user])
 
 
 def _named(call: Call) -> list[TopicPermission]:
@@ -70,9 +71,9 @@ def _named(call: Call) -> list[TopicPermission]:
     return found
 
 
-async def show(call: Call) -> web.Response:
+async def show(call: Call) -> Parts:
     """GET /api/topic-permissions/VHOST/USER."""
-    return _show(call, _named(call))
+    return await _show(call, _named(call))
 
 
 async def put(call: Call) -> web.Response:
@@ -108,11 +109,11 @@ async def delete_one(call: Call) -> web.Response:
 _ONE = "/api/topic-permissions/{vhost}/{user}"
 
 ROUTES = (
-    Route("GET", "/api/topic-permissions", show_all, "administrator"),
-    Route("GET", _ONE, show, "administrator"),
+    listing("/api/topic-permissions", show_all, "administrator"),
+    listing(_ONE, show, "administrator"),
     Route("PUT", _ONE, put, "administrator"),
     Route("DELETE", _ONE, delete, "administrator"),
     Route("DELETE", _ONE + "/{exchange}", delete_one, "administrator"),
-    Route("GET", "/api/vhosts/{vhost}/topic-permissions", show_vhost, "administrator"),
-    Route("GET", "/api/users/{user}/topic-permissions", show_user, "administrator"),
+    listing("/api/vhosts/{vhost}/topic-permissions", show_vhost, "administrator"),
+    listing("/api/users/{user}/topic-permissions", show_user, "administrator"),
 )

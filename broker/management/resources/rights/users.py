@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import secrets
@@ -11,19 +12,15 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route
-from broker.metadata.access import SALT_BYTES, hash_password
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
 from broker.metadata.commands import AddUser, DeleteUser
 from broker.metadata.records import User
+from broker.passwords import HASHINGS, hash_password
 
 TAGS_MAX: Final = 32
 NAME_BYTES_MAX: Final = 255
 BULK_MAX: Final = 1_000
-_DIGEST_BYTES: Final = {
-    "rabbit_password_hashing_sha256": 32,
-    "rabbit_password_hashing_sha512": 64,
-    "rabbit_password_hashing_md5": 16,
-}
 
 
 def item(user: User) -> dict[str, Any]:
@@ -54,10 +51,10 @@ async def whoami(call: Call) -> web.Response:
     return json({"name": plain(call.user.name), "tags": list(call.user.tags)})
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/users."""
     users = sorted(call.catalogue.users(), key=lambda user: user.name)
-    return json(paging.arranged([item(user) for user in users], call.query))
+    return await call.listed(users, item, name=lambda user: user.name)
 
 
 async def show(call: Call) -> web.Response:
@@ -65,12 +62,12 @@ async def show(call: Call) -> web.Response:
     return json(paging.only_columns(item(named(call)), call.query))
 
 
-async def show_without_permissions(call: Call) -> web.Response:
+async def show_without_permissions(call: Call) -> Parts:
     """GET /api/users/without-permissions."""
     allowed = {permission.user for permission in call.catalogue.permissions()}
     users = sorted(call.catalogue.users(), key=lambda user: user.name)
     found = [item(user) for user in users if user.name not in allowed]
-    return json(paging.arranged(found, call.query))
+    return await call.listed_items(found)
 
 
 async def put(call: Call) -> web.Response:
@@ -86,28 +83,32 @@ async def put(call: Call) -> web.Response:
         raise bad_request("tags_not_present")
     tags = request_body.labels(body, "tags", TAGS_MAX)
     algorithm = request_body.text(body, "hashing_algorithm", call.control.settings.password_hashing)
-    if algorithm not in _DIGEST_BYTES:
+    if algorithm not in HASHINGS:
         raise bad_request(f"unknown hashing_algorithm {algorithm[:80]!r}")
     password = request_body.text(body, "password", "")
     password_hash = request_body.text(body, "password_hash", "")
     if body.get("password") is not None and body.get("password_hash") is not None:
         raise bad_request("both_password_and_password_hash_are_provided")
     if body.get("password") is not None:
-        password_hash = _hashed(password, algorithm) if password else ""
+        password_hash = await _hashed(password, algorithm) if password else ""
     elif password_hash:
         _check_hash(password_hash, algorithm)
     result = await call.propose(AddUser(name, password_hash, algorithm, tags))
     return stored(is_new=result is True)
 
 
-def _hashed(password: str, algorithm: str) -> str:
-    return hash_password(password, secrets.token_bytes(SALT_BYTES), algorithm)
+async def _hashed(password: str, algorithm: str) -> str:
+    hashing = HASHINGS[algorithm]
+    salt = secrets.token_bytes(hashing.salt_bytes)
+    if hashing.is_slow:
+        return await asyncio.to_thread(hash_password, password, salt, algorithm)
+    return hash_password(password, salt, algorithm)
 
 
 async def show_hash(call: Call) -> web.Response:
     """GET /api/auth/hash_password/PASSWORD: what PUT takes as `password_hash`."""
     algorithm = call.control.settings.password_hashing
-    return json({"ok": _hashed(call.name("password"), algorithm)})
+    return json({"ok": await _hashed(call.name("password"), algorithm)})
 
 
 def _check_hash(text: str, algorithm: str) -> None:
@@ -120,10 +121,10 @@ def _check_hash(text: str, algorithm: str) -> None:
         size = len(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
         raise bad_request("password_hash must be base64") from None
-    if size != SALT_BYTES + _DIGEST_BYTES[algorithm]:
+    wanted = HASHINGS[algorithm].salt_bytes + HASHINGS[algorithm].digest_bytes
+    if size != wanted:
         raise bad_request(
-            f"password_hash has {size} bytes; {algorithm} makes "
-            f"{SALT_BYTES + _DIGEST_BYTES[algorithm]} with the salt"
+            f"password_hash has {size} bytes; {algorithm} makes {wanted} with the salt"
         )
 
 
@@ -150,8 +151,8 @@ async def delete_several(call: Call) -> web.Response:
 ROUTES = (
     Route("GET", "/api/whoami", whoami),
     Route("GET", "/api/auth/hash_password/{password}", show_hash),
-    Route("GET", "/api/users", show_all, "administrator"),
-    Route("GET", "/api/users/without-permissions", show_without_permissions, "administrator"),
+    listing("/api/users", show_all, "administrator"),
+    listing("/api/users/without-permissions", show_without_permissions, "administrator"),
     Route("POST", "/api/users/bulk-delete", delete_several, "administrator"),
     Route("GET", "/api/users/{user}", show, "administrator"),
     Route("PUT", "/api/users/{user}", put, "administrator"),

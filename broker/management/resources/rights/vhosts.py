@@ -8,9 +8,10 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route
-from broker.management.reports import NODE, QUEUES, Report
-from broker.management.resources.queues import QueueStates, totals
+from broker.management.call import Call, Route, listing
+from broker.management.listings import Parts
+from broker.management.report import NODE, TOTALS, Report
+from broker.management.resources.queues import totals
 from broker.metadata.commands import AddVhost, DeleteVhost
 from broker.metadata.records import Vhost
 
@@ -19,9 +20,7 @@ NAME_BYTES_MAX = 255
 """No client could open one with a longer name."""
 
 
-def _item(
-    call: Call, vhost: Vhost, reports: dict[str, Report], states: QueueStates
-) -> dict[str, Any]:
+def _item(vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
     return {
         "cluster_state": {
             node: "running" if report.node["is_serving"] else "stopped"
@@ -29,7 +28,7 @@ def _item(
         },
         "default_queue_type": vhost.default_queue_type or "undefined",
         "description": plain(vhost.description),
-        **totals(states, call.catalogue.queues(vhost.name)),
+        **totals(reports.values(), {vhost.name}),
         "metadata": {
             "description": plain(vhost.description),
             "tags": list(vhost.tags),
@@ -41,13 +40,15 @@ def _item(
     }
 
 
-async def show_all(call: Call) -> web.Response:
+async def show_all(call: Call) -> Parts:
     """GET /api/vhosts."""
-    reports = await call.reports.gather(NODE, QUEUES)
-    states = QueueStates(reports)
-    vhosts = sorted(call.catalogue.vhosts(), key=lambda vhost: vhost.name)
-    items = [_item(call, vhost, reports, states) for vhost in vhosts if call.sees(vhost.name)]
-    return json(paging.arranged(items, call.query))
+    reports = await call.reports.gather(NODE, TOTALS)
+    return await call.listed(
+        [vhost for vhost in call.catalogue.vhosts() if call.sees(vhost.name)],
+        lambda vhost: _item(vhost, reports),
+        order=lambda vhost: vhost.name,
+        name=lambda vhost: plain(vhost.name),
+    )
 
 
 async def show(call: Call) -> web.Response:
@@ -55,9 +56,8 @@ async def show(call: Call) -> web.Response:
     vhost = call.catalogue.vhost(call.vhost())
     if vhost is None:
         raise not_found()
-    reports = await call.reports.gather(NODE, QUEUES)
-    item = _item(call, vhost, reports, QueueStates(reports))
-    return json(paging.only_columns(item, call.query))
+    reports = await call.reports.gather(NODE, TOTALS)
+    return json(paging.only_columns(_item(vhost, reports), call.query))
 
 
 async def put(call: Call) -> web.Response:
@@ -92,7 +92,7 @@ async def delete(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/vhosts", show_all),
+    listing("/api/vhosts", show_all),
     Route("GET", "/api/vhosts/{vhost}", show),
     Route("PUT", "/api/vhosts/{vhost}", put, "administrator"),
     Route("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),

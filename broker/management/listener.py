@@ -1,0 +1,219 @@
+"""The port of the HTTP API: connections that must send whole requests in time.
+
+    10 s  from the first byte, or from the connection, to the end of a request's headers
+    60 s  between an answer and the next request
+
+There are so many places (`broker.doors`). A connection is a stranger's until a request of somebody
+known came through it; while such a request is served its place is sure, between requests it may
+have to give way to a newcomer.
+
+aiohttp bounds neither: who sends a header a minute would keep a descriptor for an hour.
+
+Source: the limits of cowboy and of RabbitMQ's management plugin (`management.tcp.request_timeout`,
+`idle_timeout`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from http import HTTPStatus
+from typing import Final, cast
+
+from aiohttp import web
+
+from broker.config import Listener
+from broker.doors.admission import Admission
+from broker.management.answers import ApiError
+from broker.management.origins import Origins
+
+HEAD_TIMEOUT_S: Final = 10.0
+IDLE_TIMEOUT_S: Final = 60.0
+LINE_BYTES_MAX: Final = 8_192
+REASON_CHARACTERS_MAX: Final = 200
+SHUTDOWN_S: Final = 1.0
+
+
+class ApiConnection(web.RequestHandler):
+    """One client's connection.
+
+    Args:
+        manager: aiohttp's server.
+        admission: The places at this port.
+        origins: Headers of every answer.
+        head_timeout_s: Seconds for the headers of a request.
+
+    Attributes:
+        proved: What stands for the password that a request proved here; None: a stranger's.
+    """
+
+    __slots__ = (
+        "_admission",
+        "_head_deadline",
+        "_head_timeout_s",
+        "_is_answering",
+        "_is_in",
+        "_origins",
+        "_socket",
+        "proved",
+    )
+
+    def __init__(
+        self,
+        manager: web.Server,
+        *,
+        admission: Admission,
+        origins: Origins,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
+    ) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to have none
+            keepalive_timeout=IDLE_TIMEOUT_S,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+        )
+        self.proved: bytes | None = None
+        self._admission = admission
+        self._is_in = False
+        self._socket: asyncio.Transport | None = None
+        self._origins = origins
+        self._head_timeout_s = head_timeout_s
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._is_answering = False
+
+    def request_began(self) -> None:
+        """A request's headers are complete."""
+        self._is_answering = True
+        self._end_deadline()
+
+    def request_ended(self) -> None:
+        """The request has its answer; what comes now is the next one."""
+        self._is_answering = False
+        if self.proved is not None:
+            self._admission.know(self, is_busy=False)
+
+    def prove(self, digest: bytes) -> None:
+        """The request is somebody's who is known: it is served, whoever else comes.
+
+        Args:
+            digest: What stands for the password.
+        """
+        self.proved = digest
+        self._admission.know(self, is_busy=True)
+
+    def abort(self) -> None:
+        """Drop the socket now: another has its place."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._socket = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        self._is_in = self._admission.enter(self, str(peer[0]), now_ms)
+        if not self._is_in:
+            self._socket.abort()
+            return
+        super().connection_made(transport)
+        self._begin_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if not self._is_in:
+            return
+        if not self._is_answering and self._head_deadline is None:
+            self._begin_deadline()
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """See asyncio.Protocol."""
+        self._admission.leave(self)
+        if self._is_in:
+            self._end_deadline()
+            super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, in RabbitMQ's JSON and without internals."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.log_exception("http.failed", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of another answer has been sent")
+        reason = (message or HTTPStatus(status).phrase).splitlines()[0][:REASON_CHARACTERS_MAX]
+        answer = ApiError(status, reason, "bad_request").response()
+        answer.headers.update(self._origins.security)
+        answer.force_close()
+        return answer
+
+    def _begin_deadline(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_deadline = loop.call_later(self._head_timeout_s, self.force_close)
+
+    def _end_deadline(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+
+class ApiListener:
+    """Serves an application on a port.
+
+    Args:
+        app: The endpoints.
+        admission: The places at this port.
+        origins: Headers of every answer.
+        head_timeout_s: Seconds for the headers of a request.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        admission: Admission,
+        origins: Origins,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
+    ) -> None:
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        self._admission = admission
+        self._origins = origins
+        self._head_timeout_s = head_timeout_s
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it does."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self, listener: Listener) -> None:
+        """Listen.
+
+        Raises:
+            OSError: The address is taken.
+        """
+        await self._runner.setup()
+        manager = self._runner.server
+        assert manager is not None
+        connection = partial(
+            ApiConnection,
+            manager,
+            admission=self._admission,
+            origins=self._origins,
+            head_timeout_s=self._head_timeout_s,
+        )
+        self._server = await asyncio.get_running_loop().create_server(
+            connection, listener.host or None, listener.port, backlog=128, reuse_address=True
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, and close connections."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()

@@ -1,0 +1,75 @@
+"""One run of something for all who want its result at the same time.
+
+Who asks while it runs gets the next run: nobody is shown what was found before it asked, so a
+client that declares a queue and then lists finds it.
+
+    asks        a b     c d          e
+    runs         |--1--|  |--2--|     |--3--|
+    results            a        bcd         e      (b asked when run 1 had begun)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """The runs of one thing.
+
+    Args:
+        rest_s: How long after a run that found this the next one may begin, in seconds.
+    """
+
+    def __init__(self, rest_s: Callable[[T], float] = lambda _found: 0.0) -> None:
+        self._rest_s = rest_s
+        self._next: asyncio.Future[T] | None = None
+        self._running = asyncio.Lock()
+        self._rested_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody waits for a result."""
+        return self._next is None and not self._running.locked()
+
+    async def ask(self, run: Callable[[], Awaitable[T]]) -> T:
+        """Get the result of a run that begins after this call.
+
+        Args:
+            run: Called unless somebody else's is about to be.
+
+        Raises:
+            Exception: What the run raised.
+        """
+        while (waiting := self._next) is not None:
+            await asyncio.wait([waiting])
+            if not waiting.cancelled():  # or else who was to run it has gone
+                return waiting.result()
+        mine = self._next = asyncio.get_running_loop().create_future()
+        try:
+            found = await self._run(run)
+        except BaseException as error:
+            if self._next is mine:
+                self._next = None
+            if isinstance(error, Exception):
+                mine.set_exception(error)
+                mine.exception()  # perhaps nobody else waits for it
+            else:
+                mine.cancel()
+            raise
+        mine.set_result(found)
+        return found
+
+    async def _run(self, run: Callable[[], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        async with self._running:
+            rest_s = self._rested_s - loop.time()
+            if rest_s > 0:
+                await asyncio.sleep(rest_s)
+            self._next = None
+            found = await run()
+            self._rested_s = loop.time() + self._rest_s(found)
+            return found
