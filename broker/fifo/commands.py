@@ -13,7 +13,7 @@ A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -274,6 +274,10 @@ def owner_of(name: str) -> tuple[str, str]:
     return node, boot
 
 
+_LOOKING: Final = frozenset({Get, Purge, Cancel})
+_TAKING: Final = frozenset({Get, Purge})
+
+
 def split_at_gets(offer: Offer) -> list[Offer]:
     """Cut an offer so that every Get begins a part: what it finds may have to be read first.
 
@@ -283,16 +287,60 @@ def split_at_gets(offer: Offer) -> list[Offer]:
     Returns:
         The same commands with the same numbers, in order.
     """
+    return _parts(offer, lambda command, _before: type(command) is Get)
+
+
+def split_at_looks(offer: Offer) -> list[Offer]:
+    """Cut an offer where consumers are served before the next command: Get, Purge or Cancel.
+
+    A Get must not take, nor a Purge remove, what came before it and is for a consumer that waits;
+    nor must a Cancel end that one first.
+
+    Args:
+        offer: As it came.
+
+    Returns:
+        The same commands with the same numbers, in order.
+    """
+    if _LOOKING.isdisjoint(map(type, offer.commands)):
+        return [offer]
+    return _parts(offer, _is_look)
+
+
+def is_look_after(offer: Offer, before: Offer) -> bool:
+    """True where consumers are served between two offers, as `split_at_looks` would."""
+    if not offer.commands or not before.commands:
+        return False
+    return _is_look(offer.commands[0], before.commands[-1])
+
+
+def _is_look(command: SessionCommand, before: SessionCommand) -> bool:
+    """True for a command that looks at what consumers leave; a Get or Purge leaves them nothing."""
+    return type(command) in _LOOKING and type(before) not in _TAKING
+
+
+def _parts(offer: Offer, is_cut: Callable[[SessionCommand, SessionCommand], bool]) -> list[Offer]:
     parts: list[Offer] = []
     first = number = offer.first
     commands: list[SessionCommand] = []
     for command in offer.commands:
-        if type(command) is Get and commands:
+        if commands and is_cut(command, commands[-1]):
             parts.append(Offer(offer.session, offer.lowest, first, commands))
             first, commands = number, []
         commands.append(command)
         number += width(command)
     return [*parts, Offer(offer.session, offer.lowest, first, commands)]
+
+
+def numbers_of(kind: type[SessionCommand], offer: Offer) -> set[int]:
+    """Return the numbers of an offer's commands of one kind."""
+    found: set[int] = set()
+    number = offer.first
+    for command in offer.commands:
+        if type(command) is kind:
+            found.add(number)
+        number += width(command)
+    return found
 
 
 def width(command: SessionCommand) -> int:

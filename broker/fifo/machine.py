@@ -42,6 +42,7 @@ from broker.fifo.config import LedgerMode, QueueConfig
 from broker.fifo.contents import NO_ORIGIN
 from broker.fifo.digest import digest_of
 from broker.fifo.effects import Effects, Reply
+from broker.fifo.fresh import NOTHING_FRESH, Fresh, fresh_among
 from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
 from broker.fifo.handshake import Handshake, ranges_of
 from broker.fifo.lines.line import body_bytes
@@ -132,22 +133,30 @@ class QueueMachine(Paging):
         next_number: int,
         *,
         limit_bytes: int | None = None,
+        fresh: Fresh = NOTHING_FRESH,
     ) -> None:
         """Become what is left of a classic queue after a restart (P16).
 
         When they expire stands in the messages. Rules and time stay as they were told.
 
         Args:
-            messages: Numbers and messages in ascending order; each counts as delivered before.
-                They are read as they are taken in.
+            messages: Numbers and messages in ascending order. They are read as they are taken in.
             next_number: At least one more than any number ever used.
             limit_bytes: Memory beyond which they are let go again; then all of them are on disk.
+            fresh: The others count as delivered before.
         """
         self._clear()
-        self._ready.redelivered_below = next_number
+        first, last = fresh.first, fresh.last
+        self._ready.redelivered_below = first if first <= last else next_number
+        taken = frozenset(fresh.taken)
         source = iter(messages)
         while some := list(islice(source, RESTORE_MESSAGES)):
-            self._restore([Delivery(number, 1, message) for number, message in some])
+            self._restore(
+                [
+                    Delivery(number, int(not first <= number <= last or number in taken), message)
+                    for number, message in some
+                ]
+            )
             if limit_bytes is not None:
                 self.page_out(limit_bytes, durable=True)
         self._restored(next_number)
@@ -160,18 +169,20 @@ class QueueMachine(Paging):
         is_timed: bool,
         head: Iterable[tuple[int, Message]] = (),
         tail: Iterable[tuple[int, Message]] = (),
+        fresh: Fresh = NOTHING_FRESH,
     ) -> None:
         """Become a classic queue after a restart, or a promoted mirror, with nothing read (P16).
 
         Rules and time stay as they were told. Publishes of the unread are not remembered.
 
         Args:
-            paged: What is on disk, this machine's from now on; each counts as delivered before.
+            paged: What is on disk, this machine's from now on.
                 By level (at most `config.priority_max`) for a priority queue.
             next_number: At least one more than any number ever used.
             is_timed: Some of them may expire.
             head: What is in memory, ascending, below most of `paged`.
             tail: What is in memory, ascending, above most of `paged`.
+            fresh: The others count as delivered before; not for a priority queue.
         """
         self._clear()
         heads, tails = (
@@ -184,7 +195,10 @@ class QueueMachine(Paging):
         else:
             assert isinstance(ready, ReadyLine), "a store of delays is restored whole"
             [single] = [paged] if isinstance(paged, Paged) else paged.values() or [Paged()]
-            ready.load_paged(single, heads, tails, next_number)
+            is_known = fresh.first <= fresh.last and (single.highest() or 0) <= fresh.last
+            below = fresh.first if is_known else next_number
+            taken = [number for number in fresh.taken if number in single]
+            ready.load_paged(single, heads, tails, below, taken)
         self._know([*heads, *tails])
         self._is_timed |= is_timed
         self._is_spilled = True
@@ -204,6 +218,14 @@ class QueueMachine(Paging):
     def _restored(self, next_number: int) -> None:
         self.next_number = next_number
         self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
+
+    def fresh(self) -> Fresh:
+        """Say which messages were never handed out, for an orderly stop (P16)."""
+        below, taken = self._ready.taken()
+        taken += self._dying.numbers()
+        for held in self._all_held():
+            taken += held
+        return fresh_among(below, self.next_number, taken)
 
     def snapshot(self) -> list[bytes]:
         """Return the whole state in parts of at most 1 MiB; effects not taken are no part of it."""

@@ -174,6 +174,8 @@ class Queue(Contents):
     def requeue(self, holder: str, tag: str, numbers: list[int]) -> bool:
         """Give messages back, each delivered once more than before; unknown numbers are ignored.
 
+        What has expired by now at the head is not delivered again: it dies (classic queues).
+
         Returns:
             False where a number was not held.
 
@@ -458,6 +460,9 @@ class Queue(Contents):
             self._ready.give_back(back)
         if self.config.ledger == "all" and back:
             self.effects.ledger.append(ledger.Returned([item.number for item in back]))
+        if self._is_timed and self.config.requeue != "tail":
+            # Replicas of older versions do without. A quorum queue's leader tells a later time.
+            self._expire(self.now_ms)
 
     def _forget_if_empty(self, holder: str, tag: str) -> None:
         tags = self._held.get(holder)

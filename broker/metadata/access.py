@@ -1,10 +1,10 @@
 """Who may log in, and what they may do then.
 
-Passwords are salted hashes as RabbitMQ stores them, so definitions move between the two. A
-permission is a regular expression searched for anywhere in the resource's name; who wants it
-anchored writes ^ and $. Expressions are compiled by RE2, whose time is linear in the name: one that
-takes for ever can't be written. One that RE2 doesn't take (a look-around, a back reference) allows
-nothing; `pattern_fault` tells the management API so beforehand.
+How passwords are stored: `broker.passwords`. A permission is a regular expression searched
+for anywhere in the resource's name; who wants it anchored writes ^ and $. Expressions are compiled
+by RE2, whose time is linear in the name: one that takes for ever can't be written. One that RE2
+doesn't take (a look-around, a back reference) allows nothing; `pattern_fault` tells the management
+API so beforehand.
 
 Source: rabbit_auth_backend_internal.erl user_login_authentication/2, check_resource_access/4,
 check_topic_access/4; rabbit_access_control.erl check_user_loopback/2.
@@ -12,10 +12,6 @@ check_topic_access/4; rabbit_access_control.erl check_user_loopback/2.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 from typing import Any, Literal
 
 import re2
@@ -24,11 +20,11 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
 from broker.metadata.usage import Usage
+from broker.passwords import SHA256, blank_hash, is_password
 from broker.patterns import compile_pattern, pattern_fault
 
 Action = Literal["configure", "write", "read"]
 
-SALT_BYTES = 4
 COMPILED_MAX = 1024
 """Compiled expressions kept; each may take some kilobytes."""
 
@@ -37,40 +33,6 @@ DECIDED_MAX = 8192
 
 DEFAULT_EXCHANGE = "amq.default"
 """The name by which permissions know the exchange "" is called."""
-
-_DIGESTS = {
-    "rabbit_password_hashing_sha256": hashlib.sha256,
-    "rabbit_password_hashing_sha512": hashlib.sha512,
-    "rabbit_password_hashing_md5": lambda data: hashlib.md5(data, usedforsecurity=False),
-}
-_NOBODY = User(name="", password_hash=base64.b64encode(bytes(SALT_BYTES + 32)).decode())
-
-
-def hash_password(
-    password: str, salt: bytes, algorithm: str = "rabbit_password_hashing_sha256"
-) -> str:
-    """Hash a password for storing: base64(salt + H(salt + utf8(password))).
-
-    Args:
-        password: In clear.
-        salt: 4 random bytes, drawn by the caller.
-        algorithm: RabbitMQ's name of it.
-
-    Raises:
-        KeyError: Unknown algorithm.
-    """
-    digest = _DIGESTS[algorithm](salt + password.encode()).digest()
-    return base64.b64encode(salt + digest).decode()
-
-
-def is_password(user: User, password: str) -> bool:
-    """Compare a password in time that depends neither on it nor on the stored hash."""
-    try:
-        stored = base64.b64decode(user.password_hash, validate=True)
-        expected = hash_password(password, stored[:SALT_BYTES], user.hashing_algorithm)
-    except (binascii.Error, KeyError):
-        return False
-    return hmac.compare_digest(base64.b64decode(expected), stored)
 
 
 def refused(action: Action, kind: str, name: str, vhost: str, username: str) -> Refusal:
@@ -98,9 +60,11 @@ class Access:
         catalogue: This node's.
         loopback_users: Names that may log in from this machine only.
         node_channel_max: Most channels of this node, 0 for unlimited.
+        hashing_algorithm: Of new passwords: what an unknown user costs.
 
     Attributes:
         usage: What is open, for the limits of vhosts and users.
+        nobody: Stands for users that are unknown; no password is right for it.
     """
 
     def __init__(
@@ -108,14 +72,24 @@ class Access:
         catalogue: Catalogue,
         loopback_users: frozenset[str] = frozenset({"guest"}),
         node_channel_max: int = 0,
+        hashing_algorithm: str = SHA256,
     ) -> None:
         self.usage = Usage(catalogue)
+        self.nobody = User("", blank_hash(hashing_algorithm), hashing_algorithm)
         self.usage.node_channel_max = node_channel_max
         self._catalogue = catalogue
         self._loopback_users = loopback_users
         self._compiled: dict[str, Any] = {}
         self._decided: dict[tuple[str, str, str, str], bool] = {}
         self._version = -1
+
+    def claimed(self, username: str) -> User:
+        """Whose password is to be compared: the user's, or nobody's where there is none.
+
+        Args:
+            username: As the client gave it.
+        """
+        return self._catalogue.user(username) or self.nobody
 
     def log_in(self, username: str, password: str, *, loopback: bool) -> User | str:
         """Check a login.
@@ -130,11 +104,26 @@ class Access:
         Returns:
             The user; or why not, for the log. A client only hears that it was refused.
         """
+        claimed = self.claimed(username)
+        is_right = is_password(password, claimed.password_hash, claimed.hashing_algorithm)
+        return self.judge(claimed, username, password, loopback=loopback, is_right=is_right)
+
+    def judge(
+        self, claimed: User, username: str, password: str, *, loopback: bool, is_right: bool
+    ) -> User | str:
+        """As `log_in`, for a password that was compared before.
+
+        Args:
+            claimed: Whom it was compared with; has it changed meanwhile, it was wrong.
+            username: As the client gave it.
+            password: In clear.
+            loopback: True if the client's address is a loopback one.
+            is_right: What came of it.
+        """
         user = self._catalogue.user(username)
-        is_right = is_password(user or _NOBODY, password)
         if not password:
             return f"user '{username}' attempted to log in with a blank password"
-        if user is None or not is_right:
+        if user is None or not is_right or user.password_hash != claimed.password_hash:
             return f"user '{username}' - invalid credentials"
         if not self.may_log_in_from(username, loopback=loopback):
             return f"user '{username}' can only connect via localhost"

@@ -1,4 +1,4 @@
-"""Arguments of queues and consumers: what each type accepts, in RabbitMQ's words.
+"""Arguments of queues, consumers and bindings: what is accepted, in RabbitMQ's words.
 
 An argument that some queue type knows is refused by the types that don't; one that no type knows
 is stored and ignored. Texts carry Erlang terms because clients' tests compare them. Integers
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker.amqp.fields import encode_table
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata.records import Queue, QueueType, Vhost
 
@@ -71,6 +72,11 @@ _CONSUMER_KNOWN = frozenset(
     ("x-cancel-on-ha-failover", "x-priority", "x-credit", "x-stream-offset")
 )
 
+BINDING_ENTRIES_MAX = 256
+BINDING_BYTES_MAX = 64 * 1024
+"""What a new binding's arguments may be. RabbitMQ has no such limit: every node keeps them in
+memory, and a headers exchange compares each message with all of them."""
+
 _Check = Callable[[object, Mapping[str, object]], str | None]
 
 
@@ -93,6 +99,34 @@ def type_name(value: object) -> str:
             return "array"
 
 
+def binding_arguments_fault(arguments: Mapping[str, object]) -> str | None:
+    """Say what is wrong with a new binding's arguments, whatever its exchange; None if nothing is.
+
+    Asked before group 0 is: one that an earlier version has taken stays as it is.
+
+    Args:
+        arguments: Decoded, of a client or of the HTTP API.
+
+    Returns:
+        Text for a 406, in words of our own.
+    """
+    if len(arguments) > BINDING_ENTRIES_MAX:
+        return (
+            f"a binding may have {BINDING_ENTRIES_MAX} arguments and this one has {len(arguments)}:"
+            " bind several times, with fewer arguments each"
+        )
+    try:
+        size = len(encode_table(dict(arguments)))
+    except (ValueError, TypeError):  # JSON that no table can hold, which group 0 refuses
+        return None
+    if size > BINDING_BYTES_MAX:
+        return (
+            f"the arguments of a binding may take {BINDING_BYTES_MAX} bytes and these take {size}:"
+            " shorten them, or bind several times"
+        )
+    return None
+
+
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -110,7 +144,7 @@ def _natural(value: object, arguments: Mapping[str, object]) -> str | None:
 def _message_ttl(value: object, arguments: Mapping[str, object]) -> str | None:
     fault = _natural(value, arguments)
     if fault is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
-        return f"{{value_too_big,{value}}}"
+        return f"{{value_too_large,{value}}}"
     return fault
 
 

@@ -41,11 +41,13 @@ class Route(NamedTuple):
         queues: Each queue once; () is unroutable unless a store takes it.
         stores: Queues that keep the message for an exchange on the way, each once: for later
             (x-delayed-message) or for whoever binds later (x-recent-history).
+        looked: Steps it took to find: keys, bindings and words that were looked at.
     """
 
     exchange: Exchange
     queues: tuple[Queue, ...]
     stores: tuple[Queue, ...] = ()
+    looked: int = 0
 
 
 class Catalogue:
@@ -170,6 +172,10 @@ class Catalogue:
         """How many queues each node is the home of, stores included."""
         return self._placed.homes
 
+    def leaders(self) -> Mapping[str, int]:
+        """How many quorum queues each node leads, as far as group 0 knows, stores included."""
+        return self._placed.leaders
+
     def replicas(self) -> Mapping[str, int]:
         """How many queues each node has a replica of, stores included."""
         return self._placed.replicas
@@ -185,6 +191,10 @@ class Catalogue:
     def queue_count(self, vhost: str | None = None) -> int:
         """How many queues a vhost has, or all of them; stores are not counted."""
         return sum(len(home.queues) for home in self._entries(vhost))
+
+    def exchange_count(self, vhost: str | None = None) -> int:
+        """How many exchanges a vhost has, or all of them."""
+        return sum(len(home.exchanges) for home in self._entries(vhost))
 
     def is_reachable(self, queue: Queue) -> bool:
         """False for a classic queue whose home is down (404 "home node ... is down").
@@ -341,10 +351,11 @@ class Catalogue:
         if home is None or entry is None:
             return None
         keys = (routing_key, *extra_keys)
-        uids, stores, missing = home.route(entry, keys, headers, properties, draw)
+        uids, stores, missing, looked = home.route(entry, keys, headers, properties, draw)
         for name, alternate in missing:
             self.alternate_missing(vhost, name, alternate)
-        return Route(entry.record, self._queues_of(uids), self._queues_of(stores) if stores else ())
+        queues = self._queues_of(uids)
+        return Route(entry.record, queues, self._queues_of(stores) if stores else (), looked)
 
     # Changing. Machine only; each keeps the invariants, none decides anything.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from broker.amqp.fields import plain_value
-from broker.metadata.records import DestinationKind
+from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
 REQUEST_VERSION = 1
@@ -238,6 +238,18 @@ class Unbind(Command, frozen=True, tag=18):
     arguments: dict[str, object]
     uid: int = 0
     connection: str = ""
+
+
+def binding_of(command: Bind | Unbind) -> Binding:
+    """The binding that a command adds or removes."""
+    return Binding(
+        vhost=command.vhost,
+        source=command.source,
+        kind=command.kind,
+        destination=command.destination,
+        routing_key=command.routing_key,
+        arguments=command.arguments,
+    )
 
 
 class MoveBindings(Command, frozen=True, tag=33):

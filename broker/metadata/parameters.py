@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.metadata.policy_keys import term
+from broker.metadata.policy_keys import NO_FEDERATION, term
 
 VHOST_LIMITS: Final = ("max-connections", "max-queues")
 USER_LIMITS: Final = ("max-connections", "max-channels")
@@ -54,6 +54,13 @@ def _vhost_limits(name: str, value: object) -> str | None:
     return limits_fault(value, VHOST_LIMITS, "limits")
 
 
+_PLUGINS: Final = {
+    "federation-upstream": NO_FEDERATION,
+    "federation-upstream-set": NO_FEDERATION,
+    "shovel": "shovels are not supported yet; consume and publish with a client",
+}
+"""Components that RabbitMQ's plugins bring -> what to do without them."""
+
 _COMPONENTS: Final[dict[str, Callable[[str, object], str | None]]] = {
     LIMITS_COMPONENT: _vhost_limits,
 }
@@ -71,7 +78,8 @@ def fault(component: str, name: str, value: object) -> str | None:
         return RESERVED
     check = _COMPONENTS.get(component)
     if check is None:
-        return f"component {component} not found"
+        advice = _PLUGINS.get(component)
+        return f"component {component} not found" + (f": {advice}" if advice else "")
     if len(name.encode()) > NAME_BYTES_MAX:
         return f"a parameter's name has at most {NAME_BYTES_MAX} bytes"
     return check(name, value)

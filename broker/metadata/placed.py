@@ -15,15 +15,17 @@ class PlacedQueues:
     Attributes:
         by_node: Uids of the queues whose home, replica or living mirror a node is.
         homes: How many queues each node is the home of.
+        leaders: How many quorum queues each node leads.
         replicas: How many queues each node has a replica of.
         ringed: Uids of the mirrored queues.
     """
 
-    __slots__ = ("by_node", "homes", "replicas", "ringed")
+    __slots__ = ("by_node", "homes", "leaders", "replicas", "ringed")
 
     def __init__(self) -> None:
         self.by_node: dict[str, dict[int, None]] = {}
         self.homes: dict[str, int] = {}
+        self.leaders: dict[str, int] = {}
         self.replicas: dict[str, int] = {}
         self.ringed: dict[int, None] = {}
 
@@ -45,6 +47,8 @@ class PlacedQueues:
 
     def _count(self, queue: Queue, change: int) -> None:
         self.homes[queue.home] = self.homes.get(queue.home, 0) + change
+        if queue.type == "quorum":
+            self.leaders[queue.home] = self.leaders.get(queue.home, 0) + change
         for member in queue.members:
             self.replicas[member] = self.replicas.get(member, 0) + change
 

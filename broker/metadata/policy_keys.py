@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 
 from broker.metadata import ha_policy
-from broker.metadata.policies import APPLY_TO
+from broker.metadata.policies import APPLY_TO, Policy
 from broker.patterns import pattern_fault
 
 NAME_BYTES_MAX = 255
 """As long as any other name; RabbitMQ has no limit of its own."""
 
+_EXACT_MAX = 2**53
+"""From here on floats have no digit for each integer, and Erlang always prints an exponent."""
+
 _MAX_AGE = re.compile(r"[0-9]{1,18}[YMDhms]")
 _FILTER_BYTES = range(16, 256)
+_SHOWN_MAX = 5
 
 _Check = Callable[[object], bool]
 
@@ -58,11 +63,23 @@ def _binary(value: str) -> str:
 
 
 def _float(value: float) -> str:
-    shown = repr(value)
-    mantissa, exponent, power = shown.partition("e")
-    if not exponent:
-        return shown
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{int(power)}"
+    """A float as Erlang prints it: the shortest digits, with an exponent where that is shorter.
+
+    Source: io_lib_format.erl fwrite_g/1 of OTP 25: 1000.0 is 1.0e3, 100.0 and 0.0001 stay.
+    """
+    sign, numbers, exponent = Decimal(repr(value)).as_tuple()
+    digits = "".join(map(str, numbers)).rstrip("0") or "0"
+    if not isinstance(exponent, int):
+        return repr(value)  # JSON and AMQP clients may send NaN and infinities
+    point = len(numbers) + exponent if value else 1  # so many digits before the decimal point
+    if 0 < point < len(digits):
+        shown = f"{digits[:point]}.{digits[point:]}"
+    else:
+        scientific = f"{digits[0]}.{digits[1:] or '0'}e{point - 1}"
+        plain = f"0.{'0' * -point}{digits}" if point <= 0 else digits.ljust(point, "0") + ".0"
+        is_exact = abs(value) < _EXACT_MAX
+        shown = plain if is_exact and len(plain) <= len(scientific) else scientific
+    return "-" + shown if sign else shown
 
 
 def _integer_from(least: int) -> _Check:
@@ -121,8 +138,6 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
     ),
     "stream-max-segment-size-bytes": (_integer_from(0), "{} is not a valid segment size"),
     "target-group-size": (_integer_from(0), "{} is not a valid target group size"),
-    "federation-upstream": (_text, "federation-upstream should be binary, actually was {}"),
-    "federation-upstream-set": (_text, "federation-upstream-set should be binary, actually was {}"),
     "queue-master-locator": (_one_of(*_MASTER_LOCATORS), "{} invalid queue-master-locator value"),
 }
 
@@ -135,6 +150,16 @@ _HA_WORDS: dict[str, tuple[str, ...]] = {
 }
 SHARDING_KEYS = frozenset(("shards-per-node", "routing-key"))
 """Keys of the sharding plugin."""
+
+FEDERATION_KEYS = frozenset(
+    ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
+)
+"""Keys of the federation plugin. 0.1.0 stored them; nothing acts on them."""
+
+NO_FEDERATION = (
+    "federation is not supported yet; leave this out, and consume from one cluster and publish to"
+    " the other with a client"
+)
 
 HA_KEYS = frozenset(("ha-mode", "ha-params", "ha-sync-batch-size", *_HA_WORDS))
 """Keys of mirroring, ours included."""
@@ -188,8 +213,27 @@ def validate_definition(definition: object, *, operator: bool) -> str | None:
     unknown = sorted(definition.keys() - known)
     if unknown:
         shown = ",".join(f"{{{term(key)},{term(definition[key])}}}" for key in unknown)
-        return f"[{shown}] are not recognised policy settings"
+        fault = f"[{shown}] are not recognised policy settings"
+        is_federation = not FEDERATION_KEYS.isdisjoint(unknown)
+        return f"{fault}: {NO_FEDERATION}" if is_federation else fault
     return None
+
+
+def stored_fault(policies: Collection[Policy]) -> str | None:
+    """Say which of the policies that are stored ask for what is refused today.
+
+    Args:
+        policies: Of all vhosts.
+
+    Returns:
+        One line that names the first of them and what to do, None if there are none.
+    """
+    idle = [each for each in policies if not FEDERATION_KEYS.isdisjoint(each.definition)]
+    if not idle:
+        return None
+    shown = ", ".join(f"'{each.name}' in vhost '{each.vhost}'" for each in idle[:_SHOWN_MAX])
+    more = f" and {len(idle) - _SHOWN_MAX} more" if len(idle) > _SHOWN_MAX else ""
+    return f"{shown}{more}: {NO_FEDERATION}"
 
 
 def _ha_fault(definition: Mapping[str, object]) -> str | None:

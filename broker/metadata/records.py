@@ -47,8 +47,8 @@ class User(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         name: User name.
-        password_hash: base64 of the salt (4 bytes) and the digest; "" allows no password login.
-        hashing_algorithm: "rabbit_password_hashing_sha256", "..._sha512" or "..._md5".
+        password_hash: base64 of the salt and the digest; "" allows no password login.
+        hashing_algorithm: Of `broker.passwords.HASHINGS`.
         tags: administrator, monitoring, policymaker, management, impersonator, or any other.
         limits: "max-connections" and "max-channels"; absent or negative is unlimited.
     """

@@ -136,10 +136,11 @@ class VhostTables:
         headers: Mapping[str, object] | None,
         properties: Properties | None,
         draw: int,
-    ) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]]]:
+    ) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]], int]:
         """The uids of the queues, and of the stores, that a message goes to.
 
-        Then (exchange, alternate) for each alternate that it needed and that is not there.
+        Then (exchange, alternate) for each alternate that it needed and that is not there, and how
+        many steps it took.
         """
         traits = Traits(keys, headers, properties, draw)
         return router.walk(entry.source, traits, self._sources.get)

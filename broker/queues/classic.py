@@ -13,7 +13,7 @@ come round the ring and is on disk here, and this node holds the lease (P19, P4)
 Invariants:
 1. The ledger of a batch is handed to the journal before any answer of that batch leaves.
 2. After a restart every persistent message that was confirmed and not settled is back, in order,
-   marked as delivered before (P16).
+   marked as delivered before (P16); after an orderly stop only what was.
 3. While a conditional delete is being proposed nothing is accepted (P5): it waits in `_held`.
 4. While a queue is blocked (`block`) nothing at all happens in it; calls wait in their order.
 5. What is not in memory is read before the machine needs it (`paging.window`).
@@ -25,8 +25,8 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.errors import Refusal
-from broker.fifo.commands import Get, Offer
-from broker.fifo.effects import Dead, Effects, Verdict
+from broker.fifo.commands import Cancel, Get, Offer, numbers_of
+from broker.fifo.effects import Dead, Effects, Reply, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
@@ -45,6 +45,10 @@ from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import Onward, Replication, Standstill
 from broker.queues.safety import Safety
 from broker.queues.timing import DueTimer
+
+
+def _nothing() -> None:
+    """Nobody is told: unanswered offers come again, and what died dies at the next master."""
 
 
 class ClassicQueue:
@@ -174,14 +178,13 @@ class ClassicQueue:
         self._check_unused()
 
     def cancel(self, holder: str, tag: str, done: Done) -> None:
-        """Detach a consumer of this node."""
+        """Detach a consumer of this node; where the queue goes with it, `done` is called then."""
         if self._wait_or_gone(partial(self.cancel, holder, tag, done), done):
             return
         self.machine.cancel(holder, tag)
         self._serve()  # what was due to it before comes first
         self._consumers.detach(holder, tag)
-        done(None)
-        self._check_unused()
+        self._check_unused(partial(done, None))
 
     def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Remove acknowledged messages."""
@@ -191,6 +194,7 @@ class ClassicQueue:
     def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
         """Put messages back at their places."""
         if not self._stands(partial(self.requeue, holder, tag, numbers, done)):
+            self.machine.set_time(self._clock.now_ms())
             self._settled(done, is_held=self.machine.requeue(holder, tag, numbers))
 
     def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
@@ -213,6 +217,7 @@ class ClassicQueue:
         """End a channel of this node."""
         if self._stands(partial(self.release, holder)):
             return
+        self.machine.set_time(self._clock.now_ms())
         self.machine.release(holder)
         self._consumers.release(holder)
         self.holds_back(partial(self.release, holder))  # a consume of this channel may be
@@ -292,6 +297,7 @@ class ClassicQueue:
             self._serve(is_timed=True)
             return
         self.window.apply_offer(offer, self._clock.now_ms())
+        cancels = self._take_cancels(offer)
         last = machine.position
         verdicts: list[Verdict] = []
         if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
@@ -305,7 +311,7 @@ class ClassicQueue:
             self._journal.when_synced(partial(self._durable, last))
         if self._life.is_limited and any(type(each) is Get for each in offer.commands):
             self._life.used()
-        self._check_unused()
+        self._check_unused(partial(self._reply, cancels))
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
         """End the consumers and sessions of every boot that is over (P1, P6).
@@ -396,9 +402,17 @@ class ClassicQueue:
             call()
 
     def stop(self) -> None:
-        """This node serves nobody any more: nothing happens here by itself."""
+        """This node serves nobody any more: nothing happens here by itself.
+
+        What nobody was handed is known at the next start as new, if this stop ends well (P16).
+        """
         self._timer.end()
         self.window.end()
+        self.note_fresh()
+
+    def note_fresh(self) -> None:
+        """Note what nobody was handed; nothing more is from now on."""
+        self.disk.note_fresh(self.machine.fresh())
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
@@ -564,20 +578,51 @@ class ClassicQueue:
         """Keep a call back while the queue stands still; never for a plain one."""
         return self._still is not None and self._still.stops(call)
 
-    def _check_unused(self) -> None:
-        """Ask for the queue's end where nobody uses it any more, or set the timer for that."""
+    def _take_cancels(self, offer: Offer) -> list[Reply]:
+        """Take the answers to cancels out of what is due, where the queue may go with them."""
+        if not self._life.is_limited:
+            return []
+        cancels = numbers_of(Cancel, offer)
+        if not cancels:
+            return []
+        effects = self.machine.effects
+        taken = [each for each in effects.replies if each.session == offer.session]
+        taken = [each for each in taken if each.number in cancels]
+        effects.replies = [each for each in effects.replies if each not in taken]
+        return taken
+
+    def _reply(self, replies: list[Reply]) -> None:
+        """Give the answers that waited until it was known whether the queue goes.
+
+        When it has gone nobody need be told: each node ends what its channels asked of the queue.
+        """
+        if replies and not self._is_deleted:
+            self.machine.effects.replies += replies
+            self.serve()
+
+    def _check_unused(self, then: Callable[[], None] = _nothing) -> None:
+        """Ask for the queue's end where nobody uses it any more, or set the timer for that.
+
+        Args:
+            then: Called once the queue is gone; at once, or after the 5 s of a proposal (P3), where
+                it does not go.
+        """
         if not self._life.is_limited or self._is_deleted:
+            then()
             return
         is_still = self._still is not None and not self._still.is_free()
         self._looks_again = self._held is not None or is_still
         if self._looks_again:
+            then()
             return
         is_over = self._life.is_over(self.machine.consumer_count)
         self._looks_again = is_over or self._life.awaits_consumers
         if is_over:
-            self._home.unused(self.record.uid)
-        elif (left_ms := self._life.left_ms()) is not None:
+            self._home.unused(self.record.uid, then)
+            return
+        if (left_ms := self._life.left_ms()) is not None:
             self._timer.set(left_ms)
+        then()
 
     def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
         """Hold a call back while a delete is proposed, or refuse it after the end."""
@@ -587,10 +632,6 @@ class ClassicQueue:
             done(gone(self.record))
             return True
         return False
-
-
-def _nothing() -> None:
-    """Nobody is told: unanswered offers come again, and what died dies at the next master."""
 
 
 def _holds_none(numbers: list[int]) -> None:

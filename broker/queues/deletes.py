@@ -82,13 +82,18 @@ class Deletes:
         else:
             self._ask(local, lambda result: done(_or(count, result)))
 
-    def unused(self, uid: int) -> None:
-        """Delete a classic queue that nobody uses any more; refused: again at its next tick."""
+    def unused(self, uid: int, then: Callable[[], None]) -> None:
+        """Delete a classic queue that nobody uses any more; refused: again at its next tick.
+
+        Args:
+            uid: The queue's incarnation.
+            then: Called when it is gone at every node that speaks for clients, or is not going.
+        """
         queue = self._classic.get(uid)
-        if queue is None:
+        if queue is None or not isinstance(queue.begin_delete(if_unused=True, if_empty=False), int):
+            then()
             return
-        if isinstance(queue.begin_delete(if_unused=True, if_empty=False), int):
-            self._ask(queue, _ignore)
+        self._ask(queue, lambda _result: then())
 
     def expired(self, queue: QuorumQueue) -> None:
         """Delete a quorum queue that nobody uses any more; it accepts nothing meanwhile."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.fifo import ledger
+from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.lines.paged import Paged
 from broker.message import Delivery, Message
 from broker.storage.message_store import MessageStore, Stored
@@ -150,6 +151,15 @@ class DiskCopy:
     def stored(self) -> Stored:
         """What is recorded, none of it read."""
         return self._store.stored(self._uid) if self._durable else Stored(Paged(), False)
+
+    def note_fresh(self, fresh: Fresh) -> None:
+        """Note what was never handed out: the queue is about to stop in good order (P16)."""
+        if self._durable:
+            self._store.note_fresh(self._uid, fresh)
+
+    def take_fresh(self) -> Fresh:
+        """What the last serving noted, once; nothing after a crash."""
+        return self._store.take_fresh(self._uid) if self._durable else NOTHING_FRESH
 
     def recover(self) -> list[tuple[int, Message]]:
         """All that is recorded, in order."""

@@ -28,7 +28,8 @@ class Home:
         is_clogged: Tells whether more deliveries to a node shall wait here (P14).
         defer: `loop.call_soon`.
         later: `loop.call_later`.
-        unused: Told the incarnation of a queue that is to go because nobody uses it.
+        unused: Told the incarnation of a queue that is to go because nobody uses it, and what to
+            call when it is gone, or is not going.
         dead_letters: Takes what dies.
     """
 
@@ -40,5 +41,5 @@ class Home:
     is_clogged: Callable[[str], bool]
     defer: Defer
     later: Later
-    unused: Callable[[int], None]
+    unused: Callable[[int, Callable[[], None]], None]
     dead_letters: DeadLetters

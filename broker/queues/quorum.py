@@ -31,12 +31,16 @@ from broker.fifo.commands import (
     EndBoot,
     Get,
     Offer,
+    Release,
+    Requeue,
     SetRules,
     Settle,
     decode_batch,
     encodable,
     encode_batch,
+    is_look_after,
     owner_of,
+    split_at_looks,
     width,
 )
 from broker.fifo.machine import QueueMachine
@@ -357,15 +361,27 @@ class QuorumQueue:
         gathered, self._gathered = self._gathered, []
         if self.group is None or not self.is_leading:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._time_of(gathered)
         if gathered or is_time_due:
             self._told_ms = now_ms
         if is_time_due and not gathered:
             self.group.propose_nowait(encode_batch([], now_ms), partial(self._proposed, []))
-        for batch in batches(gathered):
+        for batch in batches(gathered, has_consumers=self._machine.consumer_count > 0):
             own = [each for each in batch if isinstance(each, SetRules | Bury)]
             data = self._encoded(batch, now_ms)
             self.group.propose_nowait(data, partial(self._proposed, own))
+
+    def _time_of(self, gathered: list[Gathered]) -> int:
+        """The time that an entry tells, in milliseconds since the epoch.
+
+        What was delivered in the millisecond in which it expires and comes back in it is not
+        delivered again: then the entry is a millisecond ahead. A store of delays, which nobody
+        consumes from, never is: nothing may be due early.
+        """
+        now_ms, machine = self._clock.now_ms(), self._machine
+        if now_ms > machine.now_ms or machine.config.order == "due":
+            return now_ms
+        return now_ms + any(_is_requeueing(each) for each in gathered)
 
     def _encoded(self, batch: list[Gathered], now_ms: int) -> bytes:
         """Return an entry's bytes; what can't be written, which is a bug, is left out and told."""
@@ -420,17 +436,25 @@ class QuorumQueue:
                 self._post(node, answer)
 
 
-def batches(gathered: list[Gathered]) -> Iterator[list[Gathered]]:
-    """Cut what gathered where a batch ends (P13); an offer that is larger goes alone."""
+def batches(gathered: list[Gathered], *, has_consumers: bool = False) -> Iterator[list[Gathered]]:
+    """Cut what gathered where a batch ends (P13); an offer that is larger goes alone.
+
+    Args:
+        gathered: In order.
+        has_consumers: Consumers that wait are served before a basic.get: they are at an entry's
+            end. Replicas of older versions would not agree to be served within one.
+    """
     batch: list[Gathered] = []
     numbers = size_bytes = 0
-    for each in gathered:
+    for each in _served(gathered) if has_consumers else gathered:
+        is_look = has_consumers and _is_look(each, batch)
         offered = each.commands if isinstance(each, Offer) else []
         more_numbers = sum([width(command) for command in offered])
         more_bytes = sum([size_of(command) for command in offered])
-        if batch and (
+        is_full = (
             numbers + more_numbers > ENTRY_COMMANDS_MAX or size_bytes + more_bytes > ENTRY_BYTES_MAX
-        ):
+        )
+        if batch and (is_full or is_look):
             yield batch
             batch, numbers, size_bytes = [], 0, 0
         batch.append(each)
@@ -438,6 +462,30 @@ def batches(gathered: list[Gathered]) -> Iterator[list[Gathered]]:
         size_bytes += more_bytes
     if batch:
         yield batch
+
+
+def _served(gathered: list[Gathered]) -> Iterator[Gathered]:
+    """The same, with offers cut where consumers are to be served within them."""
+    for each in gathered:
+        if isinstance(each, Offer):
+            yield from split_at_looks(each)
+        else:
+            yield each
+
+
+def _is_look(command: Gathered, batch: list[Gathered]) -> bool:
+    """True where consumers are to be served between a batch and the next command."""
+    before = batch[-1] if batch else None
+    return (
+        isinstance(command, Offer) and isinstance(before, Offer) and is_look_after(command, before)
+    )
+
+
+def _is_requeueing(command: Gathered) -> bool:
+    """True for what may give messages back to the queue."""
+    if isinstance(command, Offer):
+        return any(isinstance(each, Requeue | Release) for each in command.commands)
+    return isinstance(command, EndBoot)
 
 
 def _is_settling(command: Gathered) -> bool:

@@ -27,7 +27,7 @@ from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
-from broker.ports import Clock, Done, Journal, QueueHandle
+from broker.ports import Clock, Done, Journal, QueueHandle, QueueStat
 from broker.queues.boots import Boots
 from broker.queues.classic import ClassicQueue
 from broker.queues.dead_letters import DeadLetters
@@ -243,6 +243,8 @@ class QueueRegistry:
         self._deletes.stopped(queue.uid)
         local = self._classic.pop(queue.uid, None)
         if local is not None and self._catalogue.queue_by_uid(queue.uid) is not None:
+            if queue.ring is not None and queue.ring.is_down:  # it waits for what is here
+                local.note_fresh()
             local.leave(self._remote.get(queue.uid) or self._open_remote(queue, is_gone=False))
 
     def served(self, uid: int) -> ClassicQueue | None:
@@ -302,6 +304,14 @@ class QueueRegistry:
             done(quorum.stat())
             return
         done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+
+    def count_here(self, uid: int) -> QueueStat | None:
+        """Messages and consumers of a queue that is served here, and no more; None elsewhere."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            return classic.machine.stat()
+        quorum = self._quorum.get(uid)
+        return quorum.stat() if quorum is not None and quorum.is_leading else None
 
     def consumer_count(self, uid: int) -> int:
         """How many consumers a queue has: all where it is served here, else those of this node."""
@@ -424,15 +434,20 @@ class QueueRegistry:
         """This node's quorum replicas."""
         return list(self._quorum.values())
 
+    def replica(self, uid: int) -> list[QuorumQueue]:
+        """This node's replica of a quorum queue, if it has one."""
+        found = self._quorum.get(uid)
+        return [] if found is None else [found]
+
     def in_memory(self) -> Iterator[Pageable]:
         """Classic queues and mirrors of this node, for its pager."""
         for classic in self._classic.values():
             yield classic.window
         yield from self.rings.mirrors()
 
-    def held_back(self) -> list[int]:
-        """Queues that publishers of this node wait for, or did lately (state `flow`)."""
-        return [uid for uid, remote in self._remote.items() if remote.is_in_flow]
+    def remotes(self) -> list[RemoteQueue]:
+        """This node's ways to queues that are asked by messages."""
+        return list(self._remote.values())
 
     def served_here(self) -> list[Queue]:
         """Queues that this node serves: homes and led replicas."""

@@ -88,6 +88,7 @@ class ConsistentHashMatcher(Generic[D]):
         arguments: The exchange's, valid.
     """
 
+    looked = 0
     __slots__ = (
         "_gone",
         "_header",

@@ -55,6 +55,7 @@ class OrderedMatcher(Generic[D]):
     Binding keys mean nothing. `types.Matcher` is whole with a `match`.
     """
 
+    looked = 0
     __slots__ = ("_destinations",)
 
     def __init__(self) -> None:

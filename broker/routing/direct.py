@@ -13,6 +13,7 @@ D = TypeVar("D", bound=Hashable)
 class DirectMatcher(Generic[D]):
     """Destinations by binding key. Each is counted: bindings may differ in arguments alone."""
 
+    looked = 0
     __slots__ = ("_by_key",)
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ D = TypeVar("D", bound=Hashable)
 class FanoutMatcher(Generic[D]):
     """All destinations, each counted: it may be bound under several keys."""
 
+    looked = 0
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:

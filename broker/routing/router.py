@@ -55,7 +55,7 @@ class Source:
 
 def walk(
     start: Source, traits: Traits, find: Callable[[str], Source | None]
-) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]]]:
+) -> tuple[list[Hashable], list[Hashable], list[tuple[str, str]], int]:
     """Find all leaves a message reaches.
 
     Args:
@@ -65,15 +65,17 @@ def walk(
 
     Returns:
         Leaves, each once; the stores that take the message, each once; and for each alternate that
-        was wanted and is not there the exchange's name and its own.
+        was wanted and is not there the exchange's name and its own; then how many steps it took.
     """
     leaves: dict[Hashable, None] = {}
     stores: dict[Hashable, None] = {}
     missing: list[tuple[str, str]] = []
     seen = {id(start)}
     pending = [start]
+    looked = 0
     while pending:
         source = pending.pop()
+        looked += len(traits.keys)
         is_routed = False
         if source.store is not None and _takes(source, traits):
             stores[source.store] = None
@@ -81,11 +83,13 @@ def walk(
                 continue
         for destination in source.matcher.match(traits):
             is_routed = True
+            looked += 1
             if not isinstance(destination, Source):
                 leaves[destination] = None
             elif id(destination) not in seen:
                 seen.add(id(destination))
                 pending.append(destination)
+        looked += source.matcher.looked
         if not is_routed and source.alternate is not None:
             alternate = find(source.alternate)
             if alternate is None:
@@ -93,7 +97,7 @@ def walk(
             elif id(alternate) not in seen:
                 seen.add(id(alternate))
                 pending.append(alternate)
-    return list(leaves), list(stores), missing
+    return list(leaves), list(stores), missing, looked
 
 
 def _takes(source: Source, traits: Traits) -> bool:

@@ -100,11 +100,12 @@ class _Node(Generic[D]):
 class TopicMatcher(Generic[D]):
     """The bindings of one topic exchange."""
 
-    __slots__ = ("_has_hash", "_root")
+    __slots__ = ("_has_hash", "_root", "looked")
 
     def __init__(self) -> None:
         self._root: _Node[D] = _Node()
         self._has_hash = False
+        self.looked = 0
 
     def bind(
         self, routing_key: str, _arguments: Mapping[str, object], destination: D, _label: str
@@ -138,6 +139,7 @@ class TopicMatcher(Generic[D]):
     def match(self, traits: Traits) -> Iterable[D]:
         """Destinations of a message, each once."""
         keys = traits.keys
+        self.looked = 0
         if len(keys) == 1:
             return self._match_key(keys[0])
         found: dict[D, int] = {}
@@ -168,6 +170,7 @@ class TopicMatcher(Generic[D]):
                 if node.star is not None:
                     following.append(node.star)
             current = following
+            self.looked += len(current)
             if not current:
                 break
         return current
@@ -187,6 +190,7 @@ class TopicMatcher(Generic[D]):
                 if node.star is not None:
                     _enter(node.star, following)
             current = following
+            self.looked += len(current)
             if not current:
                 break
         return list(current)

@@ -32,6 +32,11 @@ Arguments = Mapping[str, object]
 class Matcher(Protocol):
     """The bindings of one exchange. Each is bound once, and unbound once as it was bound."""
 
+    @property
+    def looked(self) -> int:
+        """How many steps the last `match` took beside one for each key and each destination."""
+        ...
+
     def bind(
         self, _routing_key: str, _arguments: Arguments, destination: Hashable, _label: str, /
     ) -> None:

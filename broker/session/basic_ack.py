@@ -32,7 +32,7 @@ def ack(channel: Channel, tag: int, *, multiple: bool) -> None:
             _settle(channel, source, [number])
         else:
             settle.numbers.append(number)
-    if channel.window.has_parked:
+    if channel.window.has_parked or channel.window.is_holding:
         unpark(channel)
 
 

@@ -15,7 +15,7 @@ from broker.metadata.records import Queue
 from broker.ports import ConsumerSpec, GetResult
 from broker.session import reply_to
 from broker.session.channel import Channel, Consumer
-from broker.session.effects import Cancel, Consume, Get, Requeue, SetPrefetch
+from broker.session.effects import Cancel, Consume, Get, HasRoom, Requeue, SetActive, SetPrefetch
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
@@ -39,6 +39,9 @@ def qos(channel: Channel, method: spec.BasicQos) -> None:
     if not method.global_:
         channel.prefetch = method.prefetch_count
     if limit != channel.window.limit:
+        if not channel.window.limit:
+            channel.unacked.count_all()
+            channel.get_sources.clear()  # what is got from now on has other ones
         channel.window.limit = limit
         for consumer in channel.consumers.values():
             if not consumer.no_ack:
@@ -97,6 +100,9 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     def attached(result: object) -> None:
         del result
         consumer.is_attached = True
+        if consumer.no_ack and is_limit_reached(channel):
+            channel.window.is_holding = True
+            channel.emit(SetActive(consumer.queue_uid, channel.holder, tag, active=False))
         if not method.no_wait:
             channel.send(spec.BasicConsumeOk(tag))
 
@@ -198,7 +204,10 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         tag = channel.next_tag
         channel.next_tag += 1
         if not method.no_ack:
-            source = channel.get_sources.setdefault(queue.uid, Source(queue.uid, ""))
+            is_counted = not channel.window.limit
+            source = channel.get_sources.setdefault(
+                queue.uid, Source(queue.uid, "", is_counted=is_counted)
+            )
             channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
         answer = spec.BasicGetOk(
             delivery_tag=tag,
@@ -233,6 +242,39 @@ def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]
     numbers = [delivery.number for delivery in deliveries]
     channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
     _write(channel, consumer, deliveries)
+    if window.limit:
+        _pause_no_ack(channel)
+
+
+def is_limit_reached(channel: Channel) -> bool:
+    """True if the channel may be sent nothing that counts for its limit."""
+    return 0 < channel.window.limit <= channel.in_use
+
+
+def _pause_no_ack(channel: Channel) -> None:
+    """Pause consumers without acks if the channel-wide limit is reached."""
+    if channel.window.is_holding or not is_limit_reached(channel):
+        return
+    for effect in _no_ack_consumers(channel, active=False):
+        channel.window.is_holding = True
+        if not channel.context.is_paused:
+            channel.emit(effect)
+
+
+def resume_no_ack(channel: Channel) -> list[SetActive]:
+    """Resume consumers without acks if there is room."""
+    if not channel.window.is_holding or is_limit_reached(channel):
+        return []
+    channel.window.is_holding = False
+    return [] if channel.context.is_paused else _no_ack_consumers(channel, active=True)
+
+
+def _no_ack_consumers(channel: Channel, *, active: bool) -> list[SetActive]:
+    return [
+        SetActive(consumer.queue_uid, channel.holder, consumer.tag, active)
+        for consumer in channel.consumers.values()
+        if consumer.no_ack and consumer.is_attached
+    ]
 
 
 def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
@@ -285,13 +327,17 @@ def with_count(message: Message, count: int) -> Message:
 
 
 def unpark(channel: Channel) -> None:
-    """Write parked deliveries that fit now."""
-    if not channel.window.has_parked:
-        return
-    for consumer, deliveries in channel.window.unpark(channel.in_use):
-        numbers = [delivery.number for delivery in deliveries]
-        channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
-        _write(channel, consumer, deliveries)
+    """Write parked deliveries that fit now; consumers without acks go on if there is room."""
+    window = channel.window
+    if window.has_parked:
+        for consumer, deliveries in window.unpark(channel.in_use):
+            numbers = [delivery.number for delivery in deliveries]
+            channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
+            _write(channel, consumer, deliveries)
+    if window.is_holding:
+        channel.emit(HasRoom(channel.key))
+    else:
+        _pause_no_ack(channel)
 
 
 def requeue_parked(channel: Channel, consumer: Consumer) -> None:

@@ -47,6 +47,14 @@ from broker.session.gathering import (
 _BCC = "BCC"
 _ROUTING_HEADERS = ("CC", _BCC)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+MANY_QUEUES = 32
+"""Messages for more queues than this go one by one, so that what is left of them can be put off."""
+
+WORK_MAX = 500
+"""Steps of routing, a few microseconds each, after which a read's further commands are put off.
+
+A plain publish to a few queues whose route is known takes none."""
+
 _EXPIRY_MAX_MS = 315_360_000_000  # ten years
 
 
@@ -54,7 +62,8 @@ class Route:
     """What is known of an (exchange, routing key) while the catalogue stays as it is.
 
     Attributes:
-        queues: Where every message goes, if nothing of a message is to be looked at; else ().
+        queues: Where every message goes, if nothing of a message is to be looked at and they are
+            few; else ().
         targets: Where it goes, whatever has to be looked at before.
         stores: Which queues keep it for an exchange on the way.
         looks_inside: An exchange on the way looks at more than the key: route each message.
@@ -71,7 +80,8 @@ class Route:
     ) -> None:
         self.targets = targets
         self.stores = stores
-        self.queues = () if stores or drop_doubles(targets) else targets
+        is_special = stores or drop_doubles(targets) or len(targets) > MANY_QUEUES
+        self.queues = () if is_special else targets
         self.looks_inside = looks_inside
 
 
@@ -80,6 +90,9 @@ class Publisher:
 
     A run is open between `begin`, when that returned True, and `end`. While it is open the
     session appends to `run`.
+
+    What routing costs is added to the context's `work`: keys, bindings that are looked at, queues
+    that a message goes to. No run begins while that is used up, so the session can stop there.
     """
 
     __slots__ = ("_channel", "_context", "_plain_facts", "_queues", "_routes", "_version", "run")
@@ -94,7 +107,7 @@ class Publisher:
         self.run: list[Message] = []
 
     def begin(self, channel: Channel, command: Publish) -> bool:
-        """Publish one message; True if it opened a run that the session may go on with.
+        """Publish one message; True if it opened a run.
 
         Args:
             channel: An open channel that waits for nothing.
@@ -122,7 +135,8 @@ class Publisher:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
         route = self._route(channel, message.exchange, message.routing_key)
         is_plain = self._check_facts(channel, facts)
-        if is_plain and route.queues and channel.is_plain:
+        is_cheap = self._context.work < WORK_MAX
+        if is_plain and is_cheap and route.queues and channel.is_plain:
             self._channel = channel
             self._queues = route.queues
             self.run = [message]
@@ -136,7 +150,8 @@ class Publisher:
         if channel is None:
             return
         self._channel = None
-        gather(channel, self.run, self._queues)
+        run, self.run = self.run, []  # or an idle connection would keep its last messages
+        gather(channel, run, self._queues)
 
     def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
         """Check what the properties promise; True if they ask for nothing special.
@@ -196,6 +211,7 @@ class Publisher:
         if context.catalogue.looks_inside(vhost, exchange):
             return Route(looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
+        context.work += 0 if routed is None else routed.looked
         return Route() if routed is None else Route(routed.queues, routed.stores)
 
     def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
@@ -213,7 +229,7 @@ class Publisher:
             self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, original, keys, route, command)
         if channel.transaction is not None:
-            hold_for_commit(channel, original, copies, is_returned=is_returned)
+            hold_for_commit(channel, original, copies, is_mandatory=command.mandatory)
         else:
             if is_returned:
                 write_return(channel, original)
@@ -269,6 +285,8 @@ class Publisher:
                 draw=draw,
             )
             queues, stores = (routed.queues, routed.stores) if routed is not None else ((), ())
+            context.work += 0 if routed is None else routed.looked
+        context.work += max(0, len(queues) - 1)
         is_returned = command.mandatory and not queues
         if not stores:
             return (keyed_copies(message, queues) if queues else []), is_returned
@@ -368,10 +386,10 @@ def check_expiration(text: str) -> int:
         raise _invalid(text, f'{{leftover_string,"{rest}"}}')
     digits = found.group()
     if len(digits) > len(str(_EXPIRY_MAX_MS)) + 1:
-        raise _invalid(text, f"{{value_too_big,{digits}}}")
+        raise _invalid(text, f"{{value_too_large,{digits}}}")
     value = int(digits)
     if value > _EXPIRY_MAX_MS:
-        raise _invalid(text, f"{{value_too_big,{value}}}")
+        raise _invalid(text, f"{{value_too_large,{value}}}")
     if value < 0:
         raise _invalid(text, f"{{value_negative,{value}}}")
     return value

@@ -8,7 +8,7 @@ used again after close-ok. An open channel that waits for an answer holds its la
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from broker.amqp import spec
 from broker.amqp.assembler import Command, Publish
@@ -66,21 +66,33 @@ class Consumer(Source):
         return other
 
 
+class HeldPublish(NamedTuple):
+    """A publish of an open transaction.
+
+    Attributes:
+        original: The message as it was sent.
+        copies: What goes to which queues, as it was routed when it was published.
+        is_mandatory: The publisher gets it back where none of these queues exists at commit.
+    """
+
+    original: Message
+    copies: list[tuple[Message, tuple[Queue, ...]]]
+    is_mandatory: bool
+
+
 class Transaction:
     """What an open transaction holds until commit.
 
     Attributes:
-        publishes: Messages and where they were routed when they were published.
-        returns: Unroutable mandatory messages.
+        publishes: In publish order.
         taken: Acknowledgements: what happens to them, and the entries, for rollback.
         size: Content bytes held.
     """
 
-    __slots__ = ("publishes", "returns", "size", "taken")
+    __slots__ = ("publishes", "size", "taken")
 
     def __init__(self) -> None:
-        self.publishes: list[tuple[Message, tuple[Queue, ...]]] = []
-        self.returns: list[Message] = []
+        self.publishes: list[HeldPublish] = []
         self.taken: list[tuple[Give, list[Entry]]] = []
         self.size = 0
 
@@ -110,15 +122,21 @@ class Channel:
         holder: Who holds unsettled messages, as queues know it; unique like the key.
         last_queue: The queue declared last here, what an empty queue name means.
         touched: Queues where this channel consumed or got, to release them at the end.
+        close_by_ms: When close-ok goes out though queues that end with the channel's consumers are
+            not gone; 0 while the client has not closed it.
+        deleting: uid of the queue whose queue.delete has no answer yet; 0 without one.
+        lost_tags: Tags of consumers that ended with that queue: basic.cancel follows delete-ok.
         reply_key: Tells this channel's direct reply-to consumer; "" without one.
     """
 
     __slots__ = (
         "class_id",
+        "close_by_ms",
         "commit",
         "confirms",
         "consumers",
         "context",
+        "deleting",
         "generation",
         "get_sources",
         "held",
@@ -128,6 +146,7 @@ class Channel:
         "is_waiting",
         "key",
         "last_queue",
+        "lost_tags",
         "method_id",
         "next_tag",
         "number",
@@ -159,6 +178,9 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.get_sources: dict[int, Source] = {}
         self.touched: dict[int, None] = {}
+        self.close_by_ms = 0
+        self.deleting = 0
+        self.lost_tags: list[str] = []
         self.next_tag = 1
         self.unacked = Unacked()
         self.prefetch = context.limits.default_prefetch
@@ -172,15 +194,20 @@ class Channel:
     @property
     def in_use(self) -> int:
         """What counts for the channel-wide limit: what a transaction has taken does, too."""
-        count = self.unacked.current_count
+        count = self.unacked.counted
         if self.transaction is not None:
             for _, entries in self.transaction.taken:
-                count += sum(not source.is_lost for _, source, _ in entries)
+                count += sum(source.is_counted and not source.is_lost for _, source, _ in entries)
         return count
 
     def send(self, method: spec.Method) -> None:
         """Write a method on this channel."""
         self.context.send(self.number, method)
+
+    def notify_lost(self, tag: str) -> None:
+        """Write basic.cancel for a consumer whose queue is gone, if the client understands it."""
+        if self.context.facts.consumer_cancel_notify:
+            self.send(spec.BasicCancel(tag, no_wait=True))
 
     def emit(self, effect: Effect) -> None:
         """Ask the shell for something that needs no answer."""

@@ -70,6 +70,7 @@ class Context:
         frame_max: Largest frame in bytes.
         held_commands: Commands that waiting channels hold back, all together.
         held_bytes: Content bytes of those.
+        work: Steps of routing since the last call, the queues that messages go to included.
         drawn: State of `draw`; 0 before its first use.
         consumer_count: How many consumers of a queue this node knows of, by its uid.
     """
@@ -85,12 +86,14 @@ class Context:
     now_ms: int = 0
     last_token: int = 0
     generations: int = 0
+    is_paused: bool = False  # the socket is full: no consumer is served
     questions: dict[int, Question] = field(default_factory=dict)
     publishes: dict[tuple[int, int], PublishTo] = field(default_factory=dict)
     settles: dict[Source, Settle] = field(default_factory=dict)
     frame_max: int = 0
     held_commands: int = 0
     held_bytes: int = 0
+    work: int = 0
     drawn: int = 0
     consumer_count: Callable[[int], int] = _none_known
 

@@ -59,7 +59,7 @@ def checked_delay_ms(headers: Mapping[str, object]) -> int:
     """
     asked = asked_ms(headers) or 0
     if asked > DELAY_MS_MAX:
-        text = f"invalid {HEADER} '{asked}': {{value_too_big,{asked}}}"
+        text = f"invalid {HEADER} '{asked}': {{value_too_large,{asked}}}"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     return asked
 

@@ -98,6 +98,16 @@ class SetActive(msgspec.Struct):
     active: bool
 
 
+class HasRoom(msgspec.Struct):
+    """A channel has room under its limit: call `Session.resume_no_ack` with its key.
+
+    Not a SetActive for each consumer: what is settled before it may bring deliveries that take the
+    room again.
+    """
+
+    channel: int
+
+
 class Release(msgspec.Struct):
     """A channel is gone: `QueueHandle.release(holder)` at every queue named here.
 
@@ -218,6 +228,7 @@ Effect: TypeAlias = (
     | Discard
     | SetPrefetch
     | SetActive
+    | HasRoom
     | Release
     | Consume
     | Cancel

@@ -9,7 +9,8 @@ from __future__ import annotations
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.metadata.access import Action
-from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind
+from broker.metadata.arguments import binding_arguments_fault
+from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind, binding_of
 from broker.metadata.records import STORE_PREFIX
 from broker.routing import history, types
 from broker.routing.delays import TYPE as DELAYED
@@ -131,7 +132,7 @@ def bind(channel: Channel, method: spec.ExchangeBind) -> None:
     """exchange.bind.
 
     Raises:
-        AmqpError: 403, 404 and 406 from group 0.
+        AmqpError: 403, 404 and 406 from group 0, 406 for arguments that are too large.
     """
     _change_binding(channel, method, Bind, spec.ExchangeBindOk())
 
@@ -143,6 +144,17 @@ def unbind(channel: Channel, method: spec.ExchangeUnbind) -> None:
         AmqpError: 403.
     """
     _change_binding(channel, method, Unbind, spec.ExchangeUnbindOk())
+
+
+def check_binding_arguments(channel: Channel, command: Bind) -> None:
+    """Refuse a new binding whose arguments are too large; one that is there may be repeated.
+
+    Raises:
+        AmqpError: 406.
+    """
+    fault = binding_arguments_fault(command.arguments)
+    if fault is not None and not channel.context.catalogue.has_binding(binding_of(command)):
+        raise AmqpError(ReplyCode.PRECONDITION_FAILED, fault)
 
 
 def _change_binding(
@@ -168,6 +180,8 @@ def _change_binding(
         arguments=method.arguments,
         connection=channel.context.facts.owner,
     )
+    if isinstance(command, Bind):
+        check_binding_arguments(channel, command)
     token = channel.ask(done)
     channel.emit(Propose(token, command))
 

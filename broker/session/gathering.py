@@ -17,7 +17,7 @@ from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.arguments import dedup_header
 from broker.metadata.records import Queue
-from broker.session.channel import Channel
+from broker.session.channel import Channel, HeldPublish
 from broker.session.effects import PublishTo
 
 _KEY_LENGTH_MAX: Final = 64
@@ -112,7 +112,7 @@ def gather_copies(channel: Channel, copies: Copies) -> None:
 
 
 def hold_for_commit(
-    channel: Channel, original: Message, copies: Copies, *, is_returned: bool
+    channel: Channel, original: Message, copies: Copies, *, is_mandatory: bool
 ) -> None:
     """Keep one message in the channel's transaction.
 
@@ -120,12 +120,12 @@ def hold_for_commit(
         channel: Where it was published.
         original: As it was sent.
         copies: What goes where at commit.
-        is_returned: The publisher gets it back at commit.
+        is_mandatory: See `HeldPublish`.
 
     Raises:
         AmqpError: 406 when the transaction holds too much.
     """
-    if not copies and not is_returned:
+    if not copies and not is_mandatory:
         return
     transaction = channel.transaction
     assert transaction is not None
@@ -134,6 +134,4 @@ def hold_for_commit(
     if transaction.size > most:
         text = f"transaction is larger than {most} bytes"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    transaction.publishes += copies
-    if is_returned:
-        transaction.returns.append(original)
+    transaction.publishes.append(HeldPublish(original, copies, is_mandatory))

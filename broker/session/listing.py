@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.session.channel import Channel
@@ -45,7 +46,8 @@ class ChannelFacts(NamedTuple):
         uncommitted_acks: Acknowledgements that it holds.
         prefetch: The limit of the next consumer; 0 is none.
         global_prefetch: The channel's own limit; 0 is none.
-        consumers: By tag.
+        consumer_count: How many consumers it has.
+        consumers: Those, by tag; described as they are read, and read once.
         holder: What queues know it by.
     """
 
@@ -59,7 +61,8 @@ class ChannelFacts(NamedTuple):
     uncommitted_acks: int
     prefetch: int
     global_prefetch: int
-    consumers: list[ConsumerFacts]
+    consumer_count: int
+    consumers: Iterator[ConsumerFacts]
     holder: str = ""
 
 
@@ -79,7 +82,8 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
         else sum(len(entries) for _, entries in transaction.taken),
         prefetch=channel.prefetch,
         global_prefetch=channel.window.limit,
-        consumers=[
+        consumer_count=len(channel.consumers),
+        consumers=(
             ConsumerFacts(
                 consumer.queue.name,
                 consumer.queue.vhost,
@@ -90,7 +94,7 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
                 consumer.is_attached,
                 consumer.arguments,
             )
-            for consumer in channel.consumers.values()
-        ],
+            for consumer in list(channel.consumers.values())
+        ),
         holder=channel.holder,
     )

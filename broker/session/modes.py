@@ -16,10 +16,11 @@ from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode
 from broker.fifo.offers import pieces
 from broker.message import Message
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.session.basic_consume import unpark
 from broker.session.basic_publish import write_return
-from broker.session.channel import Channel, Commit, Transaction
+from broker.session.channel import Channel, Commit, HeldPublish, Transaction
 from broker.session.confirms import Confirms
 from broker.session.effects import PublishTo
 
@@ -66,8 +67,7 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     transaction = _transaction(channel)
     del method
     channel.transaction = Transaction()
-    for message in transaction.returns:
-        write_return(channel, message)
+    _write_returns(channel, transaction)
     missing = _emit_publishes(channel, transaction)
     for kind, entries in transaction.taken:
         taken = [(source, [number]) for _, source, number in entries]
@@ -80,13 +80,36 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     channel.wait()
 
 
+def _write_returns(channel: Channel, transaction: Transaction) -> None:
+    """Return what is mandatory and was routed nowhere, or only to queues that are gone by now.
+
+    Source:
+        RabbitMQ 3.10.8, rabbit_channel.erl: deliver_to_queues looks the queues of a transaction
+        up at commit. 3.13 returns only what was routed nowhere.
+    """
+    for publish in transaction.publishes:
+        if publish.is_mandatory and not _has_queue(channel.context.catalogue, publish):
+            write_return(channel, publish.original)
+
+
+def _has_queue(catalogue: Catalogue, publish: HeldPublish) -> bool:
+    """True if one of the queues exists; an exchange's history is none that a client routes to."""
+    return any(
+        catalogue.queue_by_uid(queue.uid) is not None
+        for _, queues in publish.copies
+        for queue in queues
+        if queue.keeps_for is None or queue.delays_for is not None
+    )
+
+
 def _emit_publishes(channel: Channel, transaction: Transaction) -> int:
     """Enqueue what a transaction has held; return how many verdicts that brings.
 
     In pieces (P13): a queue's node may be able to hold some of it before the rest (P12).
     """
     batches: dict[int, tuple[Queue, list[Message], list[int]]] = {}
-    for number, (message, queues) in enumerate(transaction.publishes, 1):
+    copies = [copy for publish in transaction.publishes for copy in publish.copies]
+    for number, (message, queues) in enumerate(copies, 1):
         for queue in queues:
             _, messages, seqnos = batches.setdefault(queue.uid, (queue, [], []))
             messages.append(message)

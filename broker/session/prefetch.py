@@ -5,8 +5,14 @@ The per-consumer limit is the queue's business; it is given as credit. The chann
 two as credit, and what then comes in above the channel's limit is parked here until acks make
 room. Parked deliveries were never sent; cancel gives them back to their queue.
 
+What counts: unacknowledged deliveries to consumers, and everything that was unacknowledged when the
+limit was set. What basic.get takes later does not count. Consumers without acks do not count, but
+get nothing while the limit is reached: their queues are told to wait. What a queue had handed out
+to them before that is written, for it is settled.
+
 Source:
-    rabbit_limiter.erl (what is limited), behaviour of `basic.qos` in RabbitMQ's consumer prefetch.
+    rabbit_limiter.erl (can_send, limit_prefetch), rabbit_channel.erl (basic.qos). There what
+    basic.get had taken before the limit was set counts for ever; here until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -32,12 +38,14 @@ class Window(Generic[_Consumer]):
 
     Attributes:
         limit: Most unacknowledged deliveries on the channel; 0 is without limit.
+        is_holding: Consumers without acks are paused, because the limit is reached.
     """
 
-    __slots__ = ("_parked", "limit")
+    __slots__ = ("_parked", "is_holding", "limit")
 
     def __init__(self) -> None:
         self.limit = 0
+        self.is_holding = False
         self._parked: deque[tuple[_Consumer, list[Delivery]]] = deque()
 
     @property

@@ -18,7 +18,7 @@ from broker.ports import QueueStat
 from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.effects import DeleteQueue, Propose, Purge, Stat
-from broker.session.exchange import check_source, stripped
+from broker.session.exchange import check_binding_arguments, check_source, stripped
 from broker.session.shards import check_not_sharded, shard_for
 
 
@@ -45,7 +45,7 @@ def declare(channel: Channel, method: spec.QueueDeclare) -> None:
     if name.startswith(reply_to.PSEUDO_QUEUE):
         _declare_replies(channel, method, name)
     elif method.passive:
-        _declare_passive(channel, method, named_queue(channel, name))
+        _declare_passive(channel, method, name)
     else:
         _declare_active(channel, method, name)
 
@@ -182,6 +182,7 @@ def bind(channel: Channel, method: spec.QueueBind) -> None:
         uid=queue.uid,
         connection=context.facts.owner,
     )
+    check_binding_arguments(channel, command)
     token = channel.ask(bound)
     channel.emit(Propose(token, command))
 
@@ -245,7 +246,7 @@ def purge(channel: Channel, method: spec.QueuePurge) -> None:
 
 
 def delete(channel: Channel, method: spec.QueueDelete) -> None:
-    """queue.delete; a missing queue is fine.
+    """queue.delete; a missing queue is fine. Consumers of this channel hear after delete-ok.
 
     Raises:
         AmqpError: 403, 404 home down, 405, 406 in use or not empty, 540 for a conditional delete
@@ -272,6 +273,11 @@ def delete(channel: Channel, method: spec.QueueDelete) -> None:
     def deleted(result: object) -> None:
         if not method.no_wait:
             channel.send(spec.QueueDeleteOk(result if isinstance(result, int) else 0))
+        channel.deleting = 0
+        lost_tags, channel.lost_tags = channel.lost_tags, []
+        for tag in lost_tags:
+            channel.notify_lost(tag)
 
+    channel.deleting = queue.uid
     token = channel.ask(deleted)
     channel.emit(DeleteQueue(token, queue, method.if_unused, method.if_empty))

@@ -8,8 +8,8 @@ nothing later in it, but others may.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, cast
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Command, Fault, MethodCommand, Publish
@@ -19,10 +19,11 @@ from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
 from broker.session import channel as channels
-from broker.session.channel import Channel
+from broker.session.basic_publish import WORK_MAX
+from broker.session.channel import Channel, Consumer
 from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
-from broker.session.effects import CloseConnection, Effect, SetActive
+from broker.session.effects import Cancel, CloseConnection, Effect, SetActive
 from broker.session.facts import ConnectionFacts, Limits, Names, Placement, Quota
 from broker.session.listing import ChannelFacts, facts_of_channel
 
@@ -54,6 +55,8 @@ _HANDLERS: dict[type[spec.Method], _Handler] = {
     spec.TxRollback: modes.tx_rollback,
 }
 _NUMBER_MASK = 0xFFFF
+CLOSE_MS_MAX: Final = 6_000
+"""How long a channel's close waits for auto-delete queues: the 5 s of a proposal, and its way."""
 _IGNORED = (spec.BasicCancelOk, spec.ChannelFlowOk)
 """Answers of the client to what the server never waits for."""
 
@@ -65,6 +68,7 @@ class Session:
         out: Bytes for the socket, in order; the shell joins, writes and clears it.
         owner: The connection as owner of exclusive queues, for `CloseConnection(owner)`.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
+        rest: Commands that the last `handle` has put off: the next one's, before any others.
     """
 
     def __init__(
@@ -85,7 +89,8 @@ class Session:
         self.out = self._context.out
         self.owner = facts.owner
         self.is_closed = False
-        self._is_paused = False
+        self.rest: list[Command] = []
+        self._unfinished: list[int] = []  # keys of channels that hold commands for `go_on`
         self._channels: dict[int, Channel] = {}
         self._publisher = basic_publish.Publisher(self._context)
         self._timeouts: dict[int, int] = {}  # of queues' consumers, in milliseconds
@@ -111,8 +116,13 @@ class Session:
             context.held_commands > limits.held_commands or context.held_bytes > limits.held_bytes
         )
 
+    @property
+    def work(self) -> int:
+        """Steps of routing of the last call: those that the commands before `rest` took."""
+        return self._context.work
+
     def handle(self, commands: Sequence[Command], now_ms: int) -> list[Effect]:
-        """Carry out what one socket read brought.
+        """Carry out what one socket read brought, or what of it `WORK_MAX` steps of routing reach.
 
         Args:
             commands: The assembler's list; channel 0 is not in it.
@@ -123,11 +133,13 @@ class Session:
         """
         context = self._context
         context.now_ms = now_ms
+        context.work = 0
         publisher = self._publisher
         append = publisher.run.append
         number = -1
         routing_key = exchange_name = facts = None
-        for command in commands:
+        remaining = iter(commands)
+        for command in remaining:
             if type(command) is Publish:
                 message = command.message
                 if (
@@ -148,6 +160,8 @@ class Session:
                     facts = command.properties
                 else:
                     number = -1
+                    if context.work >= WORK_MAX:
+                        break
             elif type(command) is Ack:
                 if not self._ack(command):
                     number = -1
@@ -156,6 +170,31 @@ class Session:
                 number = -1
                 self._cold(cast("MethodCommand | Fault", command))
         publisher.end()
+        self.rest = list(remaining)
+        return self._take()
+
+    @property
+    def has_unfinished(self) -> bool:
+        """True if channels that wait no more still hold commands back: call `go_on` soon."""
+        return bool(self._unfinished)
+
+    def go_on(self, now_ms: int) -> list[Effect]:
+        """Run more of what `complete` had to leave: held commands were expensive to route.
+
+        Args:
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            Effects, to be run in order.
+        """
+        self._context.now_ms = now_ms
+        self._context.work = 0
+        keys, self._unfinished = self._unfinished, []
+        for key in keys:
+            channel = self._by_key(key)
+            if channel is not None and not channel.is_closing:
+                channel.resume()
+                self._run_held(channel)
         return self._take()
 
     def complete(self, token: int, result: object, now_ms: int) -> list[Effect]:
@@ -170,6 +209,7 @@ class Session:
             Effects, to be run in order, after those that are being run.
         """
         self._context.now_ms = now_ms
+        self._context.work = 0
         question = self._context.questions.pop(token, None)
         if question is None:
             return []
@@ -180,23 +220,36 @@ class Session:
         channel.resume()
         self._guarded(channel, lambda: _answer(question, result))
         self._run_held(channel)
-        if self._is_paused:
+        if self._context.is_paused:
             self._pause_new(channel)
         return self._take()
 
-    def deliver(self, channel: int, tag: str, deliveries: Sequence[Delivery]) -> None:
+    def deliver(self, channel: int, tag: str, deliveries: Sequence[Delivery]) -> list[Effect]:
         """Write deliveries for a consumer. Unknown consumers' are dropped: release requeues them.
 
         Args:
             channel: The channel's key, as its Consume had it.
             tag: Consumer tag.
             deliveries: In order.
+
+        Returns:
+            Effects, to be run at once: consumers to pause, where the channel's limit is reached.
         """
         found = self._channels.get(channel & _NUMBER_MASK)
         if found is not None and found.key == channel:
             consumer = found.consumers.get(tag)
             if consumer is not None:
                 basic_consume.deliver(found, consumer, deliveries)
+        return self._take() if self._context.effects else []
+
+    def resume_no_ack(self, channel: int) -> list[SetActive]:
+        """What a HasRoom asks for: consumers to resume, if there is still room.
+
+        Args:
+            channel: The channel's key.
+        """
+        found = self._by_key(channel)
+        return [] if found is None else basic_consume.resume_no_ack(found)
 
     def confirmed(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
         """A queue has these publishes safely. Told to the client at `flush`.
@@ -221,7 +274,10 @@ class Session:
         return self._verdict(channel, (0,), ok=not isinstance(result, Refusal))
 
     def consumer_lost(self, channel: int, tag: str) -> list[Effect]:
-        """A consumer's queue is gone: the client gets basic.cancel if it understands it."""
+        """A consumer's queue is gone: the client gets basic.cancel if it understands it.
+
+        The channel that has the queue deleted hears queue.delete-ok first.
+        """
         found = self._by_key(channel)
         consumer = found.consumers.pop(tag, None) if found is not None else None
         if found is None or consumer is None:
@@ -229,8 +285,10 @@ class Session:
         found.window.remove(consumer)
         found.unacked.lose(consumer)
         basic_consume.unpark(found)
-        if self._context.facts.consumer_cancel_notify:
-            found.send(spec.BasicCancel(tag, no_wait=True))
+        if consumer.queue_uid == found.deleting:
+            found.lost_tags.append(tag)
+        else:
+            found.notify_lost(tag)
         return self._take()
 
     def consumer_moved(self, channel: int, tag: str) -> list[Effect]:
@@ -267,6 +325,9 @@ class Session:
             self._timeouts.clear()
             self._timeouts_at = index
         for channel in list(self._channels.values()):
+            if 0 < channel.close_by_ms <= now_ms:
+                self._finish_close(channel)
+                continue
             error = overdue(channel, now_ms, self._timeouts)
             if error is not None:
                 self._fail(channel, error)
@@ -285,13 +346,26 @@ class Session:
 
     def set_active(self, *, active: bool) -> list[Effect]:
         """Pause or resume all consumers, because the socket is full or has drained."""
-        self._is_paused = not active
+        self._context.is_paused = not active
         for channel in self._channels.values():
             for consumer in channel.consumers.values():
-                if consumer.is_attached:
+                is_held = consumer.no_ack and channel.window.is_holding
+                if consumer.is_attached and not is_held:
                     effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active)
                     self._context.emit(effect)
         return self._take()
+
+    def consumers_to_end(self) -> list[Cancel]:
+        """What ends the connection's consumers whose queues may go with them, exclusive ones not.
+
+        For a connection whose client waits for close-ok; call it before `close_channels`.
+        """
+        return [
+            Cancel(0, consumer.queue_uid, channel.holder, consumer.tag)
+            for channel in self._channels.values()
+            for consumer in _consumers_to_end(channel)
+            if consumer.queue.exclusive_owner is None
+        ]
 
     def close_channels(self) -> list[Effect]:
         """The connection ends: release what every channel holds. Nothing is written any more."""
@@ -299,9 +373,12 @@ class Session:
         self._end_channels()
         return self._take()
 
-    def listing(self) -> list[ChannelFacts]:
-        """What listings show of each channel, by number."""
-        return [facts_of_channel(self._channels[number]) for number in sorted(self._channels)]
+    def listing(self) -> Iterator[ChannelFacts]:
+        """What listings show of each channel, by number; without those that close meanwhile."""
+        for number in sorted(self._channels):
+            channel = self._channels.get(number)
+            if channel is not None:
+                yield facts_of_channel(channel)
 
     # What follows is not for the shell.
 
@@ -350,9 +427,7 @@ class Session:
         channel = self._channels.get(command.channel)
         if channel is None:
             self._publisher.end()
-            self._close_connection(
-                AmqpError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", *_ids(command))
-            )
+            self._close_connection(self._not_open(*_ids(command)))
             return None
         if channel.is_waiting:
             self._hold(channel, command)
@@ -375,15 +450,14 @@ class Session:
         if self.is_closed:
             return
         if type(command) is Fault and not command.error.is_soft:
-            self._close_connection(self._too_many(command.channel) or command.error)
+            self._close_connection(self._hard_error(command))
             return
         channel = self._channels.get(command.channel)
         if channel is not None and channel.is_waiting:
             self._hold(channel, command)
         elif type(command) is Fault:
             if channel is None:
-                error = AmqpError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
-                self._close_connection(error)
+                self._close_connection(self._not_open())
             elif not channel.is_closing:
                 self._fail(channel, command.error)
         elif type(command) is MethodCommand:
@@ -396,9 +470,7 @@ class Session:
             self._open(channel, command.channel)
         elif channel is None:
             if kind is not spec.ChannelCloseOk and kind is not spec.ChannelClose:
-                text = "expected 'channel.open'"
-                error = AmqpError(ReplyCode.CHANNEL_ERROR, text, *_ids(command))
-                self._close_connection(error)
+                self._close_connection(self._not_open(*_ids(command)))
             elif kind is spec.ChannelClose:
                 self._context.send(command.channel, spec.ChannelCloseOk())
         elif kind is spec.ChannelClose:
@@ -433,8 +505,15 @@ class Session:
             self._fail(channel, _blame(error, channel.class_id, channel.method_id))
 
     def _run_held(self, channel: Channel) -> None:
-        """Run held commands until the channel waits again; a commit suffers none behind it."""
+        """Run held commands until the channel waits again; a commit suffers none behind it.
+
+        What takes more than `WORK_MAX` steps of routing waits for `go_on`.
+        """
         while channel.held and (channel.commit is not None or not channel.is_waiting):
+            if self._context.work >= WORK_MAX and channel.commit is None:
+                channel.wait()
+                self._unfinished.append(channel.key)
+                return
             self._dispatch(channel.next_held())
 
     def _dispatch(self, command: Command) -> None:
@@ -454,7 +533,7 @@ class Session:
             text = "second 'channel.open' seen"
             self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, 20, 10))
             return
-        error = self._too_many(number) or self._over_quota()
+        error = self._too_many() or self._over_quota()
         if error is not None:
             self._close_connection(error)
             return
@@ -464,13 +543,28 @@ class Session:
             self._quota.channel_opened(self._context.facts.user)
         opened.send(spec.ChannelOpenOk())
 
-    def _too_many(self, number: int) -> AmqpError | None:
-        """Why a channel above channel_max is refused when all below it are open."""
+    def _too_many(self) -> AmqpError | None:
+        """Why a further channel is refused, whatever its number, when channel_max are open.
+
+        Source: rabbit_reader.erl, create_channel/2, which the first frame on a number comes to.
+        """
         most = self._context.facts.channel_max
-        if number <= most or len(self._channels) < most:
+        if len(self._channels) < most:
             return None
         text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
-        return AmqpError(ReplyCode.NOT_ALLOWED, text, 20, 10)
+        return AmqpError(ReplyCode.NOT_ALLOWED, text)
+
+    def _not_open(self, class_id: int = 0, method_id: int = 0) -> AmqpError:
+        """What a method on a channel that is not open is told."""
+        text = "expected 'channel.open'"
+        return self._too_many() or AmqpError(ReplyCode.CHANNEL_ERROR, text, class_id, method_id)
+
+    def _hard_error(self, fault: Fault) -> AmqpError:
+        """What a frame is told that ends the connection: one on a channel too many, that."""
+        is_new = fault.channel and fault.channel not in self._channels
+        if is_new and fault.error.code is ReplyCode.UNEXPECTED_FRAME:
+            return self._too_many() or fault.error
+        return fault.error
 
     def _over_quota(self) -> AmqpError | None:
         """Why the user, or the node, gets no further channel."""
@@ -483,6 +577,35 @@ class Session:
         if channel.is_closing:
             channel.send(spec.ChannelCloseOk())
             return
+        if not self._ends_consumers(channel):
+            self._finish_close(channel)
+
+    def _ends_consumers(self, channel: Channel) -> bool:
+        """Cancel a channel's consumers of auto-delete queues; True if `_finish_close` follows.
+
+        close-ok comes when the queues are gone that nobody else uses (as RabbitMQ's channel tells
+        its queues before it ends), or after `CLOSE_MS_MAX`.
+        """
+        ending = _consumers_to_end(channel)
+        if not ending or channel.commit is not None:
+            return False
+        channel.close_by_ms = self._context.now_ms + CLOSE_MS_MAX
+        missing = len(ending)
+
+        def ended(_result: object) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing:
+                channel.wait()
+            else:
+                self._finish_close(channel)
+
+        for consumer in ending:
+            token = channel.ask(ended, ended)
+            channel.emit(Cancel(token, consumer.queue_uid, channel.holder, consumer.tag))
+        return True
+
+    def _finish_close(self, channel: Channel) -> None:
         later = list(channel.held)  # held behind the close: an eager client opens again
         channel.flush_confirms()
         channel.end()
@@ -562,6 +685,10 @@ class Session:
             if consumer.is_attached:
                 effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active=False)
                 self._context.emit(effect)
+
+
+def _consumers_to_end(channel: Channel) -> list[Consumer]:
+    return [each for each in channel.consumers.values() if each.queue.auto_delete]
 
 
 def _answer(question: Question, result: object) -> None:

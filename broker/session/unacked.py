@@ -27,14 +27,16 @@ class Source:
         queue_uid: The queue's incarnation.
         tag: Consumer tag; "" for basic.get.
         is_lost: The queue has ended it: what it delivered belongs to an older epoch.
+        is_counted: What it delivered counts for the channel-wide prefetch limit.
     """
 
-    __slots__ = ("is_lost", "queue_uid", "tag")
+    __slots__ = ("is_counted", "is_lost", "queue_uid", "tag")
 
-    def __init__(self, queue_uid: int, tag: str) -> None:
+    def __init__(self, queue_uid: int, tag: str, *, is_counted: bool = True) -> None:
         self.queue_uid = queue_uid
         self.tag = tag
         self.is_lost = False
+        self.is_counted = is_counted
 
 
 Taken = list[tuple[Source, list[int]]]
@@ -59,13 +61,14 @@ class _Run:
 class Unacked:
     """What a channel has to acknowledge. Owner: the channel."""
 
-    __slots__ = ("_firsts", "_has_lost", "_head", "_runs", "count")
+    __slots__ = ("_firsts", "_has_lost", "_has_uncounted", "_head", "_runs", "count")
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._firsts: list[int] = []
         self._head = 0  # runs before it are done; cut off now and then
         self._has_lost = False
+        self._has_uncounted = False
         self.count = 0
 
     def add(self, first: int, source: Source, numbers: list[int], now_ms: int) -> None:
@@ -78,6 +81,8 @@ class Unacked:
             now_ms: Time of the delivery, for the consumer timeout.
         """
         self.count += len(numbers)
+        if not source.is_counted:
+            self._has_uncounted = True
         if self._runs:
             last = self._runs[-1]
             length = len(last.numbers)
@@ -185,11 +190,18 @@ class Unacked:
         self._has_lost = True
 
     @property
-    def current_count(self) -> int:
-        """How many entries of living sources are outstanding."""
-        if not self._has_lost:
+    def counted(self) -> int:
+        """How many entries count for the channel-wide prefetch limit; of living sources alone."""
+        if not self._has_lost and not self._has_uncounted:
             return self.count
-        return sum([run.live for run in self._runs[self._head :] if not run.source.is_lost])
+        runs = [(run.source, run.live) for run in self._runs[self._head :]]
+        return sum([live for source, live in runs if source.is_counted and not source.is_lost])
+
+    def count_all(self) -> None:
+        """From now on everything that is outstanding counts."""
+        for run in self._runs[self._head :]:
+            run.source.is_counted = True
+        self._has_uncounted = False
 
     def oldest(self) -> tuple[int, int] | None:
         """Queue and time of the oldest delivery that counts (within a second); None without any.

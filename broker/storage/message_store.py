@@ -34,6 +34,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.lines.paged import Paged
 from broker.message import Message
 from broker.ports import Journal
@@ -147,6 +148,27 @@ class MessageStore:
         """What is stored of a queue, pending writes included. Reads nothing."""
         stock = self._stocks.get(uid)
         return Stored(Paged(), False) if stock is None else Stored(stock.paged(), stock.is_timed)
+
+    def note_fresh(self, uid: int, fresh: Fresh) -> None:
+        """Note what of a queue was never handed out, when nothing more is.
+
+        It lives in memory and in the summary of a clean stop, so a crash forgets it.
+
+        Args:
+            uid: The queue's incarnation.
+            fresh: Numbers of stored messages; others among them do no harm.
+        """
+        stock = self._stocks.get(uid)
+        if stock is not None:
+            stock.fresh = fresh
+
+    def take_fresh(self, uid: int) -> Fresh:
+        """What was noted, once: from now on messages may be handed out."""
+        stock = self._stocks.get(uid)
+        if stock is None:
+            return NOTHING_FRESH
+        fresh, stock.fresh = stock.fresh, NOTHING_FRESH
+        return fresh
 
     def dump(self) -> Iterator[bytes]:
         """What is stored, for the next life; when nothing more is written."""

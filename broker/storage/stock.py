@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.lines.paged import Paged
 from broker.storage.cells import Cells
 
@@ -26,11 +27,13 @@ class StockRecord(msgspec.Struct, array_like=True, frozen=True):
         is_timed: As in `Stock`.
         sizes: `Paged.dump` of numbers and body sizes.
         external: `Cells.dump` of body ids.
+        fresh: As in `Stock`; a summary of an older version has none.
     """
 
     is_timed: bool
     sizes: list[tuple[int, bytes]]
     external: list[tuple[int, bytes]]
+    fresh: Fresh = NOTHING_FRESH
 
 
 class Stock:
@@ -40,14 +43,16 @@ class Stock:
         recent: Body sizes in bytes of the newest; who adds calls `settle_down` now and then.
         external: Body ids of those whose content is elsewhere.
         is_timed: True when one of them may expire.
+        fresh: What was never handed out, while nobody serves the queue.
     """
 
-    __slots__ = ("_older", "external", "is_timed", "recent")
+    __slots__ = ("_older", "external", "fresh", "is_timed", "recent")
 
     def __init__(self) -> None:
         self.recent: dict[int, int] = {}
         self._older = Paged()
         self.external = Cells()
+        self.fresh = NOTHING_FRESH
         self.is_timed = False
 
     def __len__(self) -> int:
@@ -100,7 +105,7 @@ class Stock:
     def dump(self) -> StockRecord:
         """What `load` makes the same stock of."""
         is_timed = self.is_timed and len(self) > 0
-        return StockRecord(is_timed, self.paged().dump(), self.external.dump())
+        return StockRecord(is_timed, self.paged().dump(), self.external.dump(), self.fresh)
 
     @classmethod
     def load(cls, record: StockRecord) -> Stock:
@@ -113,4 +118,5 @@ class Stock:
         stock.is_timed = record.is_timed
         stock._older = Paged.load(record.sizes)
         stock.external = Cells.load(record.external)
+        stock.fresh = record.fresh
         return stock

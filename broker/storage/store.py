@@ -20,6 +20,7 @@ Source:
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,8 @@ from rocksdict import (
     Rdict,
     ReadOptions,
 )
+
+from broker.doors.descriptors import shares
 
 FORGOTTEN: Final = ("pages", "page_bodies")
 """Families that hold nothing after a restart: messages that were only put out of memory."""
@@ -73,7 +76,6 @@ _MEMTABLE_BYTES: Final = 8 * 1024 * 1024  # per family
 _MEMTABLES_BYTES: Final = 16 * 1024 * 1024  # all families together; 32 a family took 70 MB RSS
 _CACHE_BYTES: Final = 8 * 1024 * 1024  # blocks and indexes of all families
 _BLOCK_BYTES: Final = 16 * 1024  # indexes are a quarter of RocksDB's 4 KiB blocks'
-_OPEN_FILES_MAX: Final = 512
 _TABLE_BYTES: Final = 4 * 1024 * 1024
 """Of families that queues empty from their head: with RocksDB's 64 MiB a million messages that
 compress well were one file, which each 165,000 removals wrote anew: 5 us a message."""
@@ -90,6 +92,12 @@ _OUTSIDE_CAUSES: Final = (
     ("read-only file system", "mount the disk for writing and start again"),
     ("input/output error", "the disk fails, see the kernel's log: replace it and start again"),
 )
+
+
+def files_max() -> int:
+    """How many file descriptors this process may have, as of now."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if most != resource.RLIM_INFINITY else 1 << 30
 
 
 class StoreUnusable(Exception):
@@ -257,7 +265,7 @@ def options(recovery: DBRecoveryMode, cache: Cache | None = None) -> Options:
     chosen.set_max_total_wal_size(_WAL_BYTES_MAX)
     chosen.set_write_buffer_size(_MEMTABLE_BYTES)
     chosen.set_db_write_buffer_size(_MEMTABLES_BYTES)
-    chosen.set_max_open_files(_OPEN_FILES_MAX)
+    chosen.set_max_open_files(shares(files_max()).tables)
     chosen.set_keep_log_file_num(3)
     blocks = BlockBasedOptions()
     blocks.set_block_cache(cache if cache is not None else Cache(_CACHE_BYTES))

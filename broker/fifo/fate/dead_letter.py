@@ -9,7 +9,8 @@ A dead message is published again with its death told in its headers:
     x-last-death-*     the same of the latest
 
 A death known from the x-death table is continued, whoever wrote it: applications republish what
-they got, and count on the count. An x-death that isn't such a list counts as none. Every byte that
+they got, and count on the count. Of such a list an entry without a queue, a reason or a count is
+skipped; an x-death that isn't a list counts as none. Every byte that
 is not about deaths stays as it came, for clients look at the types of numbers in their headers.
 
 Bounds: the 1,000 latest deaths are told. Where a publisher's headers leave no room for them
@@ -229,27 +230,29 @@ def _with_death(deaths: list[Death], new: Death) -> list[Death]:
 
 
 def _deaths_in(headers: dict[str, object]) -> list[Death]:
-    """The entries of x-death, the latest first; none where they are not what a broker writes."""
+    """The entries of x-death, the latest first, less those that are not what a broker writes."""
     found = headers.get(_DEATHS)
     if not isinstance(found, list):
         return []
-    deaths = []
-    for entry in found[:DEATHS_MAX]:
-        if not isinstance(entry, dict):
-            return []
-        count, time_s = entry.get("count"), entry.get("time")
-        if (
-            not isinstance(entry.get("queue"), str)
-            or not isinstance(entry.get("reason"), str)
-            or not isinstance(count, int)
-            or not 0 <= count < _INT64_MAX
-        ):
-            return []
-        death = {**entry, "count": Long(count)}
-        if isinstance(time_s, int) and time_s >= 0:
-            death["time"] = Timestamp(time_s)
-        deaths.append(death)
-    return deaths
+    return [death for entry in found[:DEATHS_MAX] if (death := _death_of(entry)) is not None]
+
+
+def _death_of(entry: object) -> Death | None:
+    """An entry of x-death with its numbers in the types brokers write, None if it is incomplete."""
+    if not isinstance(entry, dict):
+        return None
+    count, time_s = entry.get("count"), entry.get("time")
+    if (
+        not isinstance(entry.get("queue"), str)
+        or not isinstance(entry.get("reason"), str)
+        or not isinstance(count, int)
+        or not 0 <= count < _INT64_MAX
+    ):
+        return None
+    death = {**entry, "count": Long(count)}
+    if isinstance(time_s, int) and time_s >= 0:
+        death["time"] = Timestamp(time_s)
+    return death
 
 
 def _texts(value: object) -> list[str]:

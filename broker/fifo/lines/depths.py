@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush, merge
 from itertools import chain, islice, repeat
@@ -390,7 +390,12 @@ class Depths(ABC):
             heappush(returned, pair)
 
     def load_paged(
-        self, paged: Paged, head: list[Delivery], tail: list[Delivery], redelivered_below: int
+        self,
+        paged: Paged,
+        head: list[Delivery],
+        tail: list[Delivery],
+        redelivered_below: int,
+        taken: Iterable[int] = (),
     ) -> None:
         """Become a line of which most is on disk.
 
@@ -399,6 +404,7 @@ class Depths(ABC):
             head: Whole messages, ascending; mostly below the delta.
             tail: Whole messages, ascending; mostly above it.
             redelivered_below: What is in the delta counts as delivered once below this number.
+            taken: What else of the delta does.
         """
         items = sorted([*head, *tail], key=_number)
         self._fresh.clear()
@@ -412,6 +418,7 @@ class Depths(ABC):
             return
         deep = self._deep = Deep(0)
         deep.delta, deep.barrier = paged, lowest
+        deep.odd = {number: 1 for number in taken if number >= redelivered_below}
         deep.tail.extend([item for item in items if item.number > highest])
         self._last = deep.tail
         within = [item for item in items if item.number < highest]

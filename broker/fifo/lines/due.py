@@ -113,6 +113,10 @@ class DueLine(Shallow):
                 yield item
             before = key
 
+    def taken(self) -> tuple[int, list[int]]:
+        """See `Line`."""
+        return 0, [item.number for item in self._items.values() if item.delivery_count]
+
     def lowest(self) -> int | None:
         """See `Line`."""
         return min(self._items, default=None)

@@ -152,6 +152,13 @@ class Line(Protocol):
     def from_number(self, low: int, count: int) -> list[Facts]:
         """Return the lowest `count` messages from number `low` on, ascending."""
 
+    def taken(self) -> tuple[int, list[int]]:
+        """Tell what was handed out before, and came back.
+
+        Returns:
+            A number below which everything may have been; and the numbers of those that were.
+        """
+
     def fresh(self) -> list[Delivery]:
         """Return the messages that were never returned to the front, in order (snapshots)."""
 

@@ -193,6 +193,12 @@ class PriorityLine:
             found += self._levels[level].from_number(low, count)
         return nsmallest(count, found, key=itemgetter(0))
 
+    def taken(self) -> tuple[int, list[int]]:
+        """See `Line`."""
+        found = [self._levels[level].taken() for level in self._filled_levels()]
+        numbers = [number for _, some in found for number in some]
+        return max([below for below, _ in found], default=0), numbers
+
     def fresh(self) -> list[Delivery]:
         """See `Line`: the highest level first."""
         return self._joined(ReadyLine.fresh)

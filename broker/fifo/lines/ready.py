@@ -205,6 +205,20 @@ class ReadyLine(Depths):
             found += [_facts(item) for item in islice(line, start, start + count)]
         return nsmallest(count, found, key=itemgetter(0))
 
+    def taken(self) -> tuple[int, list[int]]:
+        """See `Line`."""
+        numbers = [item.number for _, item in self._returned if item.delivery_count]
+        lines = [self._fresh]
+        below = 0
+        deep = self._deep
+        if deep is not None:
+            lines += [deep.stubs, deep.tail]
+            numbers += [number for number, count in deep.odd.items() if count]
+            below = self.redelivered_below if deep.delta else 0
+        for line in lines:
+            numbers += [item.number for item in line if item.delivery_count]
+        return below, numbers
+
     def fresh(self) -> list[Delivery]:
         """See `Line`."""
         return list(self._fresh)

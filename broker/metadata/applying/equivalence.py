@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata.arguments import ACCEPTED, QUEUE_TYPE, type_name
+from broker.metadata.policy_keys import term
 from broker.metadata.records import Exchange, Queue
 
 _MISSING = object()
@@ -17,9 +18,35 @@ _MISSING = object()
 
 def _shown(value: object) -> str:
     """Print a value as Erlang's ~tp does, strings bare."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "undefined" if value is None else str(value)
+    match value:
+        case None:
+            return "undefined"
+        case str():
+            return value
+        case bytes():
+            return value.decode(errors="replace")
+        case list() | tuple():
+            items = (f"{{{type_name(item)},{_nested(item)}}}" for item in value)
+            return f"[{','.join(items)}]"
+        case Mapping():
+            entries = value.items()
+            items = (f"{{{term(key)},{type_name(item)},{_nested(item)}}}" for key, item in entries)
+            return f"[{','.join(items)}]"
+        case _:
+            return term(value)
+
+
+def _nested(value: object) -> str:
+    return term(value) if isinstance(value, str) else _shown(value)
+
+
+def _is_same(received: object, current: object) -> bool:
+    """True for equal values of one kind: integers of any width are one, a double is another."""
+    return _kind(received) is _kind(current) and received == current
+
+
+def _kind(value: object) -> type:
+    return next((kind for kind in (bool, int, float) if isinstance(value, kind)), object)
 
 
 def _typed(value: object) -> str:
@@ -55,7 +82,7 @@ def _arguments(
             if key == QUEUE_TYPE and (new == "classic" or old == "classic"):
                 continue
             return _inequivalent(key, subject, _typed(new), _typed(old))
-        if new != old or isinstance(new, bool) != isinstance(old, bool):
+        if not _is_same(new, old):
             return _inequivalent(key, subject, f"'{_shown(new)}'", f"'{_shown(old)}'")
     return None
 

@@ -9,7 +9,8 @@ from broker.metadata import commands
 from broker.metadata.applying import delays, equivalence
 from broker.metadata.applying.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.arguments import type_name
-from broker.metadata.records import Binding, Exchange, Queue
+from broker.metadata.commands import binding_of
+from broker.metadata.records import Exchange, Queue
 from broker.metadata.results import Result
 from broker.metadata.step import Step, delete_exchange, unbind
 from broker.routing import history, types
@@ -140,7 +141,7 @@ def bind(step: Step, command: commands.Bind) -> Result:
     fault = _binding_fault(source, command)
     if fault is not None:
         return Refusal(ReplyCode.PRECONDITION_FAILED, fault)
-    binding = _binding(command)
+    binding = binding_of(command)
     if step.catalogue.has_binding(binding):
         return False
     step.catalogue.put_binding(binding)
@@ -169,7 +170,7 @@ def unbind_by_identity(step: Step, command: commands.Unbind) -> Result:
         refusal = equivalence.exclusive_refusal(destination, command.connection)
         if refusal is not None:
             return refusal
-    binding = _binding(command)
+    binding = binding_of(command)
     if not step.catalogue.has_binding(binding):
         return False
     unbind(step, binding)
@@ -201,14 +202,3 @@ def _destination(step: Step, command: commands.Bind | commands.Unbind) -> Queue 
     if queue is not None and command.uid not in {0, queue.uid}:
         return None
     return queue
-
-
-def _binding(command: commands.Bind | commands.Unbind) -> Binding:
-    return Binding(
-        vhost=command.vhost,
-        source=command.source,
-        kind=command.kind,
-        destination=command.destination,
-        routing_key=command.routing_key,
-        arguments=command.arguments,
-    )

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.fifo.commands import Get, Offer, split_at_gets
+from broker.fifo.commands import Get, Offer, split_at_gets, split_at_looks
 from broker.fifo.lines.paged import CHUNK
 from broker.fifo.machine import QueueMachine
 from broker.message import Message
@@ -304,12 +304,16 @@ class Window:
         return not self._machine.page_needed(1)
 
     def apply_offer(self, offer: Offer, now_ms: int) -> None:
-        """Apply an offer; each basic.get in it finds the head at hand.
+        """Apply an offer; consumers that wait come first, and a basic.get finds the head at hand.
 
         Args:
             offer: Of another node, or of a channel here.
             now_ms: Milliseconds since the epoch.
         """
+        for part in split_at_looks(offer):
+            self._apply_part(part, now_ms)
+
+    def _apply_part(self, offer: Offer, now_ms: int) -> None:
         machine = self._machine
         if not machine.is_paged:
             machine.apply_offer(offer, now_ms)
@@ -384,13 +388,15 @@ class Window:
         """Begin with what the disk holds after a restart, unread where that can be."""
         machine, disk = self._machine, self.disk
         disk.forget_pages()
-        stored = disk.stored()
+        stored, fresh = disk.stored(), disk.take_fresh()
         if machine.config.is_restored_unread:
-            machine.restore_paged(stored.paged, disk.next_number, is_timed=stored.is_timed)
+            machine.restore_paged(
+                stored.paged, disk.next_number, is_timed=stored.is_timed, fresh=fresh
+            )
         else:
             messages = self._stored_messages(list(stored.paged))
             limit = RESTORE_BYTES if self.level is None else min(self.level, RESTORE_BYTES)
-            machine.restore_messages(messages, disk.next_number, limit_bytes=limit)
+            machine.restore_messages(messages, disk.next_number, limit_bytes=limit, fresh=fresh)
 
     def _stored_messages(self, numbers: list[int]) -> Iterator[tuple[int, Message]]:
         """What the disk has of these; the records of the others go, for nothing comes of them."""
