@@ -21,7 +21,9 @@ from typing import IO, Any
 
 import pika
 
+from tests import reference
 from tests.machine import lateness
+from tests.reference import OnlyOurs
 
 READY_TIMEOUT_S = 40.0
 
@@ -99,6 +101,8 @@ class Node:
     module = "broker"
 
     def __init__(self, name: str, directory: Path, settings: Iterable[str] = ()) -> None:
+        if reference.IS_SET:
+            reference.refuse(f"the node '{name}'")
         self.name = name
         self.directory = directory
         self.amqp_port, self.management_port, self.cluster_port = free_ports(3)
@@ -184,7 +188,8 @@ class Node:
     def parameters(self, **more: Any) -> pika.ConnectionParameters:
         more.setdefault("heartbeat", 30)
         more.setdefault("blocked_connection_timeout", 30)
-        return pika.ConnectionParameters("127.0.0.1", self.amqp_port, **more)
+        more.setdefault("virtual_host", reference.VHOST)
+        return pika.ConnectionParameters(reference.HOST, self.amqp_port, **more)
 
     def connect(self, **more: Any) -> pika.BlockingConnection:
         return pika.BlockingConnection(self.parameters(**more))
@@ -203,6 +208,17 @@ class Node:
         with urllib.request.urlopen(request, timeout=15) as answer:
             text = answer.read()
         return json.loads(text) if text else None
+
+
+class Reference(Node):
+    """The broker that `tests.reference` names: it is reached, and is not ours to start or stop."""
+
+    name, directory, settings = OnlyOurs(), OnlyOurs(), OnlyOurs()
+    process, log_path = OnlyOurs(), OnlyOurs()
+    management_port, cluster_port = OnlyOurs(), OnlyOurs()
+
+    def __init__(self) -> None:
+        self.amqp_port = reference.PORT
 
 
 class Trio:

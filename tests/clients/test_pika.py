@@ -308,7 +308,7 @@ def test_the_last_declared_queue_is_meant_by_an_empty_name(
     here.queue_bind("", "amq.fanout")
     here.queue_bind("", "amq.direct")
     there.basic_publish("amq.direct", queue, b"bound by its own name")
-    wait_until(lambda: count(here, "") == 1, "the message")
+    wait_until(lambda: count(here, queue) == 1, "the message")
     assert here.basic_get("", auto_ack=True)[2] == b"bound by its own name"
     there.connection.channel()
     with pytest.raises(ChannelClosedByBroker, match="no previously declared queue"):

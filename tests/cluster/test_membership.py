@@ -259,7 +259,7 @@ def test_join_that_cannot_work_gives_nothing_up(
         app(other, "stop_app")
         for target, why in (
             (three.user_name, "cluster.secret"),
-            (two.user_name, "another node's address"),
+            (two.user_name, "cluster.secret"),  # who it is, it tells nobody without the secret
             ("rabbit@http", "does not answer as a node does"),
             ("rabbit@nowhere.invalid", "can't be reached"),
         ):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pika
-import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import ChannelClosedByBroker
 
 from tests.cluster.test_mirrored import declare, fill, mirror, synchronised
 from tests.nodes import Trio, wait_until
+from tests.wire.contents import end_last_consumer, get_behind_a_publish
+from tests.wire.raw import Raw
 
 
 class Consumer:
@@ -77,6 +81,36 @@ def test_consumers_of_a_dead_master(own_trio: Trio) -> None:
         assert check.channel().queue_declare(queue, passive=True).method.message_count == 0
 
 
+def test_a_consumer_that_waits_comes_before_basic_get(trio: Trio) -> None:
+    """Rows: 1.9 basic.get"""
+    mirror(trio.nodes[0])
+    queue = declare(trio.nodes[0])
+    for node in trio.nodes[:2]:  # the master's, and a mirror's
+        with Raw(node.amqp_port) as raw:
+            raw.to_channel().open_channel(2)
+            for _ in range(5):
+                answers = get_behind_a_publish(raw, queue)
+                assert answers == ["1 BasicGetEmpty", "2 BasicDeliver"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "channel", "connection"])
+def test_an_auto_delete_queue_is_gone_when_its_last_consumers_end_is_answered(
+    trio: Trio, how: str
+) -> None:
+    """Of its own node's consumer, and of another node's.
+
+    Rows: 1.3 durable / exclusive / auto_delete
+    """
+    mirror(trio.nodes[0])
+    for node in trio.nodes[:2]:
+        queue = f"mirrored.{uuid.uuid4().hex[:8]}"
+        with trio.nodes[0].connect() as connection:
+            connection.channel().queue_declare(queue, auto_delete=True)
+        end_last_consumer(node.amqp_port, queue, how)
+        with node.connect() as connection, pytest.raises(ChannelClosedByBroker, match="404"):
+            connection.channel().queue_declare(queue, passive=True)
+
+
 @pytest.mark.long
 def test_a_transaction_that_acknowledges_what_a_dead_master_gave(own_trio: Trio) -> None:
     """P18: nobody knows, so commit fails with 406, and the message comes again."""
@@ -93,7 +127,7 @@ def test_a_transaction_that_acknowledges_what_a_dead_master_gave(own_trio: Trio)
     channel.basic_ack(method.delivery_tag)
     trio.nodes[0].kill()
     wait_until(lambda: trio.leader(queue, trio.nodes[1]) is not trio.nodes[0], "B serves", 10)
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+    with pytest.raises(ChannelClosedByBroker) as closed:
         channel.tx_commit()
     assert (closed.value.reply_code, closed.value.reply_text) == (
         406,

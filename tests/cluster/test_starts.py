@@ -38,18 +38,22 @@ def fill(node: Node) -> None:
     connection.close()
 
 
-def drained(node: Node) -> list[int]:
+def got(node: Node, count: int = COUNT + 5, *, auto_ack: bool = True) -> list[tuple[int, bool]]:
+    """The first messages with their flag `redelivered`; without `auto_ack` they go back."""
     connection = node.connect()
     channel = connection.channel()
-    numbers = []
-    while True:
-        method, _, body = channel.basic_get("q", auto_ack=True)
+    found: list[tuple[int, bool]] = []
+    while len(found) < count:
+        method, _, body = channel.basic_get("q", auto_ack)
         if method is None:
             break
-        assert method.redelivered
-        numbers.append(int(body.partition(b".")[0]))
+        found.append((int(body.partition(b".")[0]), method.redelivered))
     connection.close()
-    return numbers
+    return found
+
+
+def drained(node: Node) -> list[int]:
+    return [number for number, _ in got(node)]
 
 
 def refused(node: Node) -> str:
@@ -70,11 +74,17 @@ def test_after_a_clean_stop_nothing_is_counted_and_after_a_kill_everything_is(no
     node.start()
     assert node.api("GET", "/queues/%2F/q")["messages_ready"] == COUNT + 5
     assert "store.counted" not in node.full_log()
+    assert got(node, 3, auto_ack=False) == [(0, False), (1, False), (2, False)]
+    assert node.stop() == 0
+
+    node.start()
+    again = [(0, True), (1, True), (2, True), (3, False), (4, False)]
+    assert got(node, 5, auto_ack=False) == again, "what nobody was handed is new (P16)"
     node.kill()
 
     node.start()
     assert f"store.counted messages={COUNT + 5}" in node.full_log()
-    assert drained(node) == list(range(COUNT + 5))
+    assert got(node) == [(number, True) for number in range(COUNT + 5)]
 
 
 def test_one_damaged_table_stops_no_other_message(node: Node) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.compatibility.rows import REFUSED, ROWS, SECTIONS, Row
+from tests.compatibility.rows import DEVIATIONS, REFUSED, ROWS, SECTIONS, Row
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -42,6 +42,16 @@ def named_rows() -> Iterator[tuple[str, str]]:
                     yield row, f"{where}::{name}" if name else where
 
 
+def all_tests() -> set[str]:
+    """Every test, as `DEVIATIONS` names it."""
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        where = path.relative_to(ROOT / "tests").as_posix()
+        names = re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+        found.update(f"{where}::{name}" for name in names)
+    return found
+
+
 def who_proves() -> dict[str, list[str]]:
     """The tests of each row that any test names."""
     found: dict[str, list[str]] = {}
@@ -57,6 +67,8 @@ def write_page() -> str:
     for section, title in SECTIONS.items():
         parts.append(f"\n## {section} {title}\n\n| behaviour | tests |\n|---|---|\n")
         parts += [_line(row, tests.get(row.key, [])) for row in ROWS if row.section == section]
+    parts.append("\n## Deviations\n\n| RabbitMQ | here | test |\n|---|---|---|\n")
+    parts += [f"| {each.rabbitmq} | {each.here} | `{each.test}` |\n" for each in DEVIATIONS]
     parts.append("\n## Refused\n\n| what | why |\n|---|---|\n")
     parts += [f"| {what} | {why} |\n" for what, why in REFUSED]
     return "".join(parts)

@@ -41,6 +41,7 @@ SECTIONS = {
     "1.11": "Extensions on publish",
     "1.12": "Policies, parameters",
     "1.16": "Quorum queues: declare, limits, consume",
+    "1.17": "Quorum queues: membership and leadership",
     "1.18": "Quorum queue at-least-once dead-lettering",
 }
 
@@ -202,12 +203,112 @@ ROWS = (
     Row("1.16", "delete if-unused/if-empty"),
     Row("1.16", "exclusivity"),
     Row("1.16", "lazy, memory", "bodies of quorum queues stay in memory for now"),
+    Row("1.17", "auto reconciliation"),
     Row("1.18", "switch"),
     Row("1.18", "worker"),
     Row("1.18", "reasons"),
     Row("1.18", "change strategy"),
     Row("1.18", "cycle"),
 )
+
+
+class Deviation(NamedTuple):
+    """A behaviour in which this broker differs from RabbitMQ on purpose.
+
+    Attributes:
+        rabbitmq: What RabbitMQ does.
+        here: What this broker does, and why.
+        test: The test that holds it, as "unit/queues/test_x.py::test_y".
+    """
+
+    rabbitmq: str
+    here: str
+    test: str
+
+
+DEVIATIONS = (
+    Deviation(
+        "every password that is tried is compared, 646 a second over AMQP and thousands over HTTP",
+        "who guesses at a user waits before the next one is compared (403 after 3 s; HTTP 429), so "
+        "that a password of eight letters outlives the attack; right ones are never slowed",
+        "wire/test_doors.py::test_guesses_over_http_are_throttled_counted_and_hold_up_nobody_else",
+    ),
+    Deviation(
+        "of 1,024 file descriptors clients may have 829, wherever else they are needed",
+        "fewer, of fewer than 10,000: the store, links and operators have theirs, for a store that "
+        "can't open a file would end the node",
+        "wire/test_doors.py::"
+        "test_a_node_lives_through_more_idle_connections_than_it_has_descriptors",
+    ),
+    Deviation(
+        "dead letters of a mirrored queue are published at once: a basic.get on their queue finds "
+        "them soon after the nack (3.10.8 found 9 of 10 where nacks and gets went out together)",
+        "they are published when every mirror knows of the death, a round of the ring and a sync "
+        "later, so a basic.get may find them some milliseconds later; published earlier, a master "
+        "that dies would leave its successor to dead-letter them a second time",
+        "unit/queues/test_dead_lettering.py::test_a_mirrored_queues_dead_wait_until_its_mirrors_know",
+    ),
+    Deviation(
+        "what basic.get had taken before a channel-wide prefetch limit was set counts for ever: "
+        "with as many as the limit, acknowledged or not, consumers get nothing more",
+        "it counts until it is acknowledged, like every delivery",
+        "wire/test_channel_prefetch.py::test_a_get_before_the_limit_counts_until_its_ack",
+    ),
+    Deviation(
+        "a frame above 4096 bytes before connection.tune: the socket closes after 3 s",
+        "501 `frame_too_large` first, so that the client's log says what to set",
+        "unit/amqp/test_connection.py::test_early_frames_are_small",
+    ),
+    Deviation(
+        "`quorum_queue.continuous_membership_reconciliation.enabled` is false: a quorum queue "
+        "keeps the replicas of its first second for ever",
+        "it is true: a queue with too few replicas loses its messages with one node, and nobody "
+        "would be told",
+        "cluster/test_repair.py::test_a_cluster_grown_from_one_node_has_all_its_replicas",
+    ),
+    Deviation(
+        "reconciliation never removes the replica of a member that is down",
+        "after `.replace_after` (10 minutes) it is replaced, where another node has no replica yet "
+        "and only when the new one has caught up: a second death would cost the majority",
+        "cluster/test_repair.py::test_the_replicas_of_a_lost_node_are_replaced",
+    ),
+    Deviation(
+        "`queue_leader_locator` is client-local where nothing is set: who declares many quorum "
+        "queues through one connection has them all led by one node",
+        "where nothing is set, a node that leads more quorum queues than its share leaves new ones "
+        "to others: one node would carry the work of all, and all would wait when it dies. Classic "
+        "queues are client-local, and so is what asks for it",
+        "cluster/test_first_second.py::test_leaders_of_new_queues_are_spread",
+    ),
+    Deviation(
+        "`loopback_users.me = true` replaces the default list: guest may log in from everywhere",
+        "guest stays in it until `loopback_users.guest = false` or `loopback_users = none`: "
+        "whoever adds a name did not mean to open the door for guest",
+        "unit/test_config_file.py::test_guest_stays_on_loopback_until_it_is_named",
+    ),
+    Deviation(
+        "a decimal in a queue declared again, where it was declared with a number, ends the "
+        "connection with 541 (3.10.8)",
+        "406 `inequivalent arg` on the channel, as for every other type: one declare must not cost "
+        "the connection's other channels",
+        "wire/test_bad_input_declares.py"
+        "::test_60_a_decimal_where_a_number_was_declared_ends_the_channel_alone",
+    ),
+    Deviation(
+        "the HTTP API carries out a PUT, POST or DELETE whatever page the browser sends it for",
+        "403 unless the `Origin` is the API's own or in `management.cors.allow_origins`: a browser "
+        "adds the password it keeps for the API to every page's requests",
+        "unit/management/test_browsers.py::test_a_page_of_another_site_changes_nothing",
+    ),
+    Deviation(
+        "`management.cors.allow_origins.1 = *` reflects every origin with "
+        "`Access-Control-Allow-Credentials: true`",
+        "`Access-Control-Allow-Origin: *` without credentials: or else every page reads with the "
+        "password that the browser keeps (CVE-2026-66070)",
+        "unit/management/test_browsers.py::test_every_origin_is_allowed_without_credentials_only",
+    ),
+)
+"""Where RabbitMQ's way would cost safety."""
 
 REFUSED = (
     ("AMQP 1.0", "another protocol; clients of RabbitMQ 3.x speak 0-9-1"),

@@ -96,7 +96,7 @@ rough_streams = st.lists(st.one_of(sound, sound, broken, closes), max_size=10).m
 
 
 def fresh() -> Assembler:
-    return Assembler(frame_max=4096, channel_max=100, max_message_size=5000)
+    return Assembler(frame_max=4096, max_message_size=5000)
 
 
 def seen(commands: list[Command]) -> list[object]:
@@ -126,6 +126,25 @@ def test_any_splitting_gives_the_same_commands(stream: bytes, data: st.DataObjec
     assert fed(stream, list(range(len(stream)))) == whole
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
     assert fed(stream, cuts) == whole
+
+
+@settings(deadline=None, max_examples=300)
+@given(stream=rough_streams, data=st.data())
+def test_stopping_at_each_content_frame_gives_the_same_commands(
+    stream: bytes, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
+    assembler = fresh()
+    found: list[Command] = []
+    start = 0
+    for cut in [*sorted(cuts), len(stream)]:
+        rest: bytes | None = stream[start:cut]
+        start = max(start, cut)
+        while rest is not None:
+            commands, rest = assembler.feed_to_content(rest)
+            found += commands
+            assert rest is None or sum(isinstance(each, Publish) for each in commands) <= 1
+    assert (seen(found), assembler.partial_bytes) == fed(stream, [])
 
 
 @settings(deadline=None, max_examples=200)

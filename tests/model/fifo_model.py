@@ -209,6 +209,8 @@ class QueueModel:
                 self.front.append(back)
                 if self.config.requeue == "original":
                     self.front.sort(key=lambda each: each.number)
+        if items and self.config.requeue != "tail":
+            self.expire(self.now_ms)
 
     def requeue(self, key: Key, numbers: list[int]) -> None:
         to_tail = self.config.requeue == "tail" and self.rules.delivery_limit is None

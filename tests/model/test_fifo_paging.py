@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from broker.fifo.ledger import Cleared, Enqueued, Removed, Settled
+from broker.fifo.lines.paged import Paged
+from broker.fifo.machine import QueueMachine
 from tests.model.fifo_model import again, message
 from tests.model.test_fifo import HOLDERS, PLAIN, RULES, QueueLife
 
@@ -185,6 +187,35 @@ class PagedQueueLife(QueueLife):
         assert result.delivery == self.model.get(holder, no_ack=no_ack)
         assert result.remaining == len(self.model.ready)
         self._pump()
+
+    @rule()
+    def what_an_orderly_stop_writes_down(self):
+        """P16: of a message that was handed out nobody says that it is new."""
+        self._hand_in()
+        config, fresh = self.machine.config, self.machine.fresh()
+        new = {*range(fresh.first, fresh.last + 1)} - {*fresh.taken}
+        held = [item for items in self.model.held.values() for item in items]
+        dying = [item for _, item in self.model.dying]
+        taken = {item.number for item in self.model.ready if item.delivery_count}
+        taken |= {item.number for item in held + dying}
+        assert not new & taken
+        if config.order == "fifo" and config.requeue == "original":
+            assert {item.number for item in self.model.ready} - taken <= new
+        self._compare_restored(fresh, new)
+
+    def _compare_restored(self, fresh, new):
+        """The next start takes from it what it said."""
+        machine = QueueMachine(self.machine.config)
+        if not machine.config.may_page:
+            return
+        number = self.machine.next_number
+        if machine.config.is_restored_unread:
+            paged = Paged([(n, each.body_size) for n, each in self.records.items()])
+            machine.restore_paged(paged, number, is_timed=True, fresh=fresh)
+        else:
+            machine.restore_messages(sorted(self.records.items()), number, fresh=fresh)
+        restored = {item.number: item.delivery_count for item in machine.contents()}
+        assert restored == {n: int(n not in new) for n in self.records}
 
     @rule()
     def crash_and_restore(self):

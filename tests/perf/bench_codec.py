@@ -50,7 +50,7 @@ def main() -> None:
         ),
         "ack": b"".join(method_frame(1, spec.BasicAck(i)) for i in range(COUNT)),
     }
-    assembler = Assembler(frame_max=131_072, channel_max=2047, max_message_size=1 << 27)
+    assembler = Assembler(frame_max=131_072, max_message_size=1 << 27)
     for name, chunk in chunks.items():
         print(f"{name:32} {best(lambda chunk=chunk: assembler.feed(chunk)):.2f} us")
         content._facts.clear()

@@ -80,7 +80,7 @@ def sessions() -> None:
     for number in range(COUNT):
         client.call(spec.QueueBind(queue="q", exchange="t", routing_key=f"a.k{number}.*"))
     world.is_held = True
-    assembler = Assembler(frame_max=131_072, channel_max=2047, max_message_size=1 << 27)
+    assembler = Assembler(frame_max=131_072, max_message_size=1 << 27)
     content = publish(body=b"x" * 100).message.content
 
     def publishes(count: int) -> Sequence[Command]:

@@ -43,7 +43,7 @@ def fresh(*, confirm: bool = False) -> Client:
 
 
 def commands(keys: list[str], exchange: str = "") -> list[object]:
-    assembler = Assembler(frame_max=131_072, channel_max=2047, max_message_size=1 << 27)
+    assembler = Assembler(frame_max=131_072, max_message_size=1 << 27)
     content = publish(body=b"x" * 100).message.content
     data = b"".join(
         method_frame(1, spec.BasicPublish(exchange=exchange, routing_key=keys[n % len(keys)]))

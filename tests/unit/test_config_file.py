@@ -41,7 +41,6 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
         ("listeners.tcp = none", "amqp_listeners", ()),
         ("loopback_users = none", "loopback_users", frozenset()),
         ("loopback_users.guest = false", "loopback_users", frozenset()),
-        ("loopback_users.me = true", "loopback_users", frozenset({"guest", "me"})),
         ("max_message_size = 16MiB  # small", "max_message_size_bytes", 16 * 1024 * 1024),
         ("default_pass = 'a#b'", "default_password", "a#b"),
         ("default_pass = 'it''s' # a", "default_password", "it's"),
@@ -74,6 +73,41 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
             Listener("::1", 1),
         ),
         ("management.tcp.port = none", "management_listener", None),
+        (
+            "management.listener.port = 1\nmanagement.listener.ip = ::1",
+            "management_listener",
+            Listener("::1", 1),
+        ),
+        (
+            "management.listener.port = 1\nmanagement.tcp.port = 2",
+            "management_listener",
+            Listener("", 2),
+        ),
+        (
+            "auth_mechanisms.2 = PLAIN\nauth_mechanisms.1 = AMQPLAIN",
+            "auth_mechanisms",
+            ("AMQPLAIN", "PLAIN"),
+        ),
+        ("management.http.max_body_size = 5000", "management_max_body_bytes", 5000),
+        (
+            "management.cors.allow_origins.2 = *\n"
+            "management.cors.allow_origins.1 = https://App.example:8443",
+            "management_cors_origins",
+            ("https://app.example:8443", "*"),
+        ),
+        ("management.cors.allow_origins = none", "management_cors_origins", ()),
+        ("management.cors.max_age = 60", "management_cors_max_age_s", 60),
+        (
+            "management.headers.frame_options = DENY\n"
+            "management.csp.policy = default-src 'none'; img-src 'self'\n"
+            "management.hsts.policy = max-age=31536000",
+            "management_headers",
+            (
+                ("Content-Security-Policy", "default-src 'none'; img-src 'self'"),
+                ("Strict-Transport-Security", "max-age=31536000"),
+                ("X-Frame-Options", "DENY"),
+            ),
+        ),
         ("default_user_tags.monitoring = true", "default_user_tags", ("monitoring",)),
         ("default_permissions.write = x", "default_permissions", (".*", "x", ".*")),
         (
@@ -85,6 +119,12 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
 )
 def test_key_sets_field(text: str, field: str, value: object):
     assert getattr(settings_of(text), field) == value
+
+
+def test_guest_stays_on_loopback_until_it_is_named():
+    assert settings_of("loopback_users.me = true").loopback_users == {"guest", "me"}
+    named = "loopback_users.me = true\nloopback_users.guest = false"
+    assert settings_of(named).loopback_users == {"me"}
 
 
 def test_a_peer_address_overrides_the_one_of_the_node_name():
@@ -114,9 +154,9 @@ def test_a_typo_of_our_own_key_names_it():
 
 
 def test_rabbitmqs_key_that_we_lack_is_one_warning():
-    outcome = outcome_of("ssl_options.cacertfile = /x\nmqtt.default_user = x")
+    outcome = outcome_of("stream.frame_max = 1\nmqtt.default_user = x")
     assert len(outcome.warnings) == 2
-    assert outcome.warnings[0].startswith("rabbitmq.conf:1: ssl_options.cacertfile")
+    assert outcome.warnings[0].startswith("rabbitmq.conf:1: stream.frame_max")
 
 
 @pytest.mark.parametrize("word", ["ignore", "autoheal", "pause_if_all_down"])
@@ -154,6 +194,11 @@ def test_what_has_one_value_here_is_warned_of_only_where_another_was_asked_for(
         "classic_queue.default_version = 3",
         "cluster_queue_limit = 0",
         "cluster_queue_limit = -1",
+        "management.http.max_body_size = -1",
+        "management.cors.allow_origins.1 = app.example",
+        "management.cors.allow_origins.1 = https://app.example/page",
+        "management.cors.allow_origins.1 = null",
+        "management.csp.policy = default-src \u2019none\u2019",
         "memory_monitor_interval = soon",
         "vm_memory_calculation_strategy = guess",
         "queue_index_embed_msgs_below = some",
@@ -202,8 +247,8 @@ def test_a_bad_line_is_an_error_with_file_and_line(text: str):
 
 def test_a_bad_secret_is_not_repeated_and_secrets_are_not_listed():
     settings = settings_of(
-        "cluster.secret = hush\ndefault_pass = hush\nheartbeat = 5\nssl_options.password = hush\n"
-        "default_users.me.password = hush\nssl_options.key.RSAPrivateKey = hush\n"
+        "cluster.secret = hush\ndefault_pass = hush\nheartbeat = 5\nmqtt.default_pass = hush\n"
+        "stomp.default_pass = hush\ntrust_store.ssl_options.key.RSAPrivateKey = hush\n"
         "password_hashing_module = rabbit_password_hashing_sha512"
     )
     assert settings.environment == (
@@ -401,7 +446,7 @@ def test_erlang_terms_are_refused_with_the_same_keys_in_conf_syntax(tmp_path: Pa
         "credit_flow_default_credit = 400:200",
         "classic_queue.default_version = 2",
         "tcp_listen_options.backlog = 128",
-        "management.tcp.port = 15673",
+        "management.listener.port = 15673",
     ]
     outcome = config_file.load(None, {}, [line.replace(" = ", "=", 1) for line in shown])
     assert [each.split()[1] for each in outcome.warnings] == ["credit_flow_default_credit"]
@@ -418,43 +463,47 @@ def test_terms_that_are_not_plain_are_refused_without_a_translation(tmp_path: Pa
 @pytest.mark.parametrize(
     "key",
     [
-        "log.file.rotation.date",
-        "management.ssl.port",
-        "cluster_formation.k8s.host",
-        "raft.wal_max_size_bytes",
-        "auth_backends.1",
-        "ssl_options.versions.1",
-        "listeners.ssl.default",
-        "message_store_shutdown_timeout",
-        "background_gc_enabled",
-        "background_gc_target_interval",
-        "mirroring_sync_max_throughput",
-        "credit_flow_default_credit",
-        "msg_store_credit_disc_bound",
-        "msg_store_file_size_limit",
-        "disk_monitor_failure_retries",
-        "fhc_read_buffering",
-        "file_handles_high_watermark",
-        "log.journald.level",
+        "cluster_exchange_limit",
         "log.console.formatter.time_format",
-        "runtime_parameters.limits.federation",
-        "amqp_client.ssl_options.verify",
-        "deprecated_features.permit.transient_nonexcl_queues",
-        "metadata_store.khepri.default_timeout",
-        "default_worker_pool_size",
-        "ssl_options",
-        "ssl_options.log_level",
-        "tcp_listen_options",
-        "tcp_listen_options.dontroute",
-        "amqp_client.ssl_options",
+        "msg_store_credit_disc_bound",
+        "credit_flow_default_credit",
         "definitions.tls.versions.1",
-        "message_interceptors.incoming.set_header_timestamp.overwrite",
     ],
 )
 def test_rabbitmqs_keys_are_known(key: str):
     assert config_rabbitmq.is_known(key)
 
 
+def test_no_key_of_rabbitmqs_schemas_is_unknown():
+    path = Path(__file__).parents[1] / "golden" / "config" / "rabbitmq_keys.txt"
+    keys = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert len(keys) > 850
+    unknown = [key for key in keys if not config_rabbitmq.is_known(key.replace("$", "1"))]
+    assert unknown == []
+
+
 def test_node_names_are_completed():
     assert full_node_name("node1") == "rabbit@node1"
     assert full_node_name("hare@x") == "hare@x"
+
+
+def test_reconciliation_has_rabbitmqs_keys_and_is_on():
+    """Rows: 1.17 auto reconciliation"""
+    key = "quorum_queue.continuous_membership_reconciliation"
+    settings = Settings()
+    assert settings.quorum_repair_enabled
+    assert settings.quorum_repair_auto_remove
+    assert settings.quorum_repair_interval_ms == 3_600_000
+    assert settings.quorum_repair_trigger_interval_ms == 10_000
+    outcome = outcome_of(
+        f"{key}.enabled = false\n{key}.auto_remove = false\n{key}.interval = 1\n"
+        f"{key}.trigger_interval = 2\n{key}.target_group_size = 5\n{key}.replace_after = 3\n"
+        "cluster.formation_timeout = 4\n"
+    )
+    found = outcome.settings
+    assert not found.quorum_repair_enabled
+    assert not found.quorum_repair_auto_remove
+    assert (found.quorum_repair_interval_ms, found.quorum_repair_trigger_interval_ms) == (1, 2)
+    assert (found.quorum_target_group_size, found.quorum_repair_replace_after_ms) == (5, 3)
+    assert found.cluster_formation_timeout_ms == 4
+    assert outcome.warnings == []

@@ -9,6 +9,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.nodes import Node
+from tests.reference import RUN
 from tests.wire.raw import Raw
 from tests.wire.test_bad_input import serves
 
@@ -35,4 +36,4 @@ def channel(node: Node) -> Iterator[BlockingChannel]:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name for what this test declares."""
-    return f"{request.module.__name__.rpartition('.')[2]}-{next(_numbers)}"
+    return f"{request.module.__name__.rpartition('.')[2]}-{next(_numbers)}{RUN}"

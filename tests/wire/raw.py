@@ -10,6 +10,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from broker.amqp import methods, spec
 from broker.amqp.frames import method_frame
+from tests.reference import HOST, VHOST
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, CONTENT_HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
@@ -95,7 +96,7 @@ def tune_ok(
     return method_frame(0, spec.ConnectionTuneOk(channel_max, frame_max, heartbeat))
 
 
-def open_vhost(vhost: str = "/") -> bytes:
+def open_vhost(vhost: str = VHOST) -> bytes:
     """connection.open as a frame."""
     return method_frame(0, spec.ConnectionOpen(vhost))
 
@@ -104,12 +105,12 @@ class Raw:
     """One connection.
 
     Args:
-        port: Of the node, on 127.0.0.1.
+        port: Of the node, on 127.0.0.1, or of the broker of `tests.reference` on its host.
         user: Whom to log in as; the password is the name.
     """
 
     def __init__(self, port: int, user: str = "guest") -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self.socket = socket.create_connection((HOST, port), PATIENCE_S)
         self.user = user
         self._buffer = b""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from broker.amqp import spec
+from broker.amqp.fields import Decimal
 from broker.amqp.frames import method_frame
 from tests.nodes import Node
 from tests.wire.raw import Raw
@@ -50,6 +51,10 @@ def test_59_reserved_names(raw: Raw) -> None:
             {"arguments": {"x-message-ttl": 60_000, "x-queue-type": "quorum"}},
             "'x-queue-type' {}: received 'quorum' but current is 'classic'",
         ),
+        (
+            {"arguments": {"x-message-ttl": 60_000.0}},
+            "'x-message-ttl' {}: received '6.0e4' but current is '60000'",
+        ),
     ],
 )
 def test_60_a_queue_declared_again_otherwise(raw: Raw, again: dict[str, object], text: str) -> None:
@@ -68,6 +73,17 @@ def test_60_a_queue_declared_again_otherwise(raw: Raw, again: dict[str, object],
     expected = f"PRECONDITION_FAILED - inequivalent arg {text.format(where)}"
     refused(raw, spec.QueueDeclare("bad.60", **other), 406, expected)
     raw.call(1, spec.QueueDelete("bad.60"), spec.QueueDeleteOk)
+
+
+def test_60_a_decimal_where_a_number_was_declared_ends_the_channel_alone(raw: Raw) -> None:
+    """Case 60: RabbitMQ 3.10.8 ends the connection with 541."""
+    declare(raw, "bad.60.d", arguments={"x-message-ttl": 10})
+    again: dict[str, object] = {"x-message-ttl": Decimal(0, 10)}
+    text = (
+        "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'bad.60.d' in vhost '/': "
+        "received '[{<<\"scale\">>,signedint,0},{<<\"value\">>,signedint,10}]' but current is '10'"
+    )
+    refused(raw, spec.QueueDeclare("bad.60.d", exclusive=True, arguments=again), 406, text)
 
 
 def test_60_an_exchange_declared_again_otherwise(raw: Raw) -> None:
@@ -125,6 +141,24 @@ def test_62_a_passive_declare_of_what_is_not_there(raw: Raw) -> None:
     refused(raw, method, 404, text.format("exchange"))
 
 
+def test_62_a_passive_declare_without_a_name_means_no_queue_declared_before(raw: Raw) -> None:
+    """Case 62: every other method means the queue that the channel declared last.
+
+    Rows: 1.3 passive
+    """
+    declare(raw, "bad.62.last")
+    text = "NOT_FOUND - no queue '' in vhost '/'"
+    refused(raw, spec.QueueDeclare("", passive=True), 404, text)
+    declare(raw, "bad.62.last")
+    raw.call(1, spec.QueueBind("", "amq.direct", "k"), spec.QueueBindOk)
+    raw.call(1, spec.QueuePurge(""), spec.QueuePurgeOk)
+    raw.call(1, spec.BasicGet(""), spec.BasicGetEmpty)
+    raw.call(1, spec.BasicConsume("", "c"), spec.BasicConsumeOk)
+    raw.call(1, spec.BasicCancel("c"), spec.BasicCancelOk)
+    raw.call(1, spec.QueueUnbind("", "amq.direct", "k"), spec.QueueUnbindOk)
+    raw.call(1, spec.QueueDelete(""), spec.QueueDeleteOk)
+
+
 def test_62_without_any_right_one_learns_nothing(raw: Raw, node: Node) -> None:
     """Case 62."""
     with user_with(node, "eve62", ("^x$", "^x$", "^x$")), Raw(node.amqp_port, "eve62") as eve:
@@ -143,11 +177,11 @@ def test_62_without_any_right_one_learns_nothing(raw: Raw, node: Node) -> None:
     [
         ("x-message-ttl", -1, "{value_negative,-1}"),
         ("x-message-ttl", "soon", '"expected integer, got longstr"'),
-        ("x-message-ttl", 315_360_000_001, "{value_too_big,315360000001}"),
+        ("x-message-ttl", 315_360_000_001, "{value_too_large,315360000001}"),
         ("x-message-ttl", True, '"expected integer, got bool"'),
         ("x-expires", 0, "{value_zero,0}"),
         ("x-expires", -1, "{value_negative,-1}"),
-        ("x-expires", 315_360_000_001, "{value_too_big,315360000001}"),
+        ("x-expires", 315_360_000_001, "{value_too_large,315360000001}"),
         ("x-max-length", -1, "{value_negative,-1}"),
         ("x-max-length-bytes", "1", '"expected integer, got longstr"'),
         ("x-overflow", "drop-tail", "invalid_overflow"),

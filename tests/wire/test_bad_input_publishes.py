@@ -49,8 +49,8 @@ def test_75_immediate(raw: Raw) -> None:
         ("", "no_integer"),
         ("-1", "{value_negative,-1}"),
         ("1.5", '{leftover_string,".5"}'),
-        ("315360000001", "{value_too_big,315360000001}"),
-        ("9" * 200, "{value_too_big," + "9" * 200 + "}"),
+        ("315360000001", "{value_too_large,315360000001}"),
+        ("9" * 200, "{value_too_large," + "9" * 200 + "}"),
     ],
 )
 def test_77_an_expiration_that_is_none(raw: Raw, expiration: str, fault: str) -> None:

@@ -308,13 +308,27 @@ def _compare(golden: Any, found: Any, where: str) -> None:
         _compare(_one(value) if value else None, _one(found[key]) if found[key] else None, key)
 
 
+def test_any_node_tells_who_has_logged_in_at_another(trio: Trio) -> None:
+    """As RabbitMQ 3.10.8 has them, with `track_auth_attempt_source`."""
+    asked, other = trio.nodes[0], trio.nodes[1]
+    path = f"/auth/attempts/{other.user_name}"
+    asked.api("DELETE", path + "/source")
+    other.connect().close()
+    counts = {"auth_attempts": 1, "auth_attempts_failed": 0, "auth_attempts_succeeded": 1}
+    found = asked.api("GET", path)
+    assert {"protocol": "amqp091", **counts} in found
+    who = {"remote_address": "127.0.0.1", "username": "guest", "protocol": "amqp091"}
+    assert who | counts in asked.api("GET", path + "/source")
+
+
 def test_every_node_shows_the_whole_cluster(trio: Trio) -> None:
     first, second, third = trio.nodes
     connection = second.connect()
     try:
         channel = connection.channel()
         channel.queue_declare("wide.c", durable=True)
-        channel.queue_declare("wide.q", durable=True, arguments={"x-queue-type": "quorum"})
+        where = {"x-queue-type": "quorum", "x-queue-leader-locator": "client-local"}
+        channel.queue_declare("wide.q", durable=True, arguments=where)
         channel.basic_publish("", "wide.c", b"x")
         channel.basic_qos(prefetch_count=1)
         tag = channel.basic_consume("wide.q", print)

@@ -123,6 +123,20 @@ def test_hashes_of_rabbitmq_let_their_passwords_in(
     node.connect(credentials=login, virtual_host=tenant.vhost).close()
 
 
+def test_a_password_with_a_slow_hash_lets_its_user_in(node: Node, tenant: Tenant) -> None:
+    """`warrenmq_password_hashing_scrypt`: over HTTP, and over AMQP."""
+    algorithm = "warrenmq_password_hashing_scrypt"
+    body = {"password": "påss", "hashing_algorithm": algorithm, "tags": "monitoring"}
+    node.api("PUT", f"/users/{tenant.user}", body)
+    assert node.api("GET", f"/users/{tenant.user}")["hashing_algorithm"] == algorithm
+    login = pika.PlainCredentials(tenant.user, "påss")
+    node.connect(credentials=login, virtual_host=tenant.vhost).close()
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        node.connect(credentials=pika.PlainCredentials(tenant.user, "pass"))
+    assert ctl(node, "authenticate_user", tenant.user, "påss") == 0
+    assert ctl(node, "authenticate_user", tenant.user, "pass") == 65
+
+
 def test_a_ready_hash_on_the_command_line(node: Node, tenant: Tenant) -> None:
     """The vector of RabbitMQ's documentation on passwords."""
     name = tenant.user + "hashed"

@@ -347,3 +347,23 @@ def test_default_exchange_leads_to_every_queue_by_its_name(channel: BlockingChan
     _, properties, _ = channel.basic_get(three, auto_ack=True)
     assert properties.headers == {"CC": [one, two]}
     assert not publish(channel, "", "no such queue")
+
+
+def test_a_binding_has_at_most_256_arguments_of_64_kib(node: Node, name: str) -> None:
+    """RabbitMQ has no limit; every message of a headers exchange is compared with them."""
+
+    def bind(channel: BlockingChannel, arguments: dict[str, Any]) -> None:
+        channel.queue_bind(channel.queue_declare("", exclusive=True).method.queue, "amq.headers")
+        channel.exchange_declare(name, "fanout", auto_delete=True)
+        channel.exchange_bind(name, "amq.headers", arguments=arguments)
+
+    many: dict[str, Any] = {f"h{number}": number for number in range(257)}
+    code, text = refused(node, lambda channel: bind(channel, many))
+    assert (code, text) == (
+        406,
+        "a binding may have 256 arguments and this one has 257: bind several times, with fewer "
+        "arguments each",
+    )
+    code, text = refused(node, lambda channel: bind(channel, {"h": "v" * 65_536}))
+    assert code == 406
+    assert text.startswith("the arguments of a binding may take 65536 bytes and these take 65547")

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 from unittest.mock import patch
 
+from broker.fifo.fresh import fresh_among
+from broker.fifo.machine import QueueMachine
 from broker.storage.commit_batch import Batch, Segment
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
@@ -59,6 +61,12 @@ def _losing_removals(self: Any, family: str, later: Segment) -> None:
     _absorb(self, family, later)
 
 
+def _forgetting_what_is_held(self: Any) -> Any:
+    """Writes down as new what consumers hold."""
+    below, taken = self._ready.taken()
+    return fresh_among(below, self.next_number, taken)
+
+
 def _patched(owner: Any, name: str, new: Callable[..., Any]) -> Any:
     return lambda: patch.object(owner, name, new)
 
@@ -69,6 +77,7 @@ BUGS: Final = {
     "go on after a failed sync": _patched(Writer, "write", _going_on),
     "torn batch": _patched(Disk, "write", _half),
     "removals lost": _patched(Batch, "_absorb", _losing_removals),
+    "held is new": _patched(QueueMachine, "fresh", _forgetting_what_is_held),
 }
 
 

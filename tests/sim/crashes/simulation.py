@@ -51,7 +51,10 @@ class Simulation:
             self._live(rng.randint(5, STEPS_MAX))
             if world.failure is None and rng.random() < 0.4:
                 self._rest()
-            world.crash(is_power_cut=rng.random() < 0.5)
+            if world.failure is None and rng.random() < 0.3:
+                world.stop()
+            else:
+                world.crash(is_power_cut=rng.random() < 0.5)
             world.start()
             world.judge(is_restarted=True)
         return Result(dict(world.counts))

@@ -26,6 +26,7 @@ from tests.unit.queues import rig
 NODE: Final = rig.A
 SIZES: Final = (10, 300, 3_000, 6_000, 40_000)
 QUIET_MS: Final = 3_000
+SETTLE_MS: Final = 5_000
 QUEUES: Final[dict[str, dict[str, object]]] = {
     "plain": {},
     "lazy": {"x-queue-mode": "lazy"},
@@ -40,14 +41,14 @@ class Violation(Exception):
 class Node(rig.Node):
     """A life of the node: the real registry, store and journal on the simulated disk."""
 
-    def __init__(self, world: World, disk: Disk) -> None:
+    def __init__(self, world: World, disk: Disk, summary: list[bytes] | None) -> None:
         self.world: Any = world.group0
         self.name, self.boot = NODE, world.group0.next_boot()
         self.life = Life(world.clock)
         self.journal: Any = Journal(disk, self.life, world.rng, world.counts, world.failed)
         self.clogged: set[str] = set()
         self.neighbours = rig.Links(world.group0)
-        self.store = MessageStore(self.journal)
+        self.store = MessageStore(self.journal, summary=summary)
         self.registry = QueueRegistry(
             node=NODE,
             boot=self.boot,
@@ -91,24 +92,37 @@ class Known:
         is_confirmed: They were told that it is safe.
         is_ended: It was acked, rejected, purged or dropped by a limit, or may have been.
         is_over: They were told that it has been settled.
+        is_taken: It was delivered to one of them.
     """
 
-    __slots__ = ("is_confirmed", "is_ended", "is_over", "is_persistent")
+    __slots__ = ("is_confirmed", "is_ended", "is_over", "is_persistent", "is_taken")
 
     def __init__(self, *, is_persistent: bool) -> None:
         self.is_persistent = is_persistent
-        self.is_confirmed = self.is_ended = self.is_over = False
+        self.is_confirmed = self.is_ended = self.is_over = self.is_taken = False
 
 
 class Consumer:
-    """Takes deliveries; holds them until it settles."""
+    """Takes deliveries; holds them until it settles.
 
-    def __init__(self, holder: str) -> None:
+    Args:
+        holder: Its channel.
+        known: Whose messages are taken by what it is delivered; the judge notes that itself.
+    """
+
+    def __init__(self, holder: str, known: dict[int, Known]) -> None:
         self.holder = holder
         self.held: list[Delivery] = []
+        self.is_new: dict[int, bool] = {}  # by message, as its first delivery here said
+        self._known = known
 
     def deliver(self, _tag: str, deliveries: Sequence[Delivery]) -> None:
         self.held += deliveries
+        for item in deliveries:
+            ident = ident_of(item.message)
+            self.is_new.setdefault(ident, item.delivery_count == 0)
+            if ident in self._known:
+                self._known[ident].is_taken = True
 
     def consumer_lost(self, _tag: str) -> None:
         self.held.clear()
@@ -160,6 +174,8 @@ class World:
         self.group0 = Group0()
         self.disk = Disk()
         self.failure: BaseException | None = None
+        self.summary: list[bytes] | None = None
+        self.is_clean = False
         self.known: dict[str, dict[int, Known]] = {name: {} for name in QUEUES}
         self.consumers: dict[str, list[Consumer]] = {}
         self._ident = self._holder = 0
@@ -173,8 +189,10 @@ class World:
         self.failure = error
 
     def start(self) -> None:
-        """The process begins."""
-        self.node = Node(self, self.disk)
+        """The process begins, with the summary of a clean stop if the last one ended so."""
+        self.is_clean, summary = self.summary is not None, self.summary
+        self.summary = None
+        self.node = Node(self, self.disk, summary)
         nodes: Any = self.group0.nodes
         nodes[NODE] = self.node
         self.group0.apply(commands.BootNode(NODE, self.node.boot, NODE))
@@ -193,6 +211,19 @@ class World:
         kept = self.rng.randint(0, unsynced) if is_power_cut else unsynced
         self.counts["torn tails"] += kept < unsynced
         self._end(kept)
+
+    def stop(self) -> None:
+        """The process ends in good order, as `storage.opening.close` has it; else it is killed."""
+        self.node.registry.stop()
+        synced: list[bool] = []
+        self.node.journal.when_synced(partial(synced.append, True))
+        self.run(SETTLE_MS)
+        if not synced or self.failure is not None:
+            self.crash(is_power_cut=False)
+            return
+        self.counts["clean stops"] += 1
+        self.summary = list(self.node.store.dump())
+        self._end(len(self.disk.unsynced))
 
     def _end(self, kept: int) -> None:
         self.node.life.is_over = True
@@ -239,9 +270,11 @@ class World:
         if len(self.consumers[name]) < 2:
             self.consumers[name].append(self._attach(name, self.rng.choice((1, 20, 300))))
 
-    def _attach(self, name: str, prefetch: int) -> Consumer:
+    def _attach(self, name: str, prefetch: int, *, judges: bool = False) -> Consumer:
         self._holder += 1
-        consumer = Consumer(self.node.holder(f"1.{self._holder}"))
+        consumer = Consumer(
+            self.node.holder(f"1.{self._holder}"), {} if judges else self.known[name]
+        )
         spec = rig.ConsumerSpec(consumer.holder, "t", False, False, prefetch, 0, {})
         self.handle(name).consume(spec, consumer, _told)
         return consumer
@@ -302,11 +335,12 @@ class World:
                 self.handle(name).release(consumer.holder)
             self.consumers[name].clear()
         for name, known in self.known.items():
-            consumer = self._attach(name, 0)
+            consumer = self._attach(name, 0, judges=True)
             self.run(QUIET_MS)
             found = [ident_of(item.message) for item in consumer.held]
             self.handle(name).release(consumer.holder)
             self._judge(name, known, found, is_restarted=is_restarted)
+            self._judge_flags(name, known, consumer, is_restarted=is_restarted)
             self.counts["judged"] += len(found)
         self._judge_store()
 
@@ -334,6 +368,18 @@ class World:
             raise Violation(f"{name}: invented: {sorted(there - known.keys())[:5]}")
         if is_restarted:
             self._know(known, there)
+
+    def _judge_flags(
+        self, name: str, known: dict[int, Known], consumer: Consumer, *, is_restarted: bool
+    ) -> None:
+        """P16: new is what nobody was handed, as far as that can be known."""
+        for ident, is_new in consumer.is_new.items():
+            may_be_new = not known[ident].is_taken and (self.is_clean or not is_restarted)
+            if is_new and not may_be_new:
+                raise Violation(f"{name}: {ident} is new again")
+            if may_be_new and not is_new:
+                raise Violation(f"{name}: {ident} counts as delivered, and nobody was handed it")
+            known[ident].is_taken = True
 
     def _know(self, known: dict[int, Known], there: set[int]) -> None:
         """From now on what is there must stay, and what is not must stay away."""

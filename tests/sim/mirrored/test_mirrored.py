@@ -18,7 +18,7 @@ SMALL = 6
 # so a test looks at the next few seeds too; when it no longer finds the bug there, search again
 # with `python -m tests.sim.mirrored --bugs --seeds 40` and write the seed down here.
 FOUND_AT = {
-    "P11r": 2, "P16": 1, "P18": 2, "P19": 34, "P19r": 9, "P20": 1, "P23": 17, "P25": 4, "P26": 49,
+    "P11r": 2, "P16": 1, "P18": 2, "P19": 34, "P19r": 9, "P20": 1, "P23": 50, "P25": 4, "P26": 49,
     "P4": 17, "durable": 2, "paged": 1, "policy": 18,
 }  # fmt: skip
 LOOK_AHEAD = 20

@@ -14,7 +14,7 @@ from broker.errors import ReplyCode
 
 
 def fresh(*, frame_max: int = 4096, max_message_size: int = 10_000) -> Assembler:
-    return Assembler(frame_max=frame_max, channel_max=100, max_message_size=max_message_size)
+    return Assembler(frame_max=frame_max, max_message_size=max_message_size)
 
 
 def frame(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes:
@@ -329,19 +329,6 @@ def test_a_frame_of_frame_max_is_taken_and_one_octet_more_is_not() -> None:
             "type 2, all octets = <<0,60,0,0>>: unknown_frame",
             id="34: header cut",
         ),
-        pytest.param(
-            method_frame(101, spec.ChannelOpen()),
-            ReplyCode.CHANNEL_ERROR,
-            "channel 101 is above the negotiated channel_max (100)",
-            id="52: channel number",
-        ),
-        pytest.param(
-            method_frame(101, spec.BasicAck(1)),
-            ReplyCode.CHANNEL_ERROR,
-            None,
-            id="52: ack",
-        ),
-        pytest.param(publish(channel=101), ReplyCode.CHANNEL_ERROR, None, id="52: publish"),
     ],
 )
 def test_faults(raw: bytes, code: ReplyCode, text: str | None) -> None:

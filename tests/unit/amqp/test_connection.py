@@ -10,6 +10,8 @@ from broker.amqp.connection import (
     CAPABILITIES,
     GRACE_MS,
     HELD_INPUT_MAX,
+    LINGER_INPUT_MAX,
+    LINGER_MS,
     STRANGERS_INPUT_MAX,
     Authenticate,
     Closed,
@@ -97,8 +99,10 @@ def client_in(state: State) -> Client:
         if state is at:
             break
         step()
-    if state is State.PEER_CLOSED:
+    if state in (State.PEER_CLOSED, State.LINGERING):
         client.send(CLOSE)
+        if state is State.LINGERING:
+            client.machine.close_ok()
     elif state in (State.CLOSING, State.CLOSED):
         client.machine.close(AmqpError(ReplyCode.CONNECTION_FORCED, "stop"))
         if state is State.CLOSED:
@@ -248,10 +252,10 @@ def test_the_handshake_has_ten_seconds_in_all(state: State) -> None:
 def test_early_frames_are_small() -> None:
     """Case 9."""
     client = client_in(State.STARTING)
-    client.send(FRAME.pack(1, 0, 8193))
+    client.send(FRAME.pack(1, 0, 4097))
     code, text = client.closed_with()
     assert (code, text[:11]) == (501, "FRAME_ERROR")
-    assert "{frame_too_large,8193,8184}" in text
+    assert "{frame_too_large,4097,4088}" in text
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.TUNING, State.OPENING])
@@ -387,9 +391,8 @@ def test_the_clients_limits_are_final() -> None:
     machine = client.machine
     assert (machine.channel_max, machine.frame_max, machine.heartbeat) == (10, 4096, 0)
     assert machine.next_deadline_ms() is None
-    [fault] = client.send(method_frame(11, spec.ChannelOpen()))
-    assert isinstance(fault, Fault)
-    assert fault.error.code is ReplyCode.CHANNEL_ERROR
+    [command] = client.send(method_frame(65_535, spec.ChannelOpen()))
+    assert command == MethodCommand(65_535, spec.ChannelOpen())  # numbers have no limit
 
 
 def test_a_vhost_that_is_refused() -> None:
@@ -416,16 +419,45 @@ def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
     assert client.heard() == []
 
 
-def test_silence_over_two_checks_ends_the_connection() -> None:
-    """Case 40.
+def ticked(client: Client, start_ms: int, end_ms: int, step_ms: int) -> int:
+    """Tick until the connection ends; returns when it did, else `end_ms`."""
+    for now_ms in range(start_ms, end_ms, step_ms):
+        client.at(now_ms)
+        if client.events():
+            return now_ms
+    return end_ms
+
+
+@pytest.mark.parametrize(("heard_ms", "step_ms"), [(0, 10), (999, 10), (30_300, 700), (1, 1000)])
+def test_silence_for_two_to_three_intervals_ends_the_connection(
+    heard_ms: int, step_ms: int
+) -> None:
+    """Case 40. Half an interval from both bounds, but for what ticks are late.
 
     Rows: 1.1 Heartbeat
     """
     client = client_in(State.RUNNING)
-    client.at(60_000)
-    client.at(120_000)
+    ticked(client, 0, heard_ms + 1, step_ms)
+    client.at(heard_ms)
+    client.send(HEARTBEAT)
+    ended_ms = ticked(client, heard_ms, heard_ms + 200_000, step_ms)
+    assert 150_000 <= ended_ms - heard_ms <= 150_000 + 2 * step_ms
+
+
+def test_a_node_that_stood_still_gives_its_clients_another_interval() -> None:
+    """What they sent meanwhile lies unread in their sockets."""
+    client = client_in(State.RUNNING)
+    client.at(59_000)
+    client.at(400_000)
     assert client.events() == []
-    client.at(180_000)
+    client.send(HEARTBEAT)
+    client.at(480_000)
+    assert client.events() == []
+    client.at(900_000)  # and again
+    assert client.events() == []
+    client.at(900_000 + 59_999)
+    assert client.events() == []
+    client.at(900_000 + 60_000)
     assert client.events() == [Closed("missed heartbeats from client, timeout: 60s")]
 
 
@@ -442,8 +474,10 @@ def test_silence_says_nothing_while_the_socket_is_not_read() -> None:
     client.machine.set_reading(is_reading=False)
     client.at(60_000)
     client.at(120_000)
-    client.machine.block("low on memory")
+    client.machine.alarm = "low on memory"
     client.machine.set_reading(is_reading=True)
+    client.send(PUBLISH)
+    assert client.machine.is_blocked
     for minute in range(3, 9):
         client.at(minute * 60_000)
     assert client.events() == []
@@ -458,8 +492,11 @@ def test_silence_says_nothing_while_the_socket_is_not_read() -> None:
 
 def test_blocked_is_told_once_to_who_can_hear_it() -> None:
     client = client_in(State.RUNNING)
-    client.machine.block("low on disk")
-    client.machine.block("low on disk")
+    client.machine.alarm = "low on disk"
+    assert len(client.send(DECLARE)) == 1
+    assert client.heard() == []
+    client.send(PUBLISH)
+    client.send(PUBLISH)
     client.machine.unblock()
     client.machine.unblock()
     assert client.heard() == [
@@ -467,8 +504,84 @@ def test_blocked_is_told_once_to_who_can_hear_it() -> None:
         spec.ConnectionUnblocked(),
     ]
     client.machine.capabilities = {}
-    client.machine.block("low on disk")
+    client.send(PUBLISH)
+    assert client.machine.is_blocked
     assert client.heard() == []
+
+
+EMPTY = (
+    method_frame(1, spec.BasicPublish("", "q")) + build_message("", "q", Properties(), b"").content
+)
+
+
+def alarmed(state: State = State.RUNNING) -> Client:
+    client = client_in(state)
+    client.machine.alarm = "low on memory"
+    return client
+
+
+def kinds(commands: list[Command]) -> list[str]:
+    return [type(command).__name__ for command in commands]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_a_publish_under_an_alarm_is_held_and_all_behind_it(step: int) -> None:
+    """Rows: 1.1 connection.blocked / unblocked"""
+    client = alarmed()
+    data = DECLARE + PUBLISH + DECLARE + PUBLISH + EMPTY
+    found: list[Command] = []
+    for start in range(0, len(data), step):
+        found += client.send(data[start : start + step])
+    assert kinds(found) == ["MethodCommand"]
+    assert (client.machine.is_blocked, client.machine.has_input) == (True, False)
+    assert client.heard() == [spec.ConnectionBlocked("low on memory")]
+    client.machine.alarm = ""
+    client.machine.unblock()
+    assert client.machine.has_input
+    assert kinds(client.send()) == ["Publish", "MethodCommand", "Publish", "Publish"]
+    assert not client.machine.has_input
+
+
+def test_a_message_without_body_meets_the_alarm_and_is_carried_out() -> None:
+    client = alarmed()
+    assert kinds(client.send(EMPTY + DECLARE)) == ["Publish"]
+    assert client.machine.is_blocked
+
+
+@pytest.mark.parametrize(("first", "last"), [(b"he", b"llo"), (b"", b"hello")])
+def test_the_last_piece_of_a_message_completes_it(first: bytes, last: bytes) -> None:
+    """The alarm came in its middle."""
+    client = client_in(State.RUNNING)
+    client.send(PUBLISH[: -len(b"hello") - 8])
+    client.machine.alarm = "low on memory"
+    if first:
+        assert client.send(FRAME.pack(3, 1, len(first)) + first + b"\xce") == []
+        assert client.machine.is_blocked
+        client.machine.unblock()
+    assert kinds(client.send(FRAME.pack(3, 1, len(last)) + last + b"\xce")) == ["Publish"]
+    assert client.machine.is_blocked
+
+
+def test_the_alarm_changes_no_error_and_no_close() -> None:
+    broken = FRAME.pack(9, 1, 0) + b"\xce"
+    client = alarmed()
+    assert kinds(client.send(DECLARE + broken + PUBLISH)) == ["MethodCommand", "Fault"]
+    assert not client.machine.is_blocked
+    client = alarmed()
+    client.send(CLOSE, PUBLISH, CLOSE)
+    assert (client.machine.state, client.machine.is_blocked) == (State.PEER_CLOSED, False)
+    client.send()
+    client.machine.close_ok()
+    assert client.heard() == [spec.ConnectionCloseOk()] * 2
+
+
+def test_who_is_blocked_and_told_to_go_is_heard() -> None:
+    client = alarmed()
+    client.send(PUBLISH, DECLARE, spec.ConnectionCloseOk())
+    client.machine.close(AmqpError(ReplyCode.CONNECTION_FORCED, "x"))
+    assert client.machine.has_input
+    client.send()
+    assert client.events() == [Closed("")]  # it cannot be told from one sent later
 
 
 # The way out
@@ -490,7 +603,81 @@ def test_the_client_leaves() -> None:
     assert client.send(DECLARE) == []
     client.machine.close_ok()
     assert client.heard() == [spec.ConnectionCloseOk()]
+    assert (client.machine.state, client.events()) == (State.LINGERING, [])
+    client.send(spec.ConnectionCloseOk())
     assert client.events() == [Closed("")]
+
+
+def test_closes_before_the_first_is_answered_are_answered_with_it() -> None:
+    """Rows: 1.1 Close"""
+    client = client_in(State.RUNNING)
+    client.send(CLOSE, DECLARE, CLOSE)
+    client.send(CLOSE)
+    assert client.heard() == []
+    client.machine.close_ok()
+    assert client.heard() == [spec.ConnectionCloseOk()] * 3
+
+
+@pytest.mark.parametrize("state", [State.LINGERING, State.CLOSING])
+def test_a_close_when_all_is_over_is_answered_and_nothing_else_is(state: State) -> None:
+    """Rows: 1.1 Close"""
+    client = client_in(state)
+    client.send(DECLARE, PUBLISH)
+    client.send(FRAME.pack(9, 7, 1) + b"x\xce", TUNE_OK, CLOSE, HEARTBEAT, CLOSE)
+    assert client.heard() == [spec.ConnectionCloseOk()] * 2
+    assert (client.machine.state, client.events()) == (state, [])
+
+
+@pytest.mark.parametrize(("heartbeat", "linger_ms"), [(0, 30_000), (5, 5_000), (60, 30_000)])
+@pytest.mark.parametrize("closer", ["client", "server"])
+def test_the_socket_is_the_clients_for_a_heartbeat_or_30_s(
+    closer: str, heartbeat: int, linger_ms: int
+) -> None:
+    """Rows: 1.1 Close"""
+    client = client_in(State.TUNING)
+    client.send(spec.ConnectionTuneOk(2047, 131_072, heartbeat), OPEN)
+    client.machine.opened()
+    if closer == "client":
+        client.send(CLOSE)
+        client.machine.close_ok()
+    else:
+        client.machine.close(AmqpError(ReplyCode.NOT_FOUND, "x"))
+    client.events()
+    client.at(linger_ms - 1)
+    assert client.events() == []
+    client.at(linger_ms)
+    [closed] = client.events()
+    assert isinstance(closed, Closed)
+
+
+@pytest.mark.parametrize("state", [State.LINGERING, State.CLOSING])
+def test_what_is_no_frame_any_more_ends_after_a_short_grace(state: State) -> None:
+    client = client_in(state)
+    client.send(b"\xff" * 20, CLOSE)
+    assert client.heard() == []
+    client.at(GRACE_MS - 1)
+    assert client.events() == []
+    client.at(GRACE_MS)
+    assert len(client.events()) == 1
+
+
+@pytest.mark.parametrize("state", [State.PEER_CLOSED, State.LINGERING, State.CLOSING])
+def test_what_is_sent_after_the_end_is_bounded(state: State) -> None:
+    client = client_in(state)
+    piece = HEARTBEAT * (1 << 17)
+    for _ in range(LINGER_INPUT_MAX // len(piece)):
+        client.send(piece)
+    assert client.events() == []
+    client.send(HEARTBEAT)
+    assert client.events() == [Closed("too much input after connection.close")]
+    assert client.machine.state is State.CLOSED
+
+
+def test_a_stranger_who_is_refused_has_a_short_grace() -> None:
+    client = client_in(State.AUTHENTICATING)
+    client.machine.refused("no")
+    client.at(GRACE_MS)
+    assert client.events() == [Closed("no close-ok from the client")]
 
 
 def test_the_server_closes_and_hears_only_the_end() -> None:
@@ -510,7 +697,22 @@ def test_two_closes_that_cross() -> None:
     client = client_in(State.CLOSING)
     client.send(CLOSE)
     assert client.heard() == [spec.ConnectionCloseOk()]
+    client.send(spec.ConnectionCloseOk())
     assert client.events() == [Closed("")]
+
+
+def test_a_close_that_crosses_a_held_one_is_answered_after_it() -> None:
+    client = client_in(State.RUNNING)
+    client.machine.close(AmqpError(ReplyCode.NOT_ALLOWED, "x"), is_held=True)
+    client.send(CLOSE)
+    assert client.heard() == []
+    client.at(GRACE_MS)  # what the client held is released no sooner
+    assert [type(method) for method in client.heard()] == [
+        spec.ConnectionClose,
+        spec.ConnectionCloseOk,
+    ]
+    client.at(GRACE_MS + LINGER_MS)
+    assert client.events() == [Closed("no close-ok from the client")]
 
 
 def test_no_close_ok_in_time() -> None:
@@ -519,9 +721,9 @@ def test_no_close_ok_in_time() -> None:
     Rows: 1.1 Close
     """
     client = client_in(State.CLOSING)
-    client.at(GRACE_MS - 1)
+    client.at(LINGER_MS - 1)
     assert client.events() == []
-    client.at(GRACE_MS)
+    client.at(LINGER_MS)
     assert client.events() == [Closed("no close-ok from the client")]
 
 
@@ -553,7 +755,7 @@ def test_commands_pass_as_the_same_list() -> None:
     assert commands == [MethodCommand(1, spec.QueueDeclare("q"))]
 
 
-@pytest.mark.parametrize("state", [State.CLOSED, State.PEER_CLOSED, State.CLOSING])
+@pytest.mark.parametrize("state", [State.CLOSED, State.PEER_CLOSED, State.LINGERING, State.CLOSING])
 def test_late_answers_of_the_caller_are_ignored(state: State) -> None:
     client = client_in(state)
     machine = client.machine
@@ -561,7 +763,8 @@ def test_late_answers_of_the_caller_are_ignored(state: State) -> None:
     machine.refused("x")
     machine.opened()
     machine.fail(AmqpError(ReplyCode.NOT_ALLOWED, "x"))
-    machine.block("x")
+    machine.alarm = "x"
+    machine.receive(PUBLISH, START_MS)
     assert (machine.state, client.heard(), client.events()) == (state, [], [])
 
 

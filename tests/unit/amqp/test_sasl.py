@@ -64,3 +64,10 @@ def test_a_mechanism_that_is_not_offered(mechanism: str, text: str) -> None:
     with pytest.raises(AmqpError) as caught:
         sasl.credentials_of(mechanism, b"\0a\0b", ("PLAIN",))
     assert (caught.value.code, caught.value.text) == (503, text)
+
+
+@pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS"])
+def test_no_mechanism_takes_the_password_of_plain_even_if_it_were_offered(mechanism: str) -> None:
+    with pytest.raises(AmqpError) as caught:
+        sasl.credentials_of(mechanism, b"\0guest\0guest", ("PLAIN", mechanism))
+    assert caught.value.code == 503

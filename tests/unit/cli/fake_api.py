@@ -28,6 +28,8 @@ class FakeApi:
                 status, value = found
                 data = b"" if value is None else json.dumps(value).encode()
                 self.send_response(status)
+                if status == 429:
+                    self.send_header("Retry-After", "0")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

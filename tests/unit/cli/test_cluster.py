@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +162,18 @@ def test_conf_is_one_the_server_reads(tmp_path: Path):
     assert settings.peer_address("rabbit@node3") == ("127.0.0.1", 9)
     assert settings.heartbeat_s == 7
     assert len(settings.cluster_secret) == 64
+
+
+def test_a_clusters_directories_and_configurations_are_their_users_alone(tmp_path: Path):
+    layout = Layout(tmp_path / "c")
+    place = layout.create(1, 5672, 15672)[0]
+    layout.path(place).chmod(0o755)  # as 0.1.0 made it
+    layout.path(place, "node.conf").touch(mode=0o644)
+    layout.write_conf(place, ["default_pass=secret"])
+    folders = (layout.directory, layout.path(place))
+    files = (layout.directory / "secret", layout.path(place, "node.conf"))
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o700] * 2
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 2
 
 
 def test_what_conf_syntax_gives_a_meaning_to_stays_as_it_was_said(tmp_path: Path):

@@ -58,6 +58,20 @@ def test_list_queues_prints_rabbitmqctls_lines(api: FakeApi, capsys):
     assert api.headers["Authorization"] == "Basic " + base64.b64encode(b"guest:guest").decode()
 
 
+def test_a_node_with_too_much_to_do_is_asked_again(api: FakeApi, capsys):
+    busy = (429, {"error": "too_many_requests", "reason": "too many listings: try again"})
+    api.answers["GET", "/api/queues/%2F"] = [busy, busy, (200, QUEUES)]
+    assert ctl(api, "list_queues", "-s", "name") == 0
+    assert capsys.readouterr().out == "a\nb\n"
+
+
+def test_a_node_that_has_too_much_to_do_for_too_long_is_a_temporary_failure(api: FakeApi, capsys):
+    busy = (429, {"error": "too_many_requests", "reason": "too many listings: try again"})
+    api.answers["GET", "/api/queues/%2F"] = busy
+    assert ctl(api, "list_queues", "--timeout", "1") == 75
+    assert "too many listings" in capsys.readouterr().err
+
+
 def test_quiet_keeps_headers_silent_has_none(api: FakeApi, capsys):
     ctl(api, "-q", "list_queues", "name", "durable")
     assert capsys.readouterr().out == "name\tdurable\na\ttrue\nb\tfalse\n"

@@ -62,3 +62,16 @@ def test_the_log_file_is_rotated(tmp_path, root_logger):
     for number in range(20):
         root_logger.info("event", extra={"number": number})
     assert sorted(p.name for p in path.parent.iterdir()) == ["node.log", "node.log.1", "node.log.2"]
+
+
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_a_cluster_port_open_to_strangers_ends_with_one_line_that_says_what_to_set(
+    check: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RABBITMQ_CONFIG_FILE", raising=False)
+    monkeypatch.setenv("RABBITMQ_ERLANG_COOKIE", "QWXJRTZKDPLMVBNCFGHS")
+    result = CliRunner().invoke(main, ["server", "--set", "cluster.listen=0.0.0.0:25672", *check])
+    assert result.exit_code == 78
+    assert result.stderr.count("\n") == 1
+    assert "cluster.secret has at most 94 random bits" in result.stderr
+    assert "QWXJ" not in result.stderr

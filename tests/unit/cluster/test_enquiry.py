@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.cluster import outbound
 from broker.cluster.entry.enquiry import Answer, Asker, NotAdmitted, enquire
 from broker.cluster.formation import Standing
 from broker.cluster.identity import Promise
 from broker.cluster.joining import STAND_METHOD, encode
 from broker.metadata import commands
+from broker.wire import node_pb2 as wire
 from tests.unit.cluster.nodes import Nodes, cluster_of, free_port, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -77,7 +80,14 @@ async def test_node_of_another_protocol_version_is_told(
 ) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         await until(nodes.running[A].has_lease)
-        monkeypatch.setattr("broker.cluster.entry.enquiry.PROTOCOL_VERSION", 99)
+        today = outbound.greeting
+
+        def tomorrow(*said: Any) -> wire.Hello:
+            hello = today(*said)
+            hello.version, hello.version_min = 99, 98
+            return hello
+
+        monkeypatch.setattr(outbound, "greeting", tomorrow)
         assert "version" in await why_not(Asker(C, "", SECRET), A, nodes.addresses[A])
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
-from broker.cluster.handshake import Reason
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL, DATA, LinkLimits, Outbound
 from tests.proxy import Proxy
@@ -187,25 +187,39 @@ async def test_call_is_answered_and_failures_are_told() -> None:
         assert "broke" in str(outcome)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "reason"),
-    [
-        ({"secret": b"other"}, Reason.WRONG_SECRET),
-        ({"cluster_id": "d"}, Reason.WRONG_CLUSTER),
-    ],
-)
-async def test_wrong_secret_or_cluster_is_refused_with_its_reason(
-    theirs: dict[str, object], reason: Reason
-) -> None:
+async def test_another_cluster_is_refused_with_its_reason_by_one_that_proves_itself() -> None:
     async with network() as net:
         b = await net.node(B)
         refusals: list[tuple[str, Reason, bool]] = []
-        a = await net.node(A, **theirs)
+        a = await net.node(A, cluster_id="d")
         a.on_refusal(lambda *refusal: (refusals.append(refusal), net.poke()))
         a.connect(B, b.address)
         await net.until(lambda: refusals)
-        assert refusals[0][:2] == (B, reason)
+        assert refusals[0] == (B, Reason.WRONG_CLUSTER, True)
         assert not a.is_up(B)
+
+
+async def test_another_secret_is_logged_at_both_ends_and_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with network() as net:
+        b = await net.node(B)
+        changes: list[object] = []
+        a = await net.node(A, secret=b"other")
+        for links in (a, b):
+            links.on_refusal(lambda *refusal: changes.append(refusal))
+            links.on_event(changes.append)
+        a.connect(B, b.address)
+        async with asyncio.timeout(15):
+            while len([r for r in caplog.records if r.message == "link.unproven"]) < 2:
+                await asyncio.sleep(0.01)
+        said = {record.__dict__["what"] for record in caplog.records[:2]}
+        assert said == {
+            "a stranger: wrong_secret",
+            "rabbit@b, or who answers for it, says: wrong_secret",
+        }
+        assert changes == []
+        assert b._refusals == set()
 
 
 async def test_unknown_member_is_refused_but_a_guest_is_dialled_back() -> None:
@@ -309,3 +323,29 @@ async def test_a_payload_that_can_never_fit_is_dropped_and_the_stream_lives_on()
         assert a.send(B, DATA, 20, b"after")
         await net.until(lambda: len(got) > 1)
         assert got == [b"before", b"after"]
+
+
+class LosesCancellations(Outbound):
+    """A stream whose RPC ends just when its task is cancelled: gRPC raises the RPC's error."""
+
+    dialled = 0
+
+    async def _dial_and_send(self) -> bool:
+        self.dialled += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return False
+        return True
+
+
+async def test_a_dialler_ends_though_grpc_lost_its_cancellation() -> None:
+    """Twice of 45 times the end of a node waited for such a task for ever."""
+    stream = LosesCancellations("b", DATA, "127.0.0.1:1", Links("a", "boot", "", b"secret", {}))
+    running = asyncio.ensure_future(stream.run())
+    while not stream.dialled:
+        await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait([running])
+    assert stream.dialled == 1

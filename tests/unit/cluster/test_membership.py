@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.handshake import Reason
+from broker.cluster.authentication.handshake import Reason
 from broker.errors import Refusal
 from broker.metadata import commands
 from broker.metadata.results import Declared

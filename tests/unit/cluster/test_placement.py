@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster.placement import leader, locator, quorum_members
+from broker.cluster.placement import SPREAD, leader, locator, quorum_members
 
 
 def test_declaring_node_and_those_with_fewest_replicas() -> None:
@@ -34,3 +34,15 @@ def test_a_master_locators_argument_wins_and_a_leader_locators_policy() -> None:
     assert locator("classic", {}, newer, "client-local") == "balanced"
     assert locator("quorum", asked_newer, {}, "client-local") == "random"
     assert locator("quorum", asked_newer, newer, "client-local") == "balanced"
+
+
+def test_unasked_leaders_of_quorum_queues_are_spread() -> None:
+    """Classic queues stay where they are declared: their home is their only copy."""
+    assert locator("quorum", {}, {}, "") == SPREAD
+    assert locator("classic", {}, {}, "") == "client-local"
+    assert locator("quorum", {}, {}, "client-local") == "client-local"
+    led = {"a": 0, "b": 0, "c": 0}
+    for _ in range(30):
+        led[leader(SPREAD, "a", "abc", led)] += 1
+    assert sorted(led.values()) == [9, 10, 11]
+    assert leader(SPREAD, "b", "abc", {"a": 0, "b": 1, "c": 0}) == "b", "its own clients' first"

@@ -101,6 +101,24 @@ def test_ttl_zero_goes_to_a_waiting_consumer_or_dies_at_once():
     assert [(dead.reason, len(dead.items)) for dead in effects.dead] == [("expired", 1)]
 
 
+@pytest.mark.parametrize("requeue", ["original", "tail"])
+def test_ttl_zero_is_not_delivered_again(requeue):
+    """A quorum queue's leader tells a later time with a requeue.
+
+    Rows: 1.4 TTL 0; 1.9 ack / nack / reject
+    """
+    machine = _machine(requeue=requeue)
+    machine.checkout(HOLDER, "t", prefetch=1)
+    machine.enqueue([_timed(0)])
+    machine.pump()
+    assert machine.take_effects().deliveries
+    machine.set_time(NOW_MS + (requeue == "tail"))
+    machine.requeue(HOLDER, "t", [1])
+    machine.pump()
+    assert not machine.effects.deliveries
+    assert _deaths(machine) == [("expired", [1])]
+
+
 @pytest.mark.parametrize("consumers", [1, 3])
 def test_what_expired_in_the_line_is_passed_over(consumers):
     """Rows: 1.4 When removed"""

@@ -7,7 +7,16 @@ import sys
 import pytest
 
 from broker.fifo import paging
-from broker.fifo.commands import Enqueue, Get, Offer, Settle, split_at_gets
+from broker.fifo.commands import (
+    Cancel,
+    Enqueue,
+    Get,
+    Offer,
+    Purge,
+    Settle,
+    split_at_gets,
+    split_at_looks,
+)
 from broker.fifo.config import QueueConfig, classic_config, quorum_config
 from broker.fifo.ledger import Cleared, Removed
 from broker.fifo.lines.paged import Paged
@@ -196,6 +205,19 @@ def test_gets_begin_the_parts_of_an_offer():
     ]
     plain = Offer("a/1/7/0", 4, 5, [enqueue, settle])
     assert split_at_gets(plain) == [plain]
+
+
+def test_consumers_are_served_before_what_looks_at_what_they_leave():
+    enqueue, get, settle = Enqueue([message()] * 3), Get(HOLDER, False), Settle(HOLDER, "", [1])
+    cancel = Cancel(HOLDER, "t")
+    offer = Offer("a/1/7/0", 4, 5, [get, get, enqueue, settle, get, Purge(), get, cancel, get])
+    assert [(part.first, part.commands) for part in split_at_looks(offer)] == [
+        (5, [get, get, enqueue, settle]),
+        (11, [get, Purge(), get, cancel]),
+        (15, [get]),
+    ]
+    plain = Offer("a/1/7/0", 4, 5, [enqueue, settle])
+    assert split_at_looks(plain) == [plain]
 
 
 def test_a_deep_queue_is_purged_by_ranges_that_spare_what_is_held():

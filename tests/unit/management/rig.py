@@ -8,17 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from broker.config import Settings
+from broker.config import Listener, Settings
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
+from broker.management.listener import HEAD_TIMEOUT_S, ApiListener
 from broker.management.operations.desk import Operations
 from broker.metadata import commands
-from broker.metadata.access import Access, hash_password
+from broker.metadata.access import Access
+from broker.passwords import hash_password
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
+from broker.server.entrance.doors import Doors
 from broker.session.facts import Limits
 from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
@@ -55,8 +57,13 @@ class Queues:
     def local_quorum(self):
         return []
 
-    def held_back(self):
-        return self.held
+    def count_here(self, uid):
+        return self.stats.get(uid)
+
+    def remotes(self):
+        return [
+            SimpleNamespace(record=SimpleNamespace(uid=uid), is_in_flow=True) for uid in self.held
+        ]
 
     def delete(self, queue, done, *, if_unused, if_empty):
         self.asker.ask(commands.DeleteQueue(queue.uid))
@@ -99,6 +106,7 @@ class Control:
         self.clock = SimpleNamespace(now_ms=lambda: 5_000, monotonic_ms=lambda: 5_000)
         self.cluster: Any = Cluster(asker)
         self.service = None
+        self.doors = Doors()
         self.journal: Any = SimpleNamespace(stats=JournalStats())
         self.calls: list[str] = []
         catalogue = asker.machine.catalogue
@@ -159,8 +167,13 @@ class Answer:
 class Rig:
     """A server on a free port, and the users guest (administrator), mon, man and nobody."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.control = Control(settings or Settings(node_name=ONE))
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
+        control: Control | None = None,
+    ) -> None:
+        self.control = control or Control(settings or Settings(node_name=ONE))
         self.catalogue = self.control.asker.machine.catalogue
         ask = self.control.asker.ask
         for name, tags in (
@@ -170,18 +183,22 @@ class Rig:
             ("nobody", ()),
         ):
             ask(commands.AddUser(name, hash_password(name, SALT), tags=tags))
-        server = ManagementServer(self.control, Operations(self.control))
-        self.server = TestServer(server.application())
+        self.operations = Operations(self.control)
+        server = ManagementServer(self.control, self.operations)
+        self.listings = server.listings
+        self.server = ApiListener(
+            server.application(), self.control.doors.management, server.origins, head_timeout_s
+        )
         self.session: ClientSession | None = None
 
     async def __aenter__(self) -> Rig:
-        await self.server.start_server()
+        await self.server.start(Listener("127.0.0.1", 0))
         self.session = ClientSession()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.session.close()
-        await self.server.close()
+        await self.server.stop()
 
     async def ask(
         self,

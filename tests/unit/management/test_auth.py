@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.config import Settings
-from broker.management.auth import is_loopback
+from broker.doors.admission import is_loopback
+from broker.management.auth import client_address
 from tests.unit.management.rig import Rig
 from tests.unit.metadata.cluster import ONE
 
@@ -144,4 +145,4 @@ async def test_a_node_that_has_not_read_its_cluster_yet_lets_nobody_in():
 async def test_loopback_is_told_by_the_sockets_address(address, expected):
     transport = SimpleNamespace(get_extra_info=lambda _: (address, 1))
     request = SimpleNamespace(transport=transport, headers={"X-Forwarded-For": "127.0.0.1"})
-    assert is_loopback(request) is expected
+    assert is_loopback(client_address(request)) is expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.management.reports import HOLDER, Report, Served
+from broker.management.report import HOLDER, Report, Served
 from broker.management.resources import consumers
 from broker.metadata.records import Queue
 from broker.ports import QueueStat

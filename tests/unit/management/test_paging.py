@@ -1,15 +1,31 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from broker.management.answers import ApiError
-from broker.management.paging import arranged, only_columns
+from broker.management.paging import chosen, only_columns, shown
 
 ITEMS = [
     {"name": "b", "messages": 2, "owner": {"name": "x"}},
     {"name": "a", "messages": 10, "owner": None},
     {"name": "Ab", "messages": None},
 ]
+
+
+def ended(work):
+    """What a generator returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+
+
+def arranged(items, query):
+    choice = ended(chosen(items, query, lambda item: item.get("name", "")))
+    return json.loads(b"".join(ended(shown(choice, query, dict))))
 
 
 def names(found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata import commands
-from broker.metadata.access import hash_password
+from broker.passwords import hash_password
 from tests.unit.management.rig import SALT, Rig
 
 pytestmark = pytest.mark.asyncio

@@ -116,3 +116,28 @@ async def test_grow():
         assert grown == [{"name": "one", "vhost": "/"}]
         assert rig.catalogue.queue("/", "one").members == (ONE, TWO)
         assert (await rig.ask("POST", path, {"strategy": "odd"})).status == 400
+
+
+async def test_a_queue_below_its_target_size_is_listed_and_fails_the_health_check():
+    check = "/api/health/checks/quorum-queues-below-target-size"
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.queue("q", arguments=QUORUM, members=(ONE,))
+        asker.queue("small", arguments={**QUORUM, "x-quorum-target-group-size": 1}, members=(ONE,))
+        found = {each["name"]: each for each in (await rig.ask("GET", "/api/queues")).json}
+        assert (found["q"]["target_group_size"], found["q"]["missing_members"]) == (3, 1)
+        assert (found["small"]["target_group_size"], found["small"]["missing_members"]) == (1, 0)
+        answer = await rig.ask("GET", check)
+        assert answer.status == 503
+        assert answer.json["reason"] == "There are quorum queues with too few replicas"
+        (short,) = answer.json["queues"]
+        assert short["readable_name"] == "queue 'q' in vhost '/'"
+        assert (short["members"], short["missing_members"]) == ([ONE], 1)
+        assert (await rig.ask("POST", ADD, {"node": TWO})).status == 204
+        assert (await rig.ask("GET", check)).status == 200
+
+
+async def test_classic_queues_have_no_target_size():
+    async with Rig() as rig:
+        rig.control.asker.queue("q")
+        assert "target_group_size" not in (await rig.ask("GET", "/api/queues/%2F/q")).json

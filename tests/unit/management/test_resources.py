@@ -9,8 +9,8 @@ from broker.config import Settings
 from broker.management.resources.bindings import properties_key
 from broker.management.resources.connections import clean_reason
 from broker.metadata import commands
-from broker.metadata.access import hash_password
 from broker.metadata.records import Binding
+from broker.passwords import hash_password
 from broker.ports import QueueStat
 from tests.unit.management.rig import SALT, Rig
 from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO
@@ -152,6 +152,22 @@ async def test_exchange_life():
         assert (await rig.ask("DELETE", "/api/exchanges/%2F/amq.topic")).status == 403
         default = await rig.ask("GET", "/api/exchanges/%2F/amq.default")
         assert (default.json["name"], default.json["type"]) == ("", "direct")
+
+
+async def test_a_binding_with_too_many_arguments_is_400_unless_it_is_there():
+    async with Rig() as rig:
+        rig.control.asker.queue("q")
+        path = "/api/bindings/%2F/e/amq.headers/q/q"
+        body = {"arguments": {f"h{number}": number for number in range(257)}}
+        answer = await rig.ask("POST", path, body)
+        assert (answer.status, answer.json["reason"]) == (
+            400,
+            "a binding may have 256 arguments and this one has 257: bind several times, with fewer"
+            " arguments each",
+        )
+        stored = commands.Bind("/", "amq.headers", "queue", "q", "", body["arguments"])
+        rig.control.asker.ask(stored)  # of an earlier version
+        assert (await rig.ask("POST", path, body)).status == 201
 
 
 @pytest.mark.parametrize("key", ["", "a.#", "a b", "x~y", "ü/ö", "a%2Fb", "+"])
@@ -374,7 +390,7 @@ async def test_a_short_disk_is_an_alarm():
         assert answer.status == 204
         answer = await rig.ask("GET", "/api/health/checks/local-alarms")
         assert answer.status == 503
-        assert answer.json["alarms"] == [{"node": ONE, "resource": "disk"}]
+        assert answer.json["alarms"] == [{"node": ONE, "resource": "disk space"}]
         node = (await rig.ask("GET", f"/api/nodes/{ONE}")).json
         assert (node["disk_free_alarm"], node["disk_free_limit"]) == (True, 1 << 60)
         await rig.ask("POST", "/api/node/disk_free_limit", {"absolute": "1kB"})

@@ -16,7 +16,7 @@ WRONG = [
     ({"x-message-ttl": -1}, f"invalid arg 'x-message-ttl' {SUBJECT}: {{value_negative,-1}}"),
     (
         {"x-message-ttl": 315_360_000_001},
-        f"invalid arg 'x-message-ttl' {SUBJECT}: {{value_too_big,315360000001}}",
+        f"invalid arg 'x-message-ttl' {SUBJECT}: {{value_too_large,315360000001}}",
     ),
     (
         {"x-message-ttl": "60000"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata import parameters
+from broker.metadata.policy_keys import NO_FEDERATION
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,22 @@ from broker.metadata import parameters
             "max-queues should be a number, actually was true",
         ),
         ("foo", "x", {}, "component foo not found"),
+        *[
+            (
+                component,
+                "x",
+                {"uri": "amqp://"},
+                f"component {component} not found: {NO_FEDERATION}",
+            )
+            for component in ("federation-upstream", "federation-upstream-set")
+        ],
+        (
+            "shovel",
+            "x",
+            {},
+            "component shovel not found: shovels are not supported yet; consume and publish with a"
+            " client",
+        ),
         ("policy", "x", {}, "policies may not be set using this method"),
     ],
 )

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metadata.policy_keys import OPERATOR_KEYS, USER_KEYS, fault, term, validate_definition
+from broker.metadata.policies import Policy
+from broker.metadata.policy_keys import (
+    FEDERATION_KEYS,
+    NO_FEDERATION,
+    OPERATOR_KEYS,
+    USER_KEYS,
+    fault,
+    stored_fault,
+    term,
+    validate_definition,
+)
 
 NO_MODE = "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-promote-on-shutdown"
 
@@ -166,6 +176,24 @@ def test_right_definitions(definition):
     assert validate_definition(definition, operator=False) is None
 
 
+@pytest.mark.parametrize("key", sorted(FEDERATION_KEYS))
+@pytest.mark.parametrize("operator", [False, True])
+def test_federation_is_refused_in_rabbitmqs_words_without_the_plugin(key, operator):
+    text = f'[{{<<"{key}">>,<<"all">>}}] are not recognised policy settings: {NO_FEDERATION}'
+    assert validate_definition({"expires": 1, key: "all"}, operator=operator) == text
+
+
+def test_stored_policies_with_federation_are_named():
+    idle = [
+        Policy("v", f"p{n}", "", "all", 0, {"federation-upstream-set": "all"}) for n in "1234567"
+    ]
+    others = [Policy("v", "q", "", "all", 0, {"expires": 1})]
+    assert stored_fault(others) is None
+    assert stored_fault([*others, *idle[:1]]) == f"'p1' in vhost 'v': {NO_FEDERATION}"
+    assert str(stored_fault(idle)).startswith("'p1' in vhost 'v', 'p2' in vhost 'v', ")
+    assert " and 2 more: " in str(stored_fault(idle))
+
+
 @pytest.mark.parametrize("key", sorted(USER_KEYS - OPERATOR_KEYS))
 def test_operators_have_fewer_keys(key):
     """Rows: 1.12 operator policy keys"""
@@ -228,3 +256,28 @@ def test_terms():
     assert term(value) == (
         '[<<"a\\"\\\\\\n">>,<<"é"/utf8>>,<<>>,1.0e22,1.0,#{<<"a">> => #{},<<"b">> => []}]'
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0.0"),
+        (-10.0, "-10.0"),
+        (100.0, "100.0"),
+        (1000.0, "1.0e3"),
+        (1234.0, "1234.0"),
+        (-60000.0, "-6.0e4"),
+        (12345.6, "12345.6"),
+        (1230000.0, "1.23e6"),
+        (0.01, "0.01"),
+        (0.0001, "0.0001"),
+        (0.00012, "1.2e-4"),
+        (1 / 3, "0.3333333333333333"),
+        (2.5e-5, "2.5e-5"),
+        (1.0e15, "1.0e15"),
+        (123456789012345680.0, "1.2345678901234568e17"),
+        (1.0e20, "1.0e20"),
+    ],
+)
+def test_floats_are_printed_as_by_a_rabbitmq_node(value: float, shown: str):
+    assert term(value) == shown

@@ -62,6 +62,22 @@ def test_delete_hits_one_incarnation_only():
          {"arguments": {"x-overflow": "reject-publish"}},
          "inequivalent arg 'x-overflow' for queue 'q' in vhost '/': "
          "received 'reject-publish' but current is 'drop-head'"),
+        *[({"arguments": {"x-message-ttl": 10}}, {"arguments": {"x-message-ttl": other}},
+           "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': "
+           f"received '{shown}' but current is '10'")
+          for other, shown in [
+              (10.0, "10.0"), (60_000.0, "6.0e4"), (True, "true"), ("10", "10"), (b"10", "10"),
+              ([10], "[{signedint,10}]"), ({"a": ["b", 1.5]}, '[{<<"a">>,array,[{longstr,'
+               '<<"b">>},{double,1.5}]}]'),
+          ]],
+        *[({"arguments": {key: 5}}, {"arguments": {key: 5.0}},
+           f"inequivalent arg '{key}' for queue 'q' in vhost '/': "
+           "received '5.0' but current is '5'")
+          for key in ("x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority")],
+        ({"arguments": {"x-single-active-consumer": True}},
+         {"arguments": {"x-single-active-consumer": 1}},
+         "inequivalent arg 'x-single-active-consumer' for queue 'q' in vhost '/': "
+         "received '1' but current is 'true'"),
     ],
 )  # fmt: skip
 def test_redeclare_with_another_meaning_is_406(first, second, text):

@@ -129,7 +129,14 @@ class Timer:
 class Node:
     """One node's registry, and all that it stands on."""
 
-    def __init__(self, world: World, name: str, boot: str, disk: MemoryDisk) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        boot: str,
+        disk: MemoryDisk,
+        summary: list[bytes] | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.boot = boot
@@ -139,13 +146,14 @@ class Node:
         self.neighbours = Links(world)
         self.deferred: deque[Callable[[], None]] = deque()
         self.timers: list[Timer] = []
+        self.store = MessageStore(self.journal, summary=summary)
         self.registry = QueueRegistry(
             node=name,
             boot=boot,
             catalogue=world.catalogue,
             clock=world.clock,
             journal=self.journal,
-            store=MessageStore(self.journal),
+            store=self.store,
             groups=self,
             mail=self,
             defer=self.deferred.append,
@@ -235,14 +243,30 @@ class World:
         for name in names:
             self.boot(name)
 
-    def boot(self, name: str, disk: MemoryDisk | None = None) -> Node:
-        """Start a node, or start it anew under another boot id."""
+    def boot(
+        self, name: str, disk: MemoryDisk | None = None, summary: list[bytes] | None = None
+    ) -> Node:
+        """Start a node, or start it anew under another boot id.
+
+        Args:
+            name: The node.
+            disk: What its disk holds.
+            summary: Of the clean stop before, if it was one.
+        """
         self._boots += 1
         boot = f"{self._boots:016x}"
         self.apply(commands.BootNode(name, boot, name))
-        node = self.nodes[name] = Node(self, name, boot, disk or MemoryDisk())
+        node = self.nodes[name] = Node(self, name, boot, disk or MemoryDisk(), summary)
         node.registry.reconcile_all()
         return node
+
+    def stop_cleanly(self, name: str) -> tuple[MemoryDisk, list[bytes]]:
+        """Stop a node in good order; returns what its disk holds, the summary apart."""
+        node = self.nodes[name]
+        node.registry.stop()
+        node.journal.sync()
+        summary = list(node.store.dump())
+        return self.kill(name), summary
 
     def kill(self, name: str) -> MemoryDisk:
         """End a node and its boot; returns what its disk holds."""

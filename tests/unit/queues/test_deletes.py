@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import pytest
 
 from broker.errors import Refusal, ReplyCode
 from broker.ports import Done
@@ -61,6 +64,44 @@ def test_publishers_wait_while_a_delete_is_proposed() -> None:
     world.agrees = True
     world.tick()
     assert resumed == [1]
+
+
+@pytest.mark.parametrize("node", [A, B])
+def test_a_cancel_is_answered_when_the_auto_delete_queue_is_gone(node: str) -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete; 1.8 basic.cancel"""
+    world = World()
+    queue = world.declare(auto_delete=True)
+    here, channel = world.nodes[node], Channel()
+    handle = here.registry.open(queue)
+    handle.consume(here.spec(), channel, _ignore)
+    handle.consume(here.spec("u"), channel, _ignore)
+    world.settle()
+    found: list[object] = []
+    for tag in ("t", "u"):
+        exists = partial(world.catalogue.queue_by_uid, queue.uid)
+        handle.cancel(here.holder(), tag, lambda _result: found.append(exists()))  # noqa: B023
+        world.settle()
+    assert found == [queue, None]
+    assert channel.lost == []
+
+
+@pytest.mark.parametrize("node", [A, B])
+def test_a_cancel_is_answered_also_where_the_cluster_does_not_agree(node: str) -> None:
+    """P5: the queue accepts nothing until it is known, but nobody waits for ever."""
+    world = World()
+    queue = world.declare(auto_delete=True)
+    here, answers = world.nodes[node], list[object]()
+    handle = here.registry.open(queue)
+    handle.consume(here.spec(), Channel(), _ignore)
+    world.settle()
+    world.agrees = False
+    handle.cancel(here.holder(), "t", answers.append)
+    world.settle()
+    assert answers == [None]
+    assert world.catalogue.queue_by_uid(queue.uid) is not None
+    world.agrees = True
+    world.tick()
+    assert world.catalogue.queue_by_uid(queue.uid) is None
 
 
 def test_a_channel_that_ends_while_its_consume_is_held_back_leaves_nothing() -> None:

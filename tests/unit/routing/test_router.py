@@ -86,9 +86,9 @@ def test_a_missing_alternate_is_told_with_whose_it_is():
     second = Source("direct", "gone", name="second")
     first = Source("fanout", "gone", name="first")
     bind(first, "", second)
-    assert walk_sources(first, traits, nowhere) == ([], [], [("second", "gone")])
+    assert walk_sources(first, traits, nowhere)[:3] == ([], [], [("second", "gone")])
     bind(second, "k", "q")
-    assert walk_sources(first, traits, nowhere) == (["q"], [], [])
+    assert walk_sources(first, traits, nowhere)[:3] == (["q"], [], [])
 
 
 def test_thousand_exchanges_in_a_row_do_not_recurse():

@@ -13,13 +13,14 @@ from broker.amqp import methods, spec
 from broker.amqp.frames import FRAME, PROTOCOL_HEADER, method_frame
 from broker.config import Settings
 from broker.metadata import commands
-from broker.metadata.access import Access, hash_password
+from broker.metadata.access import Access
 from broker.metadata.records import Queue
+from broker.passwords import hash_password
 from broker.ports import QueueStat
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
-from broker.server.gate import Gate
 from broker.server.outbox import Outbox
+from broker.server.shares.half_sent import HalfSentShared
 from broker.session.facts import Limits
 from tests.unit.session.rig import BOOT, NODE, World
 from tests.virtual_loop import VirtualClock, run
@@ -107,7 +108,7 @@ class Sink:
 class Node:
     """Context and connections."""
 
-    def __init__(self, *, partial_bytes_max: int = 1 << 20, **settings: Any) -> None:
+    def __init__(self, *, half_sent_bytes: int = 1 << 20, **settings: Any) -> None:
         self.world = World()
         self.world.apply(commands.AddUser("guest", hash_password("guest", b"salt")))
         self.world.apply(commands.AddUser("other", hash_password("other", b"salt")))
@@ -124,7 +125,7 @@ class Node:
             clock=self.clock,
             outbox=Outbox(asyncio.get_running_loop()),
             catalogue=world.catalogue,
-            access=Access(world.catalogue),
+            access=Access(world.catalogue, Settings(**settings).loopback_users),
             metadata=self,
             queues=self,
             lease=self,
@@ -134,7 +135,7 @@ class Node:
             new_name=lambda: "x" * 22,
             limits=Limits(),
             reply_secret=b"secret",
-            gate=Gate(partial_bytes_max),
+            half_sent=HalfSentShared(half_sent_bytes),
         )
 
     # What the context promises

@@ -232,3 +232,39 @@ def test_a_learner_that_lost_its_data_is_not_taken_for_what_it_was() -> None:
         cluster.close()
 
     run(main())
+
+
+def test_a_learner_has_no_vote_before_it_may_vote() -> None:
+    """A voter that is blank helps to no majority: with the leader's death two of three had none."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        nodes = {name: Life(cluster, name, BEFORE) for name in ("n1", "n2")}
+        leader = await cluster.elected(UID)
+        leading = nodes[leader.node.state.name]
+        await leader.remove("n3")
+        third = nodes["n3"] = Life(cluster, "n3", AFTER)
+
+        async def ask_may_vote(node: str, uid: int) -> bool:
+            return nodes[node].groups.may_vote(uid)
+
+        async def tends() -> None:
+            replica: Any = SimpleNamespace(record=QUEUE)
+            others = [name for name in nodes if name != leading.name]
+            await leading.groups.tend([replica], others, ask_may_vote)
+
+        await tends()
+        await cluster.until(lambda: has_all(leader, "n3"))
+        await tends()
+        assert "n3" not in leader.voters, "its disk may have lost a vote"
+        await cluster.until(third.groups.blank)
+        await asks(third, nodes)
+        await cluster.until(lambda: has_all(leader, "n3"))
+        await tends()
+        assert "n3" in leader.voters
+        dies(cluster, leading.name)
+        heir = await cluster.elected(UID)
+        assert await heir.propose(b"goes on") == 1
+        cluster.close()
+
+    run(main())

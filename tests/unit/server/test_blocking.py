@@ -12,7 +12,7 @@ from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import HEARTBEAT, PROTOCOL_HEADER, method_frame
 from broker.errors import ReplyCode
 from broker.server.alarms import DISK, MEMORY
-from broker.server.gate import PARTIAL_IDLE_MS
+from broker.server.shares.half_sent import IDLE_MS
 from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
 
 CONTENT = build_message("", "q", Properties(), b"body", channel=1, frame_max=4096).content
@@ -51,7 +51,7 @@ async def test_blocking_until_the_first_publish_then_blocked() -> None:
     await client.heard()
     client.send(PUBLISH + PUBLISH)
     assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
-    assert node.sink.count == 2  # it had come already
+    assert node.sink.count == 0
     assert await client.heard() == [BLOCKED]
     alarm(node, MEMORY, DISK)
     client.shell.follow_alarms()
@@ -60,12 +60,37 @@ async def test_blocking_until_the_first_publish_then_blocked() -> None:
     client.shell.follow_alarms()
     assert (client.shell.state, client.wire.is_reading) == ("running", True)
     assert await client.heard() == [UNBLOCKED]
+    assert node.sink.count == 2
     client.send(PUBLISH)
     assert (node.sink.count, client.wire.is_reading) == (3, True)
 
 
 @virtually
-async def test_who_has_published_is_blocked_at_once_and_anew_only_if_it_goes_on() -> None:
+async def test_what_came_with_the_publish_that_met_the_alarm_waits_with_it() -> None:
+    node = Node()
+    client = await capable(node)
+    declare = method_frame(1, spec.QueueDeclare("later"))
+    alarm(node, MEMORY)
+    client.send(declare + PUBLISH + declare + PUBLISH)
+    assert [type(each) for each in await client.heard()] == [
+        spec.QueueDeclareOk,
+        spec.ConnectionBlocked,
+    ]
+    client.send(declare)  # as a read that was under way might bring
+    assert (await client.heard(), node.sink.count) == ([], 0)
+    alarm(node)
+    client.shell.follow_alarms()
+    await turn()
+    assert [type(each) for each in await client.heard()] == [
+        spec.ConnectionUnblocked,
+        spec.QueueDeclareOk,
+        spec.QueueDeclareOk,
+    ]
+    assert (node.sink.count, client.wire.is_reading) == (2, True)
+
+
+@virtually
+async def test_who_has_published_before_is_blocked_by_its_next_publish() -> None:
     node = Node()
     client, consumer = await capable(node), await capable(node)
     for _ in range(3):
@@ -74,6 +99,8 @@ async def test_who_has_published_is_blocked_at_once_and_anew_only_if_it_goes_on(
         alarm(node, *resources)
         for each in (client, consumer):
             each.shell.follow_alarms()
+        assert (client.shell.state, consumer.shell.state) == ("blocking", "blocking")
+        client.send(PUBLISH * 5)
         assert (client.shell.state, consumer.shell.state) == ("blocked", "blocking")
         reason = spec.ConnectionBlocked("low on " + " & ".join(resources))
         assert await client.heard() == [reason]
@@ -83,7 +110,6 @@ async def test_who_has_published_is_blocked_at_once_and_anew_only_if_it_goes_on(
             each.shell.follow_alarms()
         assert await client.heard() == [UNBLOCKED]
         assert await consumer.heard() == []
-        client.send(PUBLISH * 5)
     client.shell.follow_alarms()
     assert (client.shell.state, node.sink.count) == ("running", 25)
     alarm(node, MEMORY)
@@ -120,24 +146,24 @@ async def test_a_message_that_an_alarm_cut_in_two_is_no_message_left() -> None:
             await asyncio.sleep(1)
             client.shell.tick(node.clock.monotonic_ms())
 
-    client.send(PUBLISH + PUBLISH[:-10])
+    client.send(PUBLISH)
     alarm(node, MEMORY)
     client.shell.follow_alarms()
-    await ticked(2 * PARTIAL_IDLE_MS // 1000)
+    client.send(PUBLISH[:-10])
+    await ticked(2 * IDLE_MS // 1000)
     assert await client.heard() == [BLOCKED]
     alarm(node)
     client.shell.follow_alarms()
-    await ticked(PARTIAL_IDLE_MS // 1000 - 1)
+    await ticked(IDLE_MS // 1000 - 1)
     assert await client.heard() == [UNBLOCKED]
     client.send(PUBLISH[-10:])
     assert node.sink.count == 2
-    client.send(PUBLISH[:-10])
     alarm(node, MEMORY)
-    client.shell.follow_alarms()
+    client.send(PUBLISH[:-10])
     alarm(node)
     client.shell.follow_alarms()
     assert await client.heard() == [BLOCKED, UNBLOCKED]
-    await ticked(PARTIAL_IDLE_MS // 1000)
+    await ticked(IDLE_MS // 1000)
     closed = (await client.heard())[-1]
     assert isinstance(closed, spec.ConnectionClose)
     assert closed.reply_code == ReplyCode.RESOURCE_ERROR  # it is read, and it left the rest
@@ -173,6 +199,8 @@ async def test_heartbeats_of_a_blocked_client_are_not_missed_and_ours_go_on() ->
     assert client.wire.written.count(b"\x08\0\0\0\0\0\0\xce") >= 20
     alarm(node)
     client.shell.follow_alarms()
+    await turn()
+    assert node.sink.count == 1
     for _ in range(31):
         await asyncio.sleep(1)
         client.shell.tick(node.clock.monotonic_ms())
@@ -210,18 +238,17 @@ async def test_a_blocked_client_can_be_closed_and_answers() -> None:
     assert (client.shell.state, client.wire.is_reading) == ("closing", True)
     client.send(PUBLISH, spec.ConnectionCloseOk())
     await turn()
-    assert (client.wire.is_open, node.sink.count) == (False, 1)
+    assert (client.wire.is_open, node.sink.count) == (False, 0)  # what was held goes with it
 
 
 @virtually
 async def test_other_reasons_to_wait_do_not_end_with_the_alarm() -> None:
     node = Node()
     client = await capable(node)
-    node.is_valid_lease = False
-    client.send(PUBLISH)
     alarm(node, MEMORY)
-    client.shell.follow_alarms()
+    client.send(PUBLISH)
     assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
+    node.is_valid_lease = False
     alarm(node)
     client.shell.follow_alarms()
     await turn()

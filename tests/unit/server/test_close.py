@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from broker.amqp import spec
-from broker.amqp.connection import GRACE_MS
+from broker.amqp.connection import LINGER_MS
 from broker.amqp.frames import method_frame
 from broker.errors import ReplyCode
 from broker.message import Delivery
 from broker.ports import ConsumerPort, ConsumerSpec, Done
 from broker.server.connection import CLOSE_WAITS_MS
+from broker.session.session import CLOSE_MS_MAX
 from tests.unit.server.rig import Client, Node, Sink, turn, virtually
 from tests.unit.session.rig import publish
 
@@ -122,7 +125,7 @@ async def test_a_client_that_waits_for_the_lease_is_dropped_when_its_node_gives_
     assert await client.heard() == []
     client.shell.close(ReplyCode.CONNECTION_FORCED, "no lease")
     await client.heard()
-    await asyncio.sleep(GRACE_MS / 1000)
+    await asyncio.sleep(LINGER_MS / 1000)
     client.shell.tick(node.context.clock.monotonic_ms())
     await turn()
     assert not client.wire.is_open
@@ -137,7 +140,56 @@ async def test_a_close_that_waits_for_the_lease_is_dropped_when_its_node_gives_u
     assert await client.heard() == []
     client.shell.close(ReplyCode.CONNECTION_FORCED, "no lease")
     await client.heard()
-    await asyncio.sleep(GRACE_MS / 1000)
+    await asyncio.sleep(LINGER_MS / 1000)
     client.shell.tick(node.context.clock.monotonic_ms())
     await turn()
+    assert not client.wire.is_open
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+@virtually
+async def test_close_ok_waits_a_while_for_auto_delete_queues(*, is_answered: bool) -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete; 1.9 channel/conn close"""
+    node, queue = Node(), Slow()
+    node.sink = queue
+    client = await node.client().with_channel()
+    client.send(spec.QueueDeclare("q", auto_delete=True), spec.BasicConsume("q", "t"), channel=1)
+    await client.heard()
+    client.send(BYE)
+    assert await client.heard() == []
+    assert len(queue.cancelled) == len(queue.released) == 1
+    if is_answered:
+        queue.cancelled[0](None)
+    else:
+        await asyncio.sleep(CLOSE_MS_MAX / 1000)
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+    queue.cancelled[0](None)
+    assert await client.heard() == []
+
+
+@virtually
+async def test_a_close_is_answered_and_the_socket_left_to_the_client() -> None:
+    """Rows: 1.1 Close"""
+    node = Node()
+    client = await client_with_queue(node)
+    client.send(BYE)
+    assert await client.heard() == [spec.ConnectionCloseOk()]
+    client.send(published("q"), BYE, BYE)
+    assert await client.heard() == [spec.ConnectionCloseOk(), spec.ConnectionCloseOk()]
+    assert (client.wire.is_open, node.sink.count) == (True, 0)
+    await asyncio.sleep(LINGER_MS / 1000)
+    client.shell.tick(node.context.clock.monotonic_ms())
+    await turn()
+    assert not client.wire.is_open
+
+
+@virtually
+async def test_a_node_that_stops_does_not_wait_for_sockets_of_clients_that_have_left() -> None:
+    node = Node()
+    client = await client_with_queue(node)
+    client.send(BYE)
+    await client.heard()
+    client.shell.close(ReplyCode.CONNECTION_FORCED, "broker forced connection closure")
+    await turn()
+    assert await client.heard() == []
     assert not client.wire.is_open

@@ -7,12 +7,16 @@ import asyncio
 import pytest
 
 from broker.amqp import spec
+from broker.amqp.connection import State
 from broker.amqp.frames import FRAME, HEARTBEAT, PROTOCOL_HEADER, method_frame
+from broker.doors.attempts import USER_BURST, WAIT_MS_MAX
+from broker.doors.turns import STEPS
 from broker.metadata import commands
 from broker.server.connection import HALTS_MAX
-from broker.server.gate import FAILURE_DELAY_MS, FAILURES_BURST, PARTIAL_IDLE_MS
+from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS
 from tests.unit.server.rig import Client, Node, start_ok, turn, virtually
 
+ATTACKER = "192.0.2.1"
 LIMIT = "NOT_ALLOWED - connection refused: node connection limit (1) is reached"
 
 
@@ -50,6 +54,11 @@ async def test_connection_max_counts_open_connections() -> None:
     second.send(spec.ConnectionOpen("/"))
     assert closes(await second.heard()) == [(530, LIMIT)]
     first.send(spec.ConnectionClose(200, "bye"))
+    await turn()
+    third = await node.client().logged_in()
+    third.send(spec.ConnectionOpen("/"))
+    assert closes(await third.heard()) == [(530, LIMIT)]  # its socket counts, as in RabbitMQ
+    first.wire.close()
     await turn()
     await node.client().opened()
     assert stranger.wire.is_open
@@ -95,52 +104,171 @@ async def test_a_vhost_without_permission_is_530() -> None:
     assert closes(await client.heard()) == [(530, text)]
 
 
+async def guess(node: Node, address: str, user: str, password: str = "wrong") -> Client:
+    client = node.client(address)
+    client.send(PROTOCOL_HEADER, start_ok(user, password))
+    await turn()
+    return client
+
+
+def is_let_in(methods: list[spec.Method]) -> bool:
+    return any(isinstance(each, spec.ConnectionTune) for each in methods)
+
+
 @virtually
-async def test_many_failing_logins_are_answered_late() -> None:
+async def test_guesses_at_a_user_wait_and_then_are_refused_unseen() -> None:
+    """The right password among them is refused like the others: who guesses learns nothing."""
+    node = Node(loopback_users=frozenset())
+    at_once = [await guess(node, ATTACKER, "guest") for _ in range(USER_BURST)]
+    assert all([closes(await each.heard()) for each in at_once])
+    late = [await guess(node, ATTACKER, "guest") for _ in range(WAIT_MS_MAX // 1000)]
+    unseen = await guess(node, ATTACKER, "guest", "guest")
+    assert not any([closes(await each.heard()) for each in (*late, unseen)])
+    await asyncio.sleep(WAIT_MS_MAX / 1000)
+    assert all([closes(await each.heard()) for each in late])
+    assert closes(await unseen.heard())[0][0] == 403
+    counted = node.context.doors.logins.tally.by_source()
+    assert [each["auth_attempts_failed"] for each in counted] == [USER_BURST + 4]
+
+
+@virtually
+async def test_a_right_password_from_elsewhere_is_not_held_up() -> None:
+    node = Node(loopback_users=frozenset())
+    for _ in range(USER_BURST + 5):
+        await guess(node, ATTACKER, "guest")
+    elsewhere = await guess(node, "192.0.2.2", "guest", "guest")
+    assert is_let_in(await elsewhere.heard())
+    neighbour = await guess(node, ATTACKER, "other", "other")
+    assert is_let_in(await neighbour.heard())
+
+
+@virtually
+async def test_what_came_behind_a_late_login_is_carried_out() -> None:
+    node = Node(loopback_users=frozenset())
+    for _ in range(USER_BURST):
+        await guess(node, ATTACKER, "guest")
+    client = node.client(ATTACKER)
+    client.send(
+        PROTOCOL_HEADER,
+        start_ok("guest", "guest"),
+        spec.ConnectionTuneOk(2047, 131_072, 0),
+        spec.ConnectionOpen("/"),
+    )
+    await asyncio.sleep(1)
+    found = await client.heard()
+    assert any(isinstance(each, spec.ConnectionOpenOk) for each in found), found
+
+
+@virtually
+async def test_failed_logins_of_an_address_have_one_line_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     node = Node()
-    clients = [node.client("192.0.2.1") for _ in range(FAILURES_BURST + 1)]
-    for client in clients:
-        client.send(PROTOCOL_HEADER, start_ok("nobody", "x"))
-    assert all([closes(await client.heard()) for client in clients[:-1]])
-    assert not closes(await clients[-1].heard())
-    await asyncio.sleep(FAILURE_DELAY_MS / 1000)
-    assert closes(await clients[-1].heard())
-    await node.client().opened()
+    for number in range(5):
+        await guess(node, ATTACKER, f"user{number}")
+    await guess(node, "192.0.2.2", "user")
+    node.context.doors.tick(0)
+    node.context.doors.tick(1_000)
+    lines = [each.message for each in caplog.records if "login" in each.message]
+    assert len([each for each in lines if "login refused" in each]) == 2
+    assert lines[2:] == ["4 more logins of 192.0.2.1 were refused within a second"]
+
+
+@virtually
+async def test_strangers_have_so_many_steps_in_a_turn_of_the_loop() -> None:
+    """Each address one before any its second; who is in is not among them."""
+    node = Node()
+    attackers = [node.client(ATTACKER) for _ in range(STEPS * 2)]
+    honest = node.client("192.0.2.2")
+    for client in (*attackers, honest):
+        client.send(PROTOCOL_HEADER)
+    began = [each for each in attackers if each.shell._machine.state is not State.HEADER]
+    assert len(began) == STEPS
+    assert honest.shell._machine.state is State.HEADER
+    await asyncio.sleep(0)
+    assert honest.shell._machine.state is State.STARTING
+    await turn()
+    assert all([await client.heard() for client in attackers])
 
 
 # Half-sent contents
 
 
+PIECE = 100_000
+
+
+def begin(client: Client, size: int, sent: int, channel: int = 1) -> None:
+    """Send a part of a large message."""
+    header = FRAME.pack(2, channel, 14) + b"\0\x3c\0\0" + size.to_bytes(8) + b"\0\0\xce"
+    client.send(method_frame(channel, spec.BasicPublish("", "q")) + header)
+    for _ in range(sent // PIECE):
+        if client.wire.is_reading:
+            client.send(body(PIECE, channel))
+
+
+def read(clients: list[Client]) -> list[bool]:
+    return [client.wire.is_reading for client in clients]
+
+
 @virtually
-async def test_too_many_half_sent_bytes_cost_the_one_that_sends_more() -> None:
-    node = Node(partial_bytes_max=2_000)
-    first, second = await node.client().with_channel(), await node.client().with_channel()
-    first.send(half_sent(1_000))
-    second.send(half_sent(1_000))
-    text = "RESOURCE_ERROR - too many bytes of incomplete messages on this node"
-    assert closes(await second.heard()) == [(506, text)]
-    assert node.context.gate.partial_bytes < 1_100
-    first.send(body(1_000))
-    assert not closes(await first.heard())
-    assert node.context.gate.partial_bytes == 0
+async def test_who_holds_most_waits_until_another_has_finished() -> None:
+    node = Node(half_sent_bytes=5_000_000)
+    clients = [await node.client().with_channel() for _ in range(3)]
+    for client in clients:
+        begin(client, 2_000_000, 1_900_000)
+    assert read(clients) == [True, False, False]
+    assert clients[1].shell.state == "flow"
+    clients[0].send(body(PIECE))
+    assert read(clients) == [True, True, False]
+    while clients[1].shell.state == "flow" and not clients[2].wire.is_reading:
+        clients[1].send(body(PIECE))
+    assert read(clients) == [True, True, True]
+    for client in clients:
+        assert not closes(await client.heard())
+
+
+@virtually
+async def test_a_half_message_that_stands_still_while_others_wait_is_506() -> None:
+    node = Node(half_sent_bytes=5_000_000)
+    clients = [await node.client().with_channel() for _ in range(3)]
+    for client in clients:
+        begin(client, 2_000_000, 1_900_000)
+    await ticked(clients[0], 2 * PROGRESS_MS // 1000)
+    text = (
+        "RESOURCE_ERROR - a message grew by less than half a mebibyte in 5 s while others "
+        "waited for its memory"
+    )
+    assert closes(await clients[0].heard()) == [(506, text)]
+    assert clients[1].wire.is_reading
 
 
 @virtually
 async def test_half_sent_bytes_go_with_their_connection() -> None:
     node = Node()
     client = await node.client().with_channel()
-    client.send(half_sent(1_000))
-    assert node.context.gate.partial_bytes > 1_000
+    begin(client, 1_000_000, 500_000)
+    assert node.context.half_sent.arbiter.held > 500_000
     client.wire.abort()
     await turn()
-    assert node.context.gate.partial_bytes == 0
+    assert node.context.half_sent.arbiter.held == 0
+
+
+@virtually
+async def test_more_than_the_whole_budget_is_506() -> None:
+    client = await Node(half_sent_bytes=200_000).client().with_channel()
+    begin(client, 1_000_000, 200_000)
+    text = (
+        "RESOURCE_ERROR - the incomplete messages of this connection take more memory than the "
+        "node has"
+    )
+    assert closes(await client.heard()) == [(506, text)]
 
 
 @virtually
 async def test_a_message_left_incomplete_is_506() -> None:
     client = await Node().client().with_channel()
     client.send(half_sent(10))
-    for _ in range(PARTIAL_IDLE_MS // 1000 - 1):
+    for _ in range(IDLE_MS // 1000 - 1):
         await ticked(client, 1)
         client.send(HEARTBEAT)
     assert not closes(await client.heard())
@@ -154,7 +282,7 @@ async def test_a_slow_message_is_borne() -> None:
     client = await Node().client().with_channel()
     client.send(half_sent(10))
     for _ in range(10):
-        await ticked(client, PARTIAL_IDLE_MS // 1000 - 1)
+        await ticked(client, IDLE_MS // 1000 - 1)
         client.send(body(1))
     assert not closes(await client.heard())
     assert client.wire.is_open
@@ -271,4 +399,5 @@ async def test_the_client_hears_why_when_its_exclusive_queues_are_gone() -> None
     second.send(spec.ChannelOpen(), channel=1)
     await ticked(second, 3)
     assert [code for code, _ in closes(await second.heard())] == [504]
+    await ticked(second, 30)
     assert not second.wire.is_open

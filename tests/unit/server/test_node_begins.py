@@ -33,6 +33,9 @@ class SlowServing:
     async def start(self, _tasks: object) -> None:
         self._meanwhile()
 
+    async def open(self) -> None:
+        pass
+
     def applied(self, changes: Changes) -> None:
         self.heard.append(changes)
 

@@ -109,7 +109,7 @@ class World:
                 number, channel = connection_and_key(holder)
                 client = self.clients.get(number)
                 if client is not None:
-                    client.session.deliver(channel, tag, deliveries)
+                    self.run(client, client.session.deliver(channel, tag, deliveries))
 
     def carry_out(self, client: Client, effect: Effect) -> None:
         getattr(self, "_" + type(effect).__name__.lower())(client, effect)
@@ -120,8 +120,8 @@ class World:
     def _publishto(self, client: Client, effect: asked.PublishTo) -> None:
         fifo = self.fifos.get(effect.queue.uid)
         session = client.session
-        is_refused = fifo is None or effect.queue.uid in self.refusing
-        if not is_refused:
+        is_refused = effect.queue.uid in self.refusing
+        if fifo is not None and not is_refused:  # one that is gone went in good order
             fifo.enqueue(effect.messages)
         if effect.seqnos is not None:
             assert len(effect.seqnos) == len(effect.messages)
@@ -155,6 +155,10 @@ class World:
     def _setactive(self, client: Client, effect: asked.SetActive) -> None:
         if fifo := self.fifos.get(effect.queue_uid):
             fifo.set_active(effect.holder, effect.tag, active=effect.active)
+
+    def _hasroom(self, client: Client, effect: asked.HasRoom) -> None:
+        for each in client.session.resume_no_ack(effect.channel):
+            self._setactive(client, each)
 
     def _release(self, client: Client, effect: asked.Release) -> None:
         for uid in effect.queue_uids:

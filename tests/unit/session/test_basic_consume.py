@@ -270,6 +270,21 @@ def test_lost_queue_cancels_the_consumer_if_the_client_understands_it(client: Cl
     assert client.call(spec.BasicCancel(consumer_tag="c")) == ["1 basic.cancel-ok consumer_tag=c"]
 
 
+def test_the_channel_that_deletes_the_queue_hears_delete_ok_first(client: Client) -> None:
+    """Rows: 1.8 cancel notify; 1.3 queue.delete"""
+    consume(client)
+    client.call(spec.BasicConsume(queue="q", consumer_tag="d"))
+    assert client.call(spec.QueueDelete(queue="q")) == [
+        "1 queue.delete-ok",
+        "1 basic.cancel consumer_tag=c no_wait",
+        "1 basic.cancel consumer_tag=d no_wait",
+    ]
+    client.call(spec.QueueDeclare(queue="r"), spec.BasicConsume(queue="r", consumer_tag="e"))
+    client.open(2)
+    lines = client.call(spec.QueueDelete(queue="r"), channel=2)
+    assert lines == ["1 basic.cancel consumer_tag=e no_wait", "2 queue.delete-ok"]
+
+
 def test_no_cancel_notify_without_the_capability() -> None:
     """Rows: 1.8 cancel notify; 1.1 Client capabilities honoured"""
     client = Client(World(), cancel_notify=False).open()
@@ -362,14 +377,44 @@ def test_both_scopes_of_qos_hold_together(client: Client) -> None:
     assert [line.split("consumer_tag=")[1][0] for line in lines] == ["a", "a", "b"]
 
 
-def test_get_is_not_limited_but_counts(client: Client) -> None:
+def test_what_get_takes_under_a_channel_limit_does_not_count(client: Client) -> None:
     """Rows: 1.8 prefetch"""
     client.call(spec.BasicQos(prefetch_count=2, global_=True))
-    client.feed(*[publish("q")] * 4)
+    client.feed(*[publish("q")] * 8)
     for _ in range(3):
         assert client.call(spec.BasicGet(queue="q"))[0].startswith("1 basic.get-ok")
+    assert len(consume(client)) == 3
+    assert client.feed(Ack(1, 2, True)) == []  # of gets: nothing gets room by it
+    assert len(client.feed(Ack(1, 5, True))) == 2  # a get and two deliveries
+
+
+def test_what_get_took_before_the_channel_limit_was_set_counts(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
+    client.feed(*[publish("q")] * 6)
+    for _ in range(2):
+        client.call(spec.BasicGet(queue="q"))
+    client.call(spec.BasicQos(prefetch_count=2, global_=True))
+    client.call(spec.BasicGet(queue="q"))
     assert consume(client) == ["1 basic.consume-ok consumer_tag=c"]
-    assert len(client.feed(Ack(1, 2, True))) == 1
+    assert client.feed(Ack(1, 3, False)) == []
+    assert len(client.feed(Ack(1, 1, False))) == 1
+
+
+def test_consumers_without_acks_wait_while_the_channel_limit_is_reached(client: Client) -> None:
+    """Rows: 1.8 prefetch"""
+    client.call(spec.BasicQos(prefetch_count=1, global_=True))
+    consume(client, "q", "early", no_ack=True)
+    consume(client, "r", "acks")
+    assert len(client.feed(publish("q"), publish("r"))) == 2
+    consume(client, "q", "late", no_ack=True)
+    assert client.feed(*[publish("q")] * 3) == []
+    client.world.run(client, client.session.set_active(active=False))
+    client.world.run(client, client.session.set_active(active=True))  # a socket that was full
+    assert client.take() == []
+    assert len(client.feed(Ack(1, 2, False))) == 3
+    assert len(client.feed(publish("r"))) == 1
+    assert client.feed(publish("q"), publish("r")) == []
+    assert len(client.call(spec.BasicQos(prefetch_count=2, global_=True))) == 3
 
 
 def test_a_reply_consumer_must_fit_among_the_others() -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import sys
+
 import msgspec
 import pytest
 
@@ -8,10 +11,10 @@ from broker.amqp.assembler import Assembler, MethodCommand, Publish
 from broker.amqp.content import decode_properties, facts_of, raw_headers
 from broker.errors import AmqpError
 from broker.metadata import commands
-from broker.session.basic_publish import check_expiration
+from broker.session.basic_publish import MANY_QUEUES, WORK_MAX, check_expiration
 from broker.session.effects import PublishTo
 from broker.session.facts import Limits
-from tests.unit.session.rig import Client, World, publish
+from tests.unit.session.rig import Client, World, command, publish
 
 
 @pytest.fixture
@@ -124,8 +127,8 @@ def test_channels_in_one_chunk_are_kept_apart(client: Client) -> None:
         ("", "no_integer"),
         ("1.5", '{leftover_string,".5"}'),
         ("-1", "{value_negative,-1}"),
-        ("315360000001", "{value_too_big,315360000001}"),
-        ("9" * 200, f"{{value_too_big,{'9' * 200}}}"),
+        ("315360000001", "{value_too_large,315360000001}"),
+        ("9" * 200, f"{{value_too_large,{'9' * 200}}}"),
     ],
 )
 def test_bad_expiration_is_406(expiration: str, why: str) -> None:
@@ -206,7 +209,7 @@ def test_what_the_assembler_gives_flows_through_in_runs(client: Client) -> None:
     from broker.amqp.frames import method_frame  # noqa: PLC0415
 
     data = (method_frame(1, method) + one.message.content) * 20
-    assembler = Assembler(frame_max=131_072, channel_max=2047, max_message_size=1 << 27)
+    assembler = Assembler(frame_max=131_072, max_message_size=1 << 27)
     client.call(spec.ConfirmSelect())
     assert client.feed(*assembler.feed(data)) == ["1 basic.ack delivery_tag=20 multiple"]
     assert depths(client)["q"] == 20
@@ -318,3 +321,77 @@ def test_long_keys_against_doubles_are_shortened(client: Client) -> None:
     assert short == "k" * 64
     assert len(one) < 64
     assert one == again != other
+
+
+def dear(count: int) -> list[Publish]:
+    """Messages that take more steps of routing than are taken in one go."""
+    return [publish("q", headers={"CC": ["-"] * WORK_MAX}) for _ in range(count)]
+
+
+def test_a_read_stops_behind_messages_that_are_expensive_to_route(client: Client) -> None:
+    client.call(spec.QueueDeclare(queue="q"))
+    commands = [publish("q"), *dear(2), publish("q")]
+    session = client.session
+    effects = session.handle(commands, 0)
+    assert session.rest == commands[2:]
+    assert sum(len(each.messages) for each in effects) == 2  # type: ignore[attr-defined]
+    session.handle(session.rest, 0)
+    assert session.rest == commands[3:]
+    session.handle(session.rest, 0)
+    assert session.rest == []
+
+
+@pytest.mark.parametrize("count", [MANY_QUEUES, MANY_QUEUES + 1])
+def test_messages_for_many_queues_are_counted_and_batched_all_the_same(
+    client: Client, count: int
+) -> None:
+    for number in range(count):
+        client.call(spec.QueueDeclare(queue=f"q{number}"))
+        client.call(spec.QueueBind(queue=f"q{number}", exchange="amq.fanout"))
+    session = client.session
+    effects = session.handle([publish("", "amq.fanout")] * 100, 0)
+    if count <= MANY_QUEUES:
+        assert session.rest == []
+    else:
+        assert 100 - len(session.rest) <= WORK_MAX // MANY_QUEUES
+    assert {len(each.messages) for each in effects} == {100 - len(session.rest)}  # type: ignore[attr-defined]
+
+
+def test_a_read_stops_behind_routes_that_take_long_to_find(client: Client) -> None:
+    client.call(spec.ExchangeDeclare(exchange="t", type="topic"), spec.QueueDeclare(queue="q"))
+    for words in itertools.product("a*", repeat=7):
+        key = ".".join(words) + ".#"
+        client.call(spec.QueueBind(queue="q", exchange="t", routing_key=key))
+    session = client.session
+    session.handle([publish(f"a.a.a.a.a.a.a.{number}", "t") for number in range(20)], 0)
+    assert len(session.rest) == 19
+    known = [publish("a.a.a.a.a.a.a.0", "t")] * 20
+    session.handle(known, 0)
+    assert session.rest == [], "a route that is known costs nothing"
+
+
+def test_expensive_messages_behind_a_question_run_bit_by_bit_and_in_order(client: Client) -> None:
+    world, session = client.world, client.session
+    world.is_held = True
+    declare = command(spec.ExchangeDeclare(exchange="x", type="fanout"))
+    client.feed(declare, *dear(3), publish("q", body=b"last"))
+    world.is_held = False
+    world.let_go()
+    assert (depths(client)["q"], session.has_unfinished) == (1, True)
+    client.feed(publish("q", body=b"later"))
+    rounds = 0
+    while session.has_unfinished:
+        rounds += 1
+        world.run(client, session.go_on(0))
+    assert (rounds, depths(client)["q"], session.has_held) == (3, 5, False)
+
+
+def test_a_session_keeps_no_message_that_it_has_handed_on(client: Client) -> None:
+    """An idle connection would keep its last messages, however large."""
+    message = publish("q", body=bytes(1_000))
+    effects = client.session.handle([message, message], 0)
+    assert len(effects) == 1
+    held = sys.getrefcount(message.message)
+    del effects
+    left = sys.getrefcount(message.message)
+    assert left == held - 2

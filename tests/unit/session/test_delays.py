@@ -92,7 +92,7 @@ def test_ten_years_are_the_longest_delay(client: Client):
     assert client.feed(late(most)) == []
     assert [m.ttl_ms for m in kept(client)] == [most]
     text = close_text(client.feed(late(most + 1)))
-    assert text == f"invalid x-delay '{most + 1}': {{value_too_big,{most + 1}}}"
+    assert text == f"invalid x-delay '{most + 1}': {{value_too_large,{most + 1}}}"
 
 
 def test_the_publisher_is_confirmed_when_the_store_has_it(client: Client):

@@ -158,3 +158,32 @@ def test_an_unknown_type_is_said_before_a_missing_right(client: Client) -> None:
     client.world.apply(commands.SetPermissions("guest", "/", "^$", "^$", "^$"))
     lines = client.call(spec.ExchangeDeclare(exchange="x", type="odd"))
     assert closed(lines) == (406, "unknown exchange type 'odd'")
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_a_new_binding_with_too_large_arguments_is_406(kind: str) -> None:
+    world = World()
+    client = Client(world).open()
+    client.call(declare("x", "headers"), declare("y"), spec.QueueDeclare(queue="y"))
+
+    def bind(arguments: dict[str, object]) -> spec.Method:
+        if kind == "queue":
+            return spec.QueueBind(queue="y", exchange="x", arguments=arguments)
+        return spec.ExchangeBind(destination="y", source="x", arguments=arguments)
+
+    most = {f"h{number}": "v" * 246 for number in range(256)}
+    assert client.call(bind(most)) == [f"1 {kind}.bind-ok"]
+    many = most | {"one": 1}
+    world.apply(commands.Bind("/", "x", kind, "y", "", many))  # of an earlier version
+    assert client.call(bind(many)) == [f"1 {kind}.bind-ok"]
+    large = most | {"h0": "v" * 1_000}
+    (line,) = client.call(bind(large))
+    assert line.startswith("1 channel.close reply_code=406 reply_text=PRECONDITION_FAILED - ")
+    assert "the arguments of a binding may take 65536 bytes and these take 6" in line
+    client.call(spec.ChannelCloseOk(), spec.ChannelOpen())
+    (line,) = client.call(bind(many | {"two": 2}))
+    assert "a binding may have 256 arguments and this one has 258: bind several times" in line
+    if kind == "queue":
+        client.call(spec.ChannelCloseOk(), spec.ChannelOpen())
+        unbind = spec.QueueUnbind(queue="y", exchange="x", arguments=many)
+        assert client.call(unbind) == ["1 queue.unbind-ok"]

@@ -126,6 +126,24 @@ def test_mandatory_is_returned_at_commit(client: Client) -> None:
     ]
 
 
+def test_mandatory_is_returned_at_commit_when_all_its_queues_are_gone(client: Client) -> None:
+    """In publish order with what was routed nowhere.
+
+    Rows: 1.10 mandatory; 1.10 tx.select/commit/rollback
+    """
+    client.call(*[spec.QueueBind(queue=name, exchange="amq.fanout") for name in ("q", "r")])
+    client.call(spec.TxSelect())
+    mandatory = [publish("q", mandatory=True), publish("gone", mandatory=True)]
+    assert client.feed(*mandatory, publish("q"), publish("", "amq.fanout", mandatory=True)) == []
+    client.open(2).call(spec.QueueDelete(queue="q"), channel=2)
+    assert client.call(spec.TxCommit()) == [
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=q 'x'",
+        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=gone 'x'",
+        "1 tx.commit-ok",
+    ]
+    assert ready(client, "r") == 1
+
+
 def test_commit_ok_waits_for_every_queue_and_a_refusal_is_406(client: Client) -> None:
     client.call(spec.TxSelect())
     queue = client.world.catalogue.queue("/", "r")

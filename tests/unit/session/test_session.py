@@ -6,8 +6,9 @@ from broker.amqp import spec
 from broker.amqp.assembler import Ack, Fault, MethodCommand
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.metadata import commands
-from broker.session.effects import CloseConnection, PublishTo, Release, Requeue, Settle
+from broker.session.effects import Cancel, CloseConnection, PublishTo, Release, Requeue, Settle
 from broker.session.facts import Limits
+from broker.session.session import CLOSE_MS_MAX
 from tests.unit.session.rig import Client, World, deliveries, publish
 
 
@@ -87,6 +88,36 @@ def test_client_close_releases_what_the_channel_held(client: Client) -> None:
     assert client.call(spec.BasicGet(queue="q")) == [
         "1 basic.get-ok delivery_tag=1 redelivered routing_key=q message_count=1 'x'"
     ]
+
+
+@pytest.fixture
+def consuming(client: Client) -> Client:
+    """Consumers of two auto-delete queues and of one that stays; what is asked is not answered."""
+    client.call(*[spec.QueueDeclare(queue=name, auto_delete=True) for name in ("a", "b")])
+    with_queue(client, "c").call(*[spec.BasicConsume(queue=name) for name in ("a", "b", "c")])
+    client.world.log.clear()
+    client.world.is_held = True
+    assert client.call(spec.ChannelClose(), spec.ChannelOpen()) == []
+    return client
+
+
+def test_close_ok_waits_for_auto_delete_queues(consuming: Client) -> None:
+    """Rows: 1.3 durable / exclusive / auto_delete; 1.9 channel/conn close"""
+    world = consuming.world
+    world.let_go(1)
+    assert consuming.take() == []
+    world.let_go()
+    assert consuming.take() == ["1 channel.close-ok", "1 channel.open-ok"]
+    assert [type(effect) for effect in world.log] == [Cancel, Cancel, Release]
+
+
+def test_close_ok_does_not_wait_for_ever(consuming: Client) -> None:
+    consuming.world.run(consuming, consuming.session.tick(CLOSE_MS_MAX - 1))
+    assert consuming.take() == []
+    consuming.world.run(consuming, consuming.session.tick(CLOSE_MS_MAX))
+    assert consuming.take() == ["1 channel.close-ok", "1 channel.open-ok"]
+    consuming.world.let_go()
+    assert consuming.take() == [], "late answers concern nobody"
 
 
 def test_publishes_of_a_chunk_are_one_effect_per_queue(client: Client) -> None:
@@ -327,15 +358,21 @@ def test_flow_true_is_a_no_op(client: Client) -> None:
     assert client.call(spec.ChannelFlow(active=True)) == ["1 channel.flow-ok active"]
 
 
-def test_more_channels_than_negotiated_is_530(world: World) -> None:
+@pytest.mark.parametrize("method", [spec.ChannelOpen(), spec.QueueDeclare("q"), spec.BasicAck(1)])
+@pytest.mark.parametrize("number", [1, 3, 65_535])
+def test_more_channels_than_negotiated_is_530(
+    world: World, number: int, method: spec.Method
+) -> None:
     """Rows: 1.1 channel_max"""
     client = Client(world)
-    client.session._context.facts = client.session._context.facts._replace(channel_max=1)
-    client.open(1)
-    client.call(spec.ChannelOpen(), channel=2)
+    client.session._context.facts = client.session._context.facts._replace(channel_max=2)
+    client.open(2)
+    client.open(60_000)
+    client.call(method, channel=number)
     assert client.error is not None
+    assert (client.error.code, client.error.class_id, client.error.method_id) == (530, 0, 0)
     assert client.error.text == (
-        "number of channels opened (1) has reached the negotiated channel_max (1)"
+        "number of channels opened (2) has reached the negotiated channel_max (2)"
     )
 
 

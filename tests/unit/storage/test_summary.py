@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.message import Message
 from broker.storage import summary
 from broker.storage.message_store import MessageStore
@@ -85,3 +87,26 @@ def test_one_that_makes_no_sense_is_counted_again(frames: list[bytes]) -> None:
     journal.sync()
     again = MessageStore(MemoryJournal(disk=journal.crash()), summary=frames)
     assert list(again.stored(5).paged) == [1]
+
+
+def test_what_was_never_handed_out_is_told_once_after_a_clean_stop_only() -> None:
+    """P16. A summary of an older version tells nothing."""
+    journal = MemoryJournal()
+    store = MessageStore(journal)
+    store.put_many(5, [(number, Message("", "q", b"x", 1, 14, 1, True)) for number in range(1, 9)])
+    fresh = Fresh(3, 8, [5])
+    store.note_fresh(5, fresh)
+    store.note_fresh(6, fresh)  # nothing is stored of it
+    journal.sync()
+    frames, disk = list(store.dump()), journal.crash()
+    again = MessageStore(MemoryJournal(disk=disk), summary=frames)
+    assert [again.take_fresh(uid) for uid in (5, 5, 6)] == [fresh, NOTHING_FRESH, NOTHING_FRESH]
+    assert MessageStore(MemoryJournal(disk=disk)).take_fresh(5) == NOTHING_FRESH
+
+    older = [frames[0]]
+    for frame in frames[1:]:
+        uid, record = msgspec.msgpack.decode(frame)
+        older.append(msgspec.msgpack.encode((uid, record[:3])))
+    again = MessageStore(MemoryJournal(disk=disk), summary=older)
+    assert list(again.stored(5).paged) == list(range(1, 9))
+    assert again.take_fresh(5) == NOTHING_FRESH

@@ -202,7 +202,6 @@ def test_what_a_client_republished_is_continued():
         [{"count": 2**63 - 1, "reason": "expired", "queue": "q"}],
         [{"count": 1, "reason": None, "queue": "q"}],
         [{"count": 1, "reason": "expired", "queue": b"\xff"}],
-        [{"count": 1, "reason": "expired", "queue": "q"}, 5],
     ],
     ids=repr,
 )
@@ -211,6 +210,29 @@ def test_an_x_death_no_broker_wrote_counts_as_none(theirs):
     assert _pairs(dead) == [("q", "expired", 1)]
     assert _headers(dead)["x-first-death-queue"] == "q"
     assert len(fields.raw_entries(content.raw_headers(dead))) == 7
+
+
+@pytest.mark.parametrize(
+    "incomplete",
+    [
+        {"reason": "expired", "queue": "q"},
+        {"count": "1", "reason": "expired", "queue": "q"},
+        {"count": 1, "queue": "q"},
+        {"count": 1, "reason": "expired"},
+        {},
+        "text",
+        5,
+    ],
+    ids=repr,
+)
+def test_an_incomplete_entry_of_x_death_alone_is_skipped(incomplete):
+    """Rows: 1.5 x-death"""
+    known = {"count": 4, "reason": "expired", "queue": "q"}
+    other = {"count": 2, "reason": "rejected", "queue": "r"}
+    dead = _die(_message({"x-death": [other, incomplete, known], "x-first-death-queue": "r"}))
+    assert _pairs(dead) == [("q", "expired", 5), ("r", "rejected", 2)]
+    assert _headers(dead)["x-first-death-queue"] == "r"
+    assert deaths_of(_message({"x-death": [other, incomplete]})) == [("r", "rejected")]
 
 
 def test_a_message_that_came_back_by_itself_is_a_cycle():

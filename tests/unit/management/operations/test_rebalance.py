@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.management.operations.balance import Movable
 from broker.management.operations.rebalance import Selection, movable, served_by
-from broker.management.reports import Report, Served
+from broker.management.report import Report, Served
 from broker.metadata import commands
 from broker.metadata import ring_commands as steps
 from broker.ports import QueueStat

@@ -1,0 +1,362 @@
+"""What listings cost the loop, how many there may be, and that nobody is shown an old one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import http.client
+import itertools
+import json
+import time
+from functools import cache
+
+import pytest
+
+from broker.amqp.content import Properties, build_message
+from broker.config import Settings
+from broker.interpreter import settle_memory
+from broker.management import listings
+from broker.management.pace import SLICE_S, Pace, ordered
+from broker.management.report import QUEUES
+from broker.management.shared import Shared
+from broker.message import Delivery
+from broker.metadata import commands
+from broker.ports import GetResult, QueueStat
+from tests.machine import lateness
+from tests.unit.management.rig import Control, Rig
+from tests.unit.metadata.cluster import ONE
+
+pytestmark = pytest.mark.asyncio
+
+QUEUES_MANY = 7_500
+SLICE_MS_MAX = 5.0
+AUTH = "Basic " + base64.b64encode(b"guest:guest").decode()
+
+
+@cache
+def many() -> Control:
+    """A node with many queues: to declare them takes longer than all that is tested with them."""
+    control = Control(Settings(node_name=ONE))
+    declare(control, QUEUES_MANY)
+    return control
+
+
+def declare(on: Rig | Control, count: int, first: int = 0) -> None:
+    control = on.control if isinstance(on, Rig) else on
+    ask, catalogue = control.asker.ask, control.asker.machine.catalogue
+    for number in range(first, first + count):
+        name = f"q{number:05}"
+        ask(commands.DeclareQueue("/", name, True, False, None, {"x-n": number}, ONE, (ONE,)))
+        uid = catalogue.queue("/", name).uid
+        stat = QueueStat(2, 1, 1, 20, 10, "running", alpha=3)
+        control.serving.queues.stats[uid] = stat
+
+
+async def longest_hold_ms(until: asyncio.Event) -> float:
+    """The longest time one turn of the loop computed; what others take does not count."""
+    longest_s, before_s = 0.0, time.thread_time()
+    while not until.is_set():
+        await asyncio.sleep(0)
+        now_s = time.thread_time()
+        longest_s, before_s = max(longest_s, now_s - before_s), now_s
+    return longest_s * 1000
+
+
+async def held_less_than_5_ms(rig: Rig, *asked: tuple[str, object]) -> list[tuple[int, bytes]]:
+    """Ask all at the same time and return the answers; no turn of the loop may take long.
+
+    Where others fill the processor's caches a turn may take longer now and then, hence the second
+    and the third attempt: work in one piece takes long every time.
+    """
+    thresholds = gc.get_threshold()
+    settle_memory()  # as a node does once it has started
+    longest_ms = []
+    try:
+        for _ in range(3):
+            over = asyncio.Event()
+            held = asyncio.ensure_future(longest_hold_ms(over))
+            found = await asyncio.gather(
+                *(asyncio.to_thread(read, rig.server.port, path, body) for path, body in asked)
+            )
+            over.set()
+            longest_ms.append(await held)
+            if longest_ms[-1] <= SLICE_MS_MAX:
+                return found
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+    assert min(longest_ms) <= SLICE_MS_MAX * lateness(), longest_ms
+    return found
+
+
+def read(port: int, path: str, body: object = None) -> tuple[int, bytes]:
+    """One request from a thread, whose parsing does not count."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
+    connection.request(method, path, data, {"Authorization": AUTH})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+async def test_no_listing_holds_the_loop_for_more_than_5_ms():
+    """7,500 queues; eight listings at the same time, the largest ones there are."""
+    paths = [
+        "/api/overview",
+        "/api/queues",
+        "/api/queues/%2F",
+        "/api/queues?sort=messages&sort_reverse=true",
+        "/api/queues?page=3&page_size=100&name=q0&use_regex=true",
+        "/api/queues?columns=name,messages",
+        "/api/bindings",
+        "/api/vhosts",
+    ]
+    async with Rig(control=many()) as rig:
+        found = await held_less_than_5_ms(rig, *((path, None) for path in paths))
+    assert [status for status, _ in found] == [200] * len(paths)
+    overview, every, _, by_messages, page, names, bindings, vhosts = (
+        json.loads(body) for _, body in found
+    )
+    assert overview["object_totals"]["queues"] == QUEUES_MANY
+    assert overview["queue_totals"]["messages"] == vhosts[0]["messages"] == 3 * QUEUES_MANY
+    assert [each["name"] for each in every] == sorted(each["name"] for each in names)
+    assert len(by_messages) == len(bindings) == len(every) == QUEUES_MANY
+    assert [each["name"] for each in page["items"]] == [f"q{n:05}" for n in range(200, 300)]
+
+
+async def test_who_asks_at_the_same_time_shares_what_is_gathered():
+    async with Rig() as rig:
+        declare(rig, 2_000)
+        looked_at: list[int] = []
+        queues = rig.control.serving.queues
+        stat_here = queues.stat_here
+        queues.stat_here = lambda uid, done: (looked_at.append(uid), stat_here(uid, done))
+        answers = await asyncio.gather(
+            *(rig.ask("GET", f"/api/queues?viewer={viewer % 4}") for viewer in range(16))
+        )
+        assert [len(answer.json) for answer in answers] == [2_000] * 16
+        assert len(looked_at) <= 5 * 2_000
+
+
+async def test_gatherings_of_many_queues_begin_a_while_after_one_another():
+    """0.1 ms for each queue: 2,000 of them are counted five times a second at most."""
+    async with Rig() as rig:
+        declare(rig, 2_000)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for _ in range(3):
+            assert (await rig.ask("GET", "/api/overview")).status == 200
+        assert loop.time() - began_s >= 2 * 0.2
+
+
+async def test_nobody_is_shown_what_was_counted_before_it_asked():
+    """A client that declares a queue and then lists finds it, whoever else is listing."""
+    async with Rig() as rig:
+        declare(rig, 500)
+        polling = asyncio.gather(*(rig.ask("GET", "/api/queues") for _ in range(8)))
+        for number in range(500, 505):
+            declare(rig, 1, number)
+            found = (await rig.ask("GET", "/api/queues")).json
+            assert {"name": f"q{number:05}", "messages": 3, "state": "running"}.items() <= found[
+                -1
+            ].items()
+        await polling
+
+
+async def test_a_queue_that_goes_while_it_is_listed_is_left_out():
+    async with Rig() as rig:
+        declare(rig, 100)
+        reports = rig.operations.reports
+        gather = reports.gather
+
+        async def late(*parts, **more):
+            found = await gather(*parts, **more)
+            if parts == (QUEUES,):
+                queue = rig.catalogue.queue("/", "q00050")
+                if queue is not None:
+                    rig.control.asker.ask(commands.DeleteQueue(queue.uid))
+            return found
+
+        reports.gather = late
+        names = [each["name"] for each in (await rig.ask("GET", "/api/queues")).json]
+        assert len(names) == 99
+        assert "q00050" not in names
+
+
+async def test_too_many_waiting_listings_are_429_and_other_users_are_served(monkeypatch):
+    async with Rig() as rig:
+        declare(rig, 10)
+        gate = asyncio.Event()
+        reports = rig.operations.reports
+        gather = reports.gather
+
+        async def held(*parts, **more):
+            await gate.wait()
+            return await gather(*parts, **more)
+
+        reports.gather = held
+        monkeypatch.setattr(listings, "WAITING_MAX_OF_USER", 3)
+        count = listings.BUILDING_MAX + 3
+        flood = [
+            asyncio.ensure_future(rig.ask("GET", f"/api/queues?viewer={viewer}"))
+            for viewer in range(count + 2)
+        ]
+        done, waiting = await asyncio.wait(flood, timeout=1)
+        assert [answer.result().status for answer in done] == [429] * 2
+        assert {answer.result().headers["Retry-After"] for answer in done} == {"1"}
+        neighbour = asyncio.ensure_future(rig.ask("GET", "/api/queues", user="mon"))
+        await asyncio.sleep(0)
+        gate.set()
+        assert (await neighbour).status == 200
+        assert [(await answer).status for answer in waiting] == [200] * count
+
+
+async def test_a_listing_that_cannot_begin_in_time_is_429(monkeypatch):
+    async with Rig() as rig:
+        monkeypatch.setattr(listings, "WAIT_MAX_S", 0.1)
+        gate = asyncio.Event()
+
+        async def never(*_parts, **_more):
+            await gate.wait()
+            return {}
+
+        rig.operations.reports.gather = never
+        stuck = [
+            asyncio.ensure_future(rig.ask("GET", f"/api/queues?viewer={viewer}"))
+            for viewer in range(listings.BUILDING_MAX)
+        ]
+        await asyncio.sleep(0.05)
+        answer = await rig.ask("GET", "/api/queues")
+        assert (answer.status, answer.json["error"]) == (429, "too_many_requests")
+        gate.set()
+        assert [(await each).status for each in stuck] == [200] * len(stuck)
+
+
+async def test_a_client_that_does_not_read_its_listing_is_dropped(monkeypatch):
+    monkeypatch.setattr(listings, "SEND_TIMEOUT_S", 0.3)
+    async with Rig(control=many()) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port, limit=1024)
+        head = f"GET /api/queues HTTP/1.1\r\nHost: x\r\nAuthorization: {AUTH}\r\n\r\n"
+        writer.write(head.encode())
+        sizes = []
+        async with asyncio.timeout(30):
+            while not sizes or sizes[-1]:
+                if rig.listings.held_bytes or sizes:
+                    sizes.append(rig.listings.held_bytes)
+                await asyncio.sleep(0.01)
+        assert sizes[0] > 5_000_000
+        got = 0
+        try:
+            while part := await reader.read(1_000_000):
+                got += len(part)
+        except ConnectionError:
+            pass  # the node has dropped it
+        assert got < sizes[0]
+        writer.close()
+
+
+async def test_head_of_a_large_listing_has_its_length_and_no_body():
+    async with Rig(control=many()) as rig:
+        answer = await rig.ask("HEAD", "/api/queues")
+        assert (answer.status, answer.text) == (200, "")
+        assert int(answer.headers["Content-Length"]) > 5_000_000
+        assert (await rig.ask("GET", "/api/whoami")).status == 200  # on the same connection
+
+
+async def test_sorting_in_steps_sorts_as_sorted_does():
+    items = [(number * 7919 % 1_000, number) for number in range(5_000)]
+    for reverse in (False, True):
+        found = await Pace().run(ordered(items, lambda item: item[0], reverse=reverse))
+        assert found == sorted(items, key=lambda item: item[0], reverse=reverse)
+
+
+async def test_reports_get_three_turns_for_each_turn_of_a_listing():
+    """Other nodes wait for a report, and after some seconds they leave this one out."""
+    ticks = itertools.count()
+    pace = Pace(lambda: next(ticks) * SLICE_S)  # a step to a slice
+    steps: list[str] = []
+
+    def work(name: str, count: int):
+        for _ in range(count):
+            steps.append(name)
+            yield
+
+    listing = [asyncio.ensure_future(pace.run(work("listing", 20))) for _ in range(8)]
+    await asyncio.sleep(0)
+    await pace.run(work("report", 12), first=True)
+    assert steps.count("listing") <= 5
+    gone = asyncio.ensure_future(pace.run(work("gone", 5)))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(*listing)
+    assert steps.count("listing") == 160
+    assert await pace.run(work("last", 1)) is None
+
+
+async def test_a_shared_run_that_fails_fails_for_all_and_the_next_begins_anew():
+    shared: Shared[int] = Shared()
+    runs: list[int] = []
+
+    async def run() -> int:
+        runs.append(len(runs))
+        await asyncio.sleep(0.01)
+        if runs[-1] == 1:
+            raise ValueError("no")
+        return runs[-1]
+
+    first = asyncio.ensure_future(shared.ask(run))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(shared.ask(run)) for _ in range(3)]
+    assert await first == 0
+    assert [str(each) for each in await asyncio.gather(*others, return_exceptions=True)] == [
+        "no"
+    ] * 3
+    assert await shared.ask(run) == 2
+    assert shared.is_idle
+
+
+async def test_who_waits_for_a_run_whose_owner_goes_runs_it_itself():
+    shared: Shared[str] = Shared()
+
+    async def run(result: str) -> str:
+        await asyncio.sleep(0.01)
+        return result
+
+    owner = asyncio.ensure_future(shared.ask(lambda: run("owner's")))
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(shared.ask(lambda: run("other's")))
+    next_one = asyncio.ensure_future(shared.ask(lambda: run("next's")))
+    await asyncio.sleep(0)
+    other.cancel()
+    assert await owner == "owner's"
+    assert await next_one == "next's"
+    assert shared.is_idle
+
+
+async def test_messages_that_are_got_leave_the_loop_to_others():
+    async with Rig() as rig:
+        rig.control.asker.queue("q")
+        rig.control.serving.queues.open = lambda _queue: Full()
+        wanted = {"count": 2_000, "ackmode": "ack_requeue_true", "encoding": "base64"}
+        asked = ("/api/queues/%2F/q/get", wanted)
+        ((status, body),) = await held_less_than_5_ms(rig, asked)
+        assert (status, len(json.loads(body))) == (200, 2_000)
+
+
+class Full:
+    """A queue that is here, with more messages than anybody takes."""
+
+    def get(self, _holder, *, done, no_ack):
+        message = build_message("", "q", Properties(), b"x" * 500)
+        done(GetResult(Delivery(1, 0, message), 1))
+
+    def requeue(self, *_):
+        pass
+
+    def release(self, _holder):
+        pass
+
+    def cancel(self, _holder, _tag, done):
+        done(None)

@@ -1,0 +1,250 @@
+"""Settings that promise safety and are not supported refuse the start, from wherever they come."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker import config_file
+from broker.cli.server import command
+from broker.config_keys import ConfigError, Outcome, read_settings
+
+# key -> a value that is refused, and RabbitMQ's default, which is accepted; None has no default.
+PROMISES: dict[str, tuple[str, str | None]] = {
+    "listeners.ssl": ("5671", "none"),
+    "listeners.ssl.default": ("5671", None),
+    "ssl_options": ("some", "none"),
+    "ssl_options.cacertfile": ("/ca.pem", None),
+    "ssl_options.verify": ("verify_peer", None),
+    "ssl_options.versions.1": ("tlsv1.3", None),
+    "management.ssl.port": ("15671", None),
+    "management.ssl.certfile": ("/cert.pem", None),
+    "management.listener.ssl": ("true", "false"),
+    "management.listener.ssl_opts": ("some", "none"),
+    "management.listener.ssl_opts.keyfile": ("/key.pem", None),
+    "prometheus.ssl.port": ("15691", None),
+    "auth_backends.1": ("ldap", "internal"),
+    "auth_backends.2": ("rabbit_auth_backend_http", "rabbit_auth_backend_internal"),
+    "auth_backends.1.authn": ("oauth2", "internal"),
+    "auth_backends.1.authz": ("cache", "internal"),
+    "auth_mechanisms.1": ("EXTERNAL", "PLAIN"),
+    "auth_mechanisms.2": ("ANONYMOUS", "AMQPLAIN"),
+    "auth_mechanisms.3": ("RABBIT-CR-DEMO", None),
+    "proxy_protocol": ("true", "false"),
+    "load_definitions": ("/definitions.json", "none"),
+    "management.load_definitions": ("/definitions.json", "none"),
+    "definitions.local.path": ("/definitions.json", None),
+    "definitions.https.url": ("https://example.com/definitions", None),
+    "definitions.tls.verify": ("verify_peer", None),
+    "definitions.import_backend": ("https", "local_filesystem"),
+    "definitions.skip_if_unchanged": ("true", "false"),
+    "definitions.hashing.algorithm": ("sha512", "sha256"),
+    **{
+        f"cluster_formation.peer_discovery_backend#{name}": (name, "classic_config")
+        for name in (
+            "dns",
+            "k8s",
+            "kubernetes",
+            "consul",
+            "etcd",
+            "aws",
+            "rabbit_peer_discovery_dns",
+        )
+    },
+    "management.disable_basic_auth": ("true", "false"),
+    "management.oauth_enabled": ("true", "false"),
+    "management.enable_uaa": ("true", "false"),
+    "management.restrictions.operator_policy_changes.disabled": ("true", "false"),
+    "management.restrictions.quorum_queue_replica_operations.disabled": ("true", "false"),
+    "management.tcp.max_connections": ("10", "infinity"),
+    "prometheus.authentication.enabled": ("true", "false"),
+    "credential_validator.validation_backend": (
+        "rabbit_credential_validator_min_password_length",
+        "rabbit_credential_validator_accept_everything",
+    ),
+    "vhost_max": ("10", "infinity"),
+    "cluster_exchange_limit": ("10", "infinity"),
+    "ranch_connection_max": ("10", "infinity"),
+    "default_limits.vhosts.1.max_queues": ("10", None),
+    "default_users.me.configure": (".*", None),
+    "default_policies.operator.1.max_length": ("10", None),
+    "distribution.listener.interface": ("127.0.0.1", None),
+}
+
+
+def outcome_of(text: str) -> Outcome:
+    return read_settings(config_file.parse(text, "rabbitmq.conf"))
+
+
+def problems_of(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        outcome_of(text)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(("row", "values"), PROMISES.items(), ids=PROMISES)
+def test_what_promises_safety_refuses_the_start_in_one_line(
+    row: str, values: tuple[str, str | None]
+):
+    key, refused = row.partition("#")[0], values[0]
+    (problem,) = problems_of(f"heartbeat = 5\n{key} = {refused}")
+    assert re.match(rf"rabbitmq\.conf:2: {re.escape(key)} is refused: .+; \w+ ", problem), problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("row", "default"), [(row, default) for row, (_, default) in PROMISES.items() if default]
+)
+def test_rabbitmqs_default_of_it_is_accepted_without_a_word(row: str, default: str):
+    outcome = outcome_of(f"{row.partition('#')[0]} = {default}")
+    assert outcome.warnings == []
+
+
+def test_no_value_of_a_refused_key_is_shown():
+    (problem,) = problems_of("ssl_options.password = hush")
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("RABBITMQ_SSL_CERTFILE", "/cert.pem"),
+        ("RABBITMQ_MANAGEMENT_SSL_KEYFILE", "/key.pem"),
+        ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-proto_dist inet_tls"),
+        ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-rabbitmq_management load_definitions '/x'"),
+    ],
+)
+def test_variables_that_promise_safety_refuse_the_start(variable: str, value: str):
+    with pytest.raises(ConfigError, match=f"^{variable} is refused: "):
+        config_file.load(None, {variable: value})
+    assert config_file.load(None, {variable: ""}).warnings == []
+
+
+ADVANCED = {
+    "{rabbit, [{ssl_listeners, [5671]}]}": "listeners.ssl.default",
+    '{rabbit, [{ssl_options, [{certfile, "/x"}]}]}': "ssl_options.certfile",
+    "{rabbit, [{auth_backends, [rabbit_auth_backend_ldap]}]}": "auth_backends.1",
+    "{rabbit, [{auth_backends, [{rabbit_auth_backend_internal, [rabbit_auth_backend_http,"
+    " rabbit_auth_backend_internal]}]}]}": "auth_backends.1.authz.1",
+    "{rabbit, [{auth_mechanisms, ['PLAIN', 'EXTERNAL']}]}": "auth_mechanisms.2",
+    "{rabbit, [{proxy_protocol, true}]}": "proxy_protocol",
+    '{rabbit, [{load_definitions, "/x"}]}': "load_definitions",
+    '{rabbit, [{definitions, [{local_path, "/x"}]}]}': "definitions.local_path",
+    "{rabbit, [{vhost_max, 5}]}": "vhost_max",
+    "{rabbit, [{cluster_formation, [{peer_discovery_backend, rabbit_peer_discovery_k8s}]}]}": (
+        "cluster_formation.peer_discovery_backend"
+    ),
+    "{rabbit, [{credential_validator, [{validation_backend, other}]}]}": (
+        "credential_validator.validation_backend"
+    ),
+    "{rabbitmq_management, [{ssl_config, [{port, 15671}]}]}": "management.ssl.port",
+    "{rabbitmq_management, [{listener, [{port, 1}, {ssl, true}]}]}": "management.listener.ssl",
+    '{rabbitmq_management, [{load_definitions, "/x"}]}': "management.load_definitions",
+    "{rabbitmq_management, [{disable_basic_auth, true}]}": "management.disable_basic_auth",
+    "{rabbitmq_prometheus, [{ssl_config, [{port, 15691}]}]}": "prometheus.ssl.port",
+    "{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}": "distribution.listener.interface",
+}
+
+
+@pytest.mark.parametrize(("term", "key"), ADVANCED.items(), ids=ADVANCED.values())
+def test_advanced_config_refuses_the_start_likewise(tmp_path: Path, term: str, key: str):
+    conf, advanced = tmp_path / "rabbitmq.conf", tmp_path / "advanced.config"
+    conf.write_text("heartbeat = 5\n")
+    advanced.write_text(f"%% beside rabbitmq.conf\n[\n {term}\n].\n")
+    with pytest.raises(ConfigError) as caught:
+        config_file.load(str(conf))
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{advanced}:3: {key} is refused: ")
+
+
+def test_advanced_config_is_read_and_replaces_what_rabbitmq_conf_says(tmp_path: Path):
+    conf, advanced = tmp_path / "rabbitmq.conf", tmp_path / "elsewhere.config"
+    conf.write_text(
+        "heartbeat = 5\nlisteners.tcp.1 = 1\nlisteners.tcp.2 = 2\nauth_backends.1 = ldap\n"
+        "default_permissions.read = x\nloopback_users.guest = false\n"
+    )
+    advanced.write_text(
+        '[{rabbit, [{heartbeat, 30}, {tcp_listeners, [{"127.0.0.1", 5673}]},\n'
+        '  {auth_backends, [rabbit_auth_backend_internal]}, {default_pass, <<"a\\"b">>},\n'
+        '  {default_user_tags, [monitoring]}, {loopback_users, [<<"me">>]},\n'
+        '  {default_permissions, [<<"a">>, <<"b">>, <<"c">>]},\n'
+        '  {collect_statistics_interval, 5000}, {made_up, [{password, "hush"}]}]},\n'
+        " {rabbitmq_shovel, [{shovels, []}]}]."
+    )
+    environ = {"RABBITMQ_ADVANCED_CONFIG_FILE": str(tmp_path / "elsewhere")}
+    settings, warnings = config_file.load(str(conf), environ, ["channel_max=7"])
+    assert (settings.heartbeat_s, settings.channel_max) == (30, 7)
+    assert [(at.host, at.port) for at in settings.amqp_listeners] == [("127.0.0.1", 5673)]
+    assert (settings.default_password, settings.default_user_tags) == ('a"b', ("monitoring",))
+    assert settings.default_permissions == ("a", "b", "c")
+    assert settings.loopback_users == {"guest", "me"}
+    assert sorted(warning.removeprefix(f"{advanced}:") for warning in warnings) == [
+        "5: collect_statistics_interval is RabbitMQ's, WarrenMQ does not support it: no effect",
+        "5: {rabbit, made_up} is not supported: no effect",
+        "6: shovel.shovels is RabbitMQ's, WarrenMQ does not support it: no effect",
+    ]
+    assert "hush" not in "".join(warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[{rabbit, [{heartbeat, fun() -> 1 end}]}].", "line 1: unexpected '('"),
+        ("[{rabbit, [", "line 1: "),
+        ("[{rabbit, [proxy_protocol]}].", "expected {name, value}"),
+        ("[{rabbit, []}]. [].", "expected one list and a dot"),
+        ('[{rabbit, [{default_pass, ""}]}].', ":1: default_pass has no value"),
+        ('[{rabbit, [{default_pass,\n {encrypted, <<"x">>}}]}].', "{rabbit, default_pass}"),
+    ],
+)
+def test_an_advanced_config_that_cannot_be_read_refuses_the_start(
+    tmp_path: Path, text: str, problem: str
+):
+    conf, advanced = tmp_path / "rabbitmq.conf", tmp_path / "advanced.config"
+    conf.write_text("heartbeat = 5\n")
+    advanced.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config_file.load(str(conf))
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(str(advanced))
+    assert problem in caught.value.problems[0]
+
+
+def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text(
+        "no setting\nheartbeat = often\nssl_options.verify = verify_peer\nheartbeet = 1\n"
+        "cluster.peers.node2 = nowhere\ndefault_pass = $(UNSET_HERE)\n"
+    )
+    (tmp_path / "advanced.config").write_text("[{rabbit, [{vhost_max, 3}]}].")
+    more = ["--set", "channel_max", "--set", "proxy_protocol=true"]
+    for arguments in (["--check"], []):
+        run = CliRunner(env={"RABBITMQ_SSL_KEYFILE": "/x"}).invoke(
+            command, ["--conf", str(conf), *more, *arguments]
+        )
+        assert run.exit_code == 78
+        told = "\n".join(sorted(run.stderr.splitlines()))
+        for found in (
+            r":1: expected `key = value`",
+            r":2: heartbeat must be an integer",
+            r":3: ssl_options\.verify is refused",
+            r":4: unknown key heartbeet",
+            r":5: cluster\.peers\.node2 must be HOST:PORT",
+            r":6: default_pass names \$\(UNSET_HERE\)",
+            r"advanced\.config:1: vhost_max is refused",
+            r"RABBITMQ_SSL_KEYFILE is refused",
+            r"--set: expected KEY=VALUE",
+            r"--set: proxy_protocol is refused",
+        ):
+            assert re.search(rf"warrenmq: .*{found}", told), (found, told)
+        assert len(run.stderr.splitlines()) == 10
+
+
+def test_check_of_what_is_fine_exits_with_0(tmp_path: Path):
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text("heartbeat = 5\nssl_options = none\n")
+    run = CliRunner().invoke(command, ["--conf", str(conf), "--check"])
+    assert (run.exit_code, run.stdout) == (0, "The configuration is fine.\n")
