@@ -210,17 +210,38 @@ async def test_a_million_messages_under_a_watermark(host: Host) -> None:
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mode", ["default", "lazy"])
-async def test_the_cost_of_a_message_does_not_grow_with_the_queue(host: Host, mode: str) -> None:
-    """Ten million were measured by hand (docs/paging.md); two to four million fit a test."""
+async def test_the_cost_of_a_message_does_not_grow_with_the_queue(
+    host: Host, tmp_path: Path, mode: str
+) -> None:
+    """Ten million were measured by hand (docs/paging.md); two to four million fit a test.
+
+    A shared machine is slower for minutes: where a later million is dearer than the first one, the
+    first one is measured again, on a new node, right after it.
+    """
+    first = await _cost_of_a_first_million(host, mode)
+    pairs: list[tuple[Cost, Cost]] = []
+    while len(pairs) < 3 and not any(_grew_little(*pair) for pair in pairs):
+        later = await host.publish("many", 1_000_000, size=100)
+        if not _grew_little(first, later):
+            fresh = Node("fresh", tmp_path / str(len(pairs)))
+            fresh.start()
+            first = await _cost_of_a_first_million(Host(fresh), mode)
+            fresh.end()
+        pairs.append((first, later))
+    print("millions, the first and a later one:", *pairs)
+    assert any(_grew_little(*pair) for pair in pairs)
+    assert host.queue("many")["messages"] == 1_050_000 + 1_000_000 * len(pairs)
+
+
+def _grew_little(first: Cost, later: Cost) -> bool:
+    return later.cpu_s <= GROWTH_MAX * first.cpu_s
+
+
+async def _cost_of_a_first_million(host: Host, mode: str) -> Cost:
+    """What a queue takes that holds few messages yet."""
     _declare(host.node, "many", queue_mode=mode)
     await host.publish("many", 50_000, size=100)
-    first = await host.publish("many", 1_000_000, size=100)
-    later: list[Cost] = []
-    while len(later) < 3 and not any(each.cpu_s <= 1.3 * first.cpu_s for each in later):
-        later.append(await host.publish("many", 1_000_000, size=100))
-    print("millions:", first, later)
-    assert any(each.cpu_s <= 1.3 * first.cpu_s for each in later), "others only add to it"
-    assert host.queue("many")["messages"] == 1_050_000 + 1_000_000 * len(later)
+    return await host.publish("many", 1_000_000, size=100)
 
 
 @pytest.mark.slow
