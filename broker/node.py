@@ -49,6 +49,7 @@ from broker.ports import Clock
 from broker.server.alarms import Limits
 from broker.server.background import every
 from broker.server.entrance.doors import Doors
+from broker.server.loop_watch import LoopWatch
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
 from broker.storage import opening, private
@@ -114,6 +115,7 @@ class Node:
         self._management: ManagementServer | None = None
         self._operations = Operations(self)
         self._doors = Doors()
+        self._loop_watch = LoopWatch()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -132,6 +134,11 @@ class Node:
     def doors(self) -> Doors:
         """Places, turns and logins at its ports."""
         return self._doors
+
+    @property
+    def loop_watch(self) -> LoopWatch:
+        """Measures the turns of the event loop."""
+        return self._loop_watch
 
     @property
     def serving(self) -> Serving | None:
@@ -175,6 +182,7 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        self._loop_watch.start()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             doors = tasks.create_task(every(DOORS_S, self._tick_doors), name="doors")
@@ -187,6 +195,7 @@ class Node:
             await asyncio.wait([starting])
             await self._stop()
             doors.cancel()
+        self._loop_watch.stop()
         return self._exit_code
 
     async def _tick_doors(self) -> None:

@@ -8,6 +8,7 @@ from broker.cluster.membership import Cluster
 from broker.config import Settings
 from broker.ports import Clock
 from broker.server.entrance.doors import Doors
+from broker.server.loop_watch import LoopWatch
 from broker.server.node_service import NodeService
 from broker.server.serving import Serving
 from broker.storage.group_commit import GroupCommit
@@ -22,6 +23,11 @@ class NodeControl(Protocol):
     @property
     def doors(self) -> Doors:
         """Places, turns and logins at its ports."""
+        ...
+
+    @property
+    def loop_watch(self) -> LoopWatch:
+        """Measures the turns of its event loop."""
         ...
 
     @property

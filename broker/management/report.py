@@ -309,6 +309,7 @@ def _node(control: NodeControl) -> Item:
         "sockets": 0 if serving is None else len(serving.listener.connections),
         "sockets_max": control.doors.shares.clients,
         "doors": control.doors.facts(),
+        "event_loop": control.loop_watch.facts(),
         "journal": {} if control.journal is None else control.journal.stats.facts(),
         "pid": os.getpid(),
         "uptime_ms": max(0, control.clock.now_ms() - control.started_ms),

@@ -62,6 +62,7 @@ def status(api: Api, call: Invocation) -> str:
             ],
         ),
         ("File Descriptors", _descriptors(node)),
+        ("Event Loop", _event_loop(node.get("event_loop") or {})),
         (
             "Free Disk Space",
             [
@@ -92,6 +93,17 @@ def _descriptors(node: Mapping[str, Any]) -> list[str]:
         f"Total: {node.get('fd_used', 0)}, limit: {node.get('fd_total', 0)}",
         f"Sockets: {node.get('sockets_used', 0)}, limit: {node.get('sockets_total', 0)}",
         *doors,
+    ]
+
+
+def _event_loop(facts: Mapping[str, Any]) -> list[str]:
+    """How long its turns are: clients wait for as long as one lasts."""
+    if not facts:
+        return ["unknown"]
+    return [
+        f"Longest turn in the last {facts['window_s']} s: {facts['longest_turn_ms']} ms,"
+        f" on the processor: {facts['longest_busy_ms']} ms",
+        f"Turns over {facts['long_turn_ms']} ms since the start: {facts['long_turns']}",
     ]
 
 

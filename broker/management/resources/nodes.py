@@ -87,6 +87,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "sockets_used": facts.get("sockets", 0),
         "sockets_total": facts.get("sockets_max", 0),
         "doors": facts.get("doors", {}),
+        "event_loop": facts.get("event_loop", {}),
         "processors": facts["processors"],
         "run_queue": 0,
         "rates_mode": "none",

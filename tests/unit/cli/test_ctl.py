@@ -277,6 +277,24 @@ def test_cluster_status_as_text_and_json(api: FakeApi, capsys):
     assert json.loads(capsys.readouterr().out) == found
 
 
+def test_status_tells_how_long_the_turns_of_the_event_loop_are(api: FakeApi, capsys):
+    loop = {
+        "window_s": 60,
+        "longest_turn_ms": 41.5,
+        "longest_busy_ms": 12.0,
+        "long_turn_ms": 30,
+        "long_turns": 3,
+    }
+    api.answers["GET", "/api/overview"] = (200, {"node": "rabbit@a"})
+    api.answers["GET", "/api/nodes/rabbit%40a"] = (200, {"name": "rabbit@a", "event_loop": loop})
+    assert ctl(api, "status") == 0
+    assert (
+        "Event Loop\n\n"
+        "Longest turn in the last 60 s: 41.5 ms, on the processor: 12.0 ms\n"
+        "Turns over 30 ms since the start: 3\n"
+    ) in capsys.readouterr().out
+
+
 def test_await_startup_waits_for_ready(api: FakeApi):
     assert ctl(api, "await_startup", "-t", "0.1") == 75
     api.answers["GET", "/readyz"] = (200, {})

@@ -21,6 +21,7 @@ from broker.passwords import hash_password
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
+from broker.server.loop_watch import LoopWatch
 from broker.session.facts import Limits
 from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
@@ -107,6 +108,7 @@ class Control:
         self.cluster: Any = Cluster(asker)
         self.service = None
         self.doors = Doors()
+        self.loop_watch = LoopWatch()
         self.journal: Any = SimpleNamespace(stats=JournalStats())
         self.calls: list[str] = []
         catalogue = asker.machine.catalogue
