@@ -46,7 +46,7 @@ class GroupStatus(NamedTuple):
         snapshot_index: Where the newest snapshot stands, durable or under way; 0: none.
         voters: Members whose votes and copies count.
         learners: Members that only receive.
-        is_quiet: True when no timers run.
+        is_quiesced: True when no timers run.
         matches: Per member, the last index known durable there; empty unless leading.
     """
 
@@ -61,7 +61,7 @@ class GroupStatus(NamedTuple):
     snapshot_index: int
     voters: tuple[str, ...]
     learners: tuple[str, ...]
-    is_quiet: bool
+    is_quiesced: bool
     matches: dict[str, int]
 
 
@@ -179,7 +179,7 @@ class Group:
             snapshot_index=self._snapshot_index,
             voters=configuration.voters,
             learners=configuration.learners,
-            is_quiet=node.is_quiet,
+            is_quiesced=node.is_quiesced,
             matches=node.matches(),
         )
 

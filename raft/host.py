@@ -9,7 +9,7 @@ loop that has work:
 3. committed entries are applied, proposers answered;
 4. when the sync is done, what promises durability leaves, and the cores are told.
 
-A failed sync runs no callback, so nothing of step 4 ever happens then. Quiet groups are not
+A failed sync runs no callback, so nothing of step 4 ever happens then. Quiesced groups are not
 ticked, and without an awake group there is no timer at all. A late timer is one tick, never
 several: a stalled loop must not make followers believe that their leader was silent.
 
@@ -272,7 +272,7 @@ class RaftHost:
         if not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self._turn)
-        if not group.node.is_quiet or group.has_waiters:
+        if not group.node.is_quiesced or group.has_waiters:
             self._awake[group] = None
             if self._timer is None and not self._is_ticking:
                 # Hosts woken by one event must not tick in step, or their votes split.
@@ -389,7 +389,7 @@ class RaftHost:
         if self._clock.monotonic_ms() - self._last_tick_ms > 2 * self._config.tick_ms:
             self.late_tick_count += 1
         for group in list(self._awake):
-            if group.node.is_quiet and not group.has_waiters:
+            if group.node.is_quiesced and not group.has_waiters:
                 del self._awake[group]
             else:
                 self._guarded(group, group.tick)

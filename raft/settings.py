@@ -9,7 +9,7 @@ class HostConfig(msgspec.Struct, frozen=True):
     """Limits of a node's Raft host.
 
     Attributes:
-        tick_ms: One tick of every group that is not quiet.
+        tick_ms: One tick of every group that is not quiesced.
         heartbeat_ticks: A leader sends heartbeats so often; 200 ms, as the failure detectors do.
         election_ticks: A follower that hears nothing campaigns after one to two times this.
         snapshot_entries: A snapshot is due after that many entries (if they weigh something

@@ -24,5 +24,5 @@ Where the rules live:
 - a sync proves exactly the writes before it: unstable.py;
 - one voter changed at a time, after the leader's own first commit: leader.change_refusal;
 - elections disturb no living leader: pre-vote and the lease in node.py, quorum check in leader.py;
-- a group falls silent only when nobody lacks anything: leader.py, follower.on_heartbeat.
+- a group quiesces only when nobody lacks anything: leader.py, follower.on_heartbeat.
 """

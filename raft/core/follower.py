@@ -66,7 +66,7 @@ def on_append(replica: Replica, message: Append) -> None:
                 replica.is_configuration_news = True
     if entries:
         if replica.config.apply_behind_max:
-            replica.behind_bytes += sum([size_bytes(entry) for entry in entries])
+            replica.unapplied_bytes += sum([size_bytes(entry) for entry in entries])
         log.append(entries)
         if replica.history.appended(entries):
             replica.is_configuration_news = True
@@ -94,29 +94,29 @@ def _acknowledge(replica: Replica, leader: str, match: int) -> None:
 
 
 def on_heartbeat(replica: Replica, message: Heartbeat) -> None:
-    """Stay a follower; learn of commits; agree to quietness if nothing is missing here."""
+    """Stay a follower; learn of commits; agree to quiescence if nothing is missing here."""
     heard_leader(replica, message.sender)
     log = replica.log
     _commit(replica, min(message.commit, log.last_index))
     if not message.answer:
         return
     agrees = (
-        message.quiet
+        message.quiesce
         and log.commit == log.last_index == message.commit
         and message.sender not in replica.suspected
     )
     _catch_up(replica)  # there may be no more ticks
-    if agrees and not replica.is_quiet:
+    if agrees and not replica.is_quiesced:
         log.unstable.compacted(log.applied)
-        replica.trace("quiet")
-    replica.is_quiet = agrees
+        replica.trace("quiesced")
+    replica.is_quiesced = agrees
     replica.send(
         HeartbeatReply(
             replica.group,
             replica.name,
             message.sender,
             replica.term,
-            quiet=agrees,
+            quiesce=agrees,
             read_round=message.read_round,
         )
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raft.core import membership, replication, thrift, transitions
+from raft.core import membership, replication, thrifty, transitions
 from raft.core.membership import Change
 from raft.core.messages import (
     CONFIG,
@@ -23,7 +23,7 @@ LEARNER_LAG_MAX = 1000  # entries a learner may lack when it is promoted; propos
 
 
 def tick(replica: Replica) -> None:
-    """Heartbeats, the quorum check, the limit of a transfer, lost snapshot parts, quietness."""
+    """Heartbeats, the quorum check, the limit of a transfer, lost snapshot parts, quiescence."""
     config = replica.config
     replica.election_elapsed += 1
     replica.heartbeat_elapsed += 1
@@ -38,27 +38,27 @@ def tick(replica: Replica) -> None:
             return
     _resend_snapshot_parts(replica)
     replica.idle_ticks += 1
-    if replica.thrift.has_withheld:
+    if replica.thrifty.has_withheld:
         replication.catch_up(replica)  # which makes heartbeats to these superfluous
     if replica.heartbeat_elapsed >= config.heartbeat_ticks:
-        asks = _may_fall_silent(replica)
-        replication.broadcast_heartbeat(replica, quiet=asks)
+        asks = _may_quiesce(replica)
+        replication.broadcast_heartbeat(replica, quiesce=asks)
         if asks:
-            _fall_silent_if_agreed(replica)
+            _quiesce_if_agreed(replica)
 
 
 def hedge(replica: Replica) -> None:
-    """Go round a favourite that has kept a commit waiting since the last call."""
-    if thrift.is_commit_late(replica):
+    """Go round an eager follower that has kept a commit waiting since the last call."""
+    if thrifty.is_commit_late(replica):
         replication.catch_up(replica)
 
 
 def suspected(replica: Replica, node: str) -> None:
-    """A follower is thought dead: it is no favourite before it has caught up."""
+    """A follower is thought dead: it is not eager again before it has caught up."""
     progress = replica.progress.get(node)
     if progress is not None:
-        progress.fit_from = replica.log.last_index
-        replica.must_replicate = replica.must_replicate or replica.thrift.has_withheld
+        progress.caught_up_index = replica.log.last_index
+        replica.must_replicate = replica.must_replicate or replica.thrifty.has_withheld
 
 
 def _resend_snapshot_parts(replica: Replica) -> None:
@@ -69,10 +69,10 @@ def _resend_snapshot_parts(replica: Replica) -> None:
                 replication.send_snapshot_part(replica, node, progress)
 
 
-def _may_fall_silent(replica: Replica) -> bool:
+def _may_quiesce(replica: Replica) -> bool:
     """Whether nothing is going on and all voters have everything (rule P31)."""
     config, log = replica.config, replica.log
-    if config.quiet_after_ticks == 0 or replica.idle_ticks < config.quiet_after_ticks:
+    if config.quiesce_after_ticks == 0 or replica.idle_ticks < config.quiesce_after_ticks:
         return False
     if replica.transfer_target is not None or len(replica.reads):
         return False
@@ -85,12 +85,12 @@ def _may_fall_silent(replica: Replica) -> bool:
     )
 
 
-def _fall_silent_if_agreed(replica: Replica) -> None:
+def _quiesce_if_agreed(replica: Replica) -> None:
     others = [node for node in replica.configuration.voters if node != replica.name]
-    if all(replica.progress[node].is_quiet for node in others):
-        replica.is_quiet = True
+    if all(replica.progress[node].is_quiesced for node in others):
+        replica.is_quiesced = True
         replica.log.unstable.compacted(replica.log.applied)
-        replica.trace("quiet")
+        replica.trace("quiesced")
 
 
 def woken(replica: Replica) -> None:
@@ -99,7 +99,7 @@ def woken(replica: Replica) -> None:
     replica.election_elapsed = 0
     replica.heartbeat_elapsed = replica.config.heartbeat_ticks  # the next tick sends one
     for progress in replica.progress.values():
-        progress.is_quiet = False
+        progress.is_quiesced = False
         progress.is_recently_active = True
 
 
@@ -125,7 +125,7 @@ def change_refusal(replica: Replica) -> Refused | None:
         return Refused(Refusal.TRANSFERRING, replica.transfer_target)
     if replica.history.last_index > replica.log.commit:
         return Refused(Refusal.CHANGE_PENDING, replica.name)
-    if replica.log.commit < replica.own_first_index:
+    if replica.log.commit < replica.term_start_index:
         return Refused(Refusal.TERM_NOT_COMMITTED, replica.name)
     return None
 
@@ -181,7 +181,7 @@ def _hand_over(replica: Replica, to: str) -> None:
 
 def read(replica: Replica, context: int, requester: str) -> None:
     """Begin a linearizable read, or keep it until this term has committed something."""
-    if replica.log.commit < replica.own_first_index:
+    if replica.log.commit < replica.term_start_index:
         replica.reads.postpone(context, requester)
     else:
         replication.begin_read(replica, context, requester)
@@ -208,7 +208,7 @@ def on_append_reply(replica: Replica, message: AppendReply) -> None:
     ):
         replica.must_replicate = True
     if not was_agreeing and progress.mode is Mode.REPLICATE:
-        progress.fit_from = replica.log.last_index
+        progress.caught_up_index = replica.log.last_index
     after_commit(replica)
     if message.sender == replica.transfer_target and progress.match == replica.log.last_index:
         _hand_over(replica, message.sender)
@@ -232,7 +232,7 @@ def after_commit(replica: Replica) -> None:
 
 
 def on_heartbeat_reply(replica: Replica, message: HeartbeatReply) -> None:
-    """The follower lives: resend what may have been lost, count reads and quietness."""
+    """The follower lives: resend what may have been lost, count reads and quiescence."""
     progress = replica.progress.get(message.sender)
     if progress is None:
         return
@@ -242,9 +242,9 @@ def on_heartbeat_reply(replica: Replica, message: HeartbeatReply) -> None:
         if progress.mode is Mode.REPLICATE and progress.inflight.is_full:
             progress.inflight.free_first()
         replication.send_append(replica, message.sender, progress, even_if_empty=True)
-    progress.is_quiet = message.quiet
-    if message.quiet and _may_fall_silent(replica):
-        _fall_silent_if_agreed(replica)
+    progress.is_quiesced = message.quiesce
+    if message.quiesce and _may_quiesce(replica):
+        _quiesce_if_agreed(replica)
     if message.read_round > progress.read_round:
         progress.read_round = message.read_round
         replication.confirm_reads(replica)

@@ -159,7 +159,7 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
     Attributes:
         commit: Committed, and known to be in the receiver's log.
-        quiet: The leader will fall silent if every voter agrees; run no election timer then.
+        quiesce: The leader will quiesce if every voter agrees; run no election timer then.
         read_round: The newest round of reads this heartbeat confirms when answered.
         answer: False for a commit index pushed out of turn: no reply is wanted.
     """
@@ -169,19 +169,19 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=7):
     to: str
     term: int
     commit: int
-    quiet: bool = False
+    quiesce: bool = False
     read_round: int = 0
     answer: bool = True
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The answer to Heartbeat. `quiet`: I have everything and stopped my timer."""
+    """The answer to Heartbeat. `quiesce`: I have everything and stopped my timer."""
 
     group: int
     sender: str
     to: str
     term: int
-    quiet: bool = False
+    quiesce: bool = False
     read_round: int = 0
 
 

@@ -109,9 +109,9 @@ class RaftNode:
         return self.state.role is Role.LEADER
 
     @property
-    def is_quiet(self) -> bool:
+    def is_quiesced(self) -> bool:
         """Whether ticks are pointless until something happens."""
-        return self.state.is_quiet
+        return self.state.is_quiesced
 
     @property
     def term(self) -> int:
@@ -167,7 +167,7 @@ class RaftNode:
         if not self.accepts(message):
             return
         replica = self.state
-        if replica.is_quiet and not getattr(message, "quiet", False):
+        if replica.is_quiesced and not getattr(message, "quiesce", False):
             self.wake()
         if message.term != replica.term and not self._term_rule(message):
             return
@@ -208,15 +208,15 @@ class RaftNode:
         return False
 
     def tick(self) -> None:
-        """Let one tick pass. A quiet node ignores it, so the host may skip it."""
-        if not self.state.is_quiet:
+        """Let one tick pass. A quiesced node ignores it, so the host may skip it."""
+        if not self.state.is_quiesced:
             TICKS[self.state.role](self.state)
 
     @property
     def wants_hedge(self) -> bool:
         """Whether a commit may be waiting for one follower while another was not asked."""
         replica = self.state
-        return replica.thrift.has_withheld and replica.log.commit < replica.log.last_index
+        return replica.thrifty.has_withheld and replica.log.commit < replica.log.last_index
 
     def hedge(self) -> None:
         """A short while has passed: what was uncommitted before it goes to everybody.
@@ -311,11 +311,11 @@ class RaftNode:
             self.wake()
 
     def wake(self) -> None:
-        """End quietness: timers run again."""
+        """End quiescence: timers run again."""
         replica = self.state
-        if not replica.is_quiet:
+        if not replica.is_quiesced:
             return
-        replica.is_quiet = False
+        replica.is_quiesced = False
         replica.election_elapsed = 0
         replica.draw_election_timeout()
         if replica.role is Role.LEADER:
@@ -351,7 +351,10 @@ class RaftNode:
             return True
         log = replica.log
         behind = log.commit - log.applying
-        if behind >= config.apply_behind_max or replica.behind_bytes >= config.apply_behind_bytes:
+        if (
+            behind >= config.apply_behind_max
+            or replica.unapplied_bytes >= config.apply_behind_bytes
+        ):
             return True
         is_idle = log.unstable.stable == log.last_index
         return is_idle and (replica.is_apply_due or behind >= config.apply_idle_min)
@@ -407,7 +410,7 @@ class RaftNode:
         if replica.log.applying >= replica.log.commit or not self._is_apply_due():
             return []
         replica.is_apply_due = False
-        replica.behind_bytes = 0
+        replica.unapplied_bytes = 0
         committed = replica.log.take_committed(replica.config.apply_size_bytes_max)
         if committed and replica.uncommitted_bytes:
             freed = sum([size_bytes(entry) for entry in committed])

@@ -28,11 +28,11 @@ class Progress:
 
     __slots__ = (
         "bytes_before",
+        "caught_up_index",
         "commit_sent",
-        "fit_from",
         "has_answered",
         "inflight",
-        "is_quiet",
+        "is_quiesced",
         "is_recently_active",
         "match",
         "mode",
@@ -52,11 +52,11 @@ class Progress:
         self.probe_sent = False
         self.inflight = inflight
         self.is_recently_active = True
-        self.is_quiet = False  # it has agreed to the leader's falling silent
+        self.is_quiesced = False  # it has agreed to the leader's quiescing
         self.was_sent = False  # entries, since the last heartbeat
         self.has_answered = False  # that it has more than before, since then
         self.commit_sent = 0
-        self.fit_from = 0  # the match it needs to be a favourite (see thrift)
+        self.caught_up_index = 0  # the match it needs to be an eager follower (see thrifty)
         self.bytes_before = 0  # of the leader's own entries, those it was sent for certain
         self.read_round = 0
         self.snapshot: SnapshotMeta | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raft.core import quorum, thrift
+from raft.core import quorum, thrifty
 from raft.core.messages import Append, Entry, Heartbeat, InstallSnapshot, ReadIndexReply
 from raft.core.progress import Mode, Progress
 from raft.core.ready import ReadState
@@ -13,7 +13,7 @@ from raft.core.unstable import size_bytes
 def append_own(replica: Replica, term_entries: list[Entry]) -> None:
     """Add entries of the leader's own to its log; they go out with the next Ready."""
     replica.log.append(term_entries)
-    replica.thrift.own_bytes += sum([size_bytes(entry) for entry in term_entries])
+    replica.thrifty.own_bytes += sum([size_bytes(entry) for entry in term_entries])
     replica.idle_ticks = 0
     replica.must_replicate = True
     if replica.history.appended(term_entries):
@@ -37,15 +37,15 @@ def configuration_changed(replica: Replica) -> None:
 
 def replicate(replica: Replica) -> None:
     """Send followers what they lack and may get now, and commits they do not know."""
-    replica.must_replicate = replica.thrift.has_withheld = False
-    favourites = thrift.favourites(replica)
+    replica.must_replicate = replica.thrifty.has_withheld = False
+    eager_followers = thrifty.eager_followers(replica)
     for node, progress in replica.progress.items():
         if node == replica.name:
             continue
-        is_later = favourites is not None and node not in favourites
-        if is_later and thrift.may_wait(replica, node, progress):
+        is_later = eager_followers is not None and node not in eager_followers
+        if is_later and thrifty.may_wait(replica, node, progress):
             if progress.next <= replica.log.last_index:
-                replica.thrift.has_withheld = True
+                replica.thrifty.has_withheld = True
         else:
             while send_append(replica, node, progress):
                 pass
@@ -55,7 +55,7 @@ def replicate(replica: Replica) -> None:
 
 def catch_up(replica: Replica) -> None:
     """Send everybody what was withheld."""
-    replica.thrift.has_withheld = False
+    replica.thrifty.has_withheld = False
     for node, progress in replica.progress.items():
         if node != replica.name:
             while send_append(replica, node, progress):
@@ -96,7 +96,7 @@ def send_append(
     last_index = prev_index + len(entries)
     progress.sent(len(entries), last_index, sum([size_bytes(entry) for entry in entries]))
     if last_index == log.last_index:
-        progress.bytes_before = replica.thrift.own_bytes
+        progress.bytes_before = replica.thrifty.own_bytes
     progress.commit_sent = max(progress.commit_sent, min(log.commit, last_index))
     replica.send(
         Append(
@@ -149,13 +149,13 @@ def send_snapshot_part(replica: Replica, node: str, progress: Progress) -> None:
     )
 
 
-def broadcast_heartbeat(replica: Replica, *, quiet: bool = False) -> None:
+def broadcast_heartbeat(replica: Replica, *, quiesce: bool = False) -> None:
     """Tell everyone that the leader lives, what is committed, and the newest round of reads.
 
     Who has been sent entries since the last time, and has answered, knows the first two.
     """
     replica.heartbeat_elapsed = 0
-    is_news = quiet or len(replica.reads) > 0
+    is_news = quiesce or len(replica.reads) > 0
     for node, progress in replica.progress.items():
         if node == replica.name or (progress.take_lively() and not is_news):
             continue
@@ -168,7 +168,7 @@ def broadcast_heartbeat(replica: Replica, *, quiet: bool = False) -> None:
                 node,
                 replica.term,
                 commit,
-                quiet=quiet,
+                quiesce=quiesce,
                 read_round=replica.reads.round,
             )
         )
@@ -185,7 +185,7 @@ def maybe_commit(replica: Replica) -> bool:
     log.commit_to(index)
     replica.must_replicate = replica.must_replicate or replica.config.push_commits
     replica.trace("commit")
-    if index >= replica.own_first_index:
+    if index >= replica.term_start_index:
         for context, requester in replica.reads.take_postponed():
             begin_read(replica, context, requester)
     return True

@@ -54,7 +54,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         inflight_appends_max: Appends under way to one follower.
         uncommitted_bytes_max: What a leader holds uncommitted before it refuses proposals.
         cache_entries_max: Durable entries kept in memory for followers and for applying.
-        quiet_after_ticks: Idle ticks before a leader asks to fall silent; 0: never.
+        quiesce_after_ticks: Idle ticks before a leader asks to quiesce; 0: never.
         push_commits: Tell followers of a commit at once, not with the next append or heartbeat.
             Costs a message to each follower per commit; only for groups whose followers are read.
         apply_behind_max: Committed entries that a follower may leave unapplied until its next tick,
@@ -63,7 +63,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         apply_behind_bytes: But no more than about this much of them.
         apply_idle_min: So many of them are applied sooner, once everything here is durable.
         lag_entries_max: Entries that a follower may be sent late, with the next tick, where a
-            majority does without it (see thrift); 0: everybody is sent everything at once.
+            majority does without it (see `raft.core.thrifty`); 0: all get everything at once.
         lag_bytes_max: But no more than about this much of them: where bytes are what costs, there
             is nothing to be saved.
     """
@@ -80,7 +80,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     uncommitted_bytes_max: int = 64 << 20
     cache_entries_max: int = 1024
     cache_bytes_max: int = 4 << 20
-    quiet_after_ticks: int = 20
+    quiesce_after_ticks: int = 20
     push_commits: bool = True
     apply_behind_max: int = 0
     apply_behind_bytes: int = 64 << 10
@@ -120,21 +120,21 @@ class Incoming:
         self.parts: list[bytes] = []
 
 
-class Thrift:
-    """What a leader notes so that not every follower need be asked at once (see thrift).
+class ThriftyState:
+    """What a leader notes about withheld entries (see `raft.core.thrifty`).
 
     Attributes:
-        favourites: Who was chosen last.
+        eager_followers: Those chosen last.
         has_withheld: Whether entries were withheld from anybody.
         hedge_mark: The last entry when the host last said that some time has passed.
-        hedge_matches: What the favourites had then.
+        hedge_matches: What the eager followers had then.
         own_bytes: Of all entries appended as this leader.
     """
 
-    __slots__ = ("favourites", "has_withheld", "hedge_mark", "hedge_matches", "own_bytes")
+    __slots__ = ("eager_followers", "has_withheld", "hedge_mark", "hedge_matches", "own_bytes")
 
     def __init__(self) -> None:
-        self.favourites: tuple[str, ...] = ()
+        self.eager_followers: tuple[str, ...] = ()
         self.has_withheld = False
         self.hedge_mark = 0
         self.hedge_matches: dict[str, int] = {}
@@ -167,7 +167,7 @@ class Replica:
         self.leader: str | None = None
         self.election_elapsed = 0  # a leader's too: its quorum check
         self.election_timeout = 0
-        self.is_quiet = False
+        self.is_quiesced = False
         self.suspected: set[str] = set()  # by the failure detector; never silent towards these
         self.draw_election_timeout()
 
@@ -179,16 +179,16 @@ class Replica:
         self.progress: dict[str, Progress] = {}
         self.heartbeat_elapsed = 0
         self.idle_ticks = 0
-        self.own_first_index = 0  # of the leader's no-op: reads and changes wait for its commit
+        self.term_start_index = 0  # of the leader's no-op: reads and changes wait for its commit
         self.uncommitted_bytes = 0
         self.transfer_target: str | None = None
         self.transfer_elapsed = 0
         self.reads = Reads()
         self.must_replicate = False
-        self.thrift = Thrift()
+        self.thrifty = ThriftyState()
 
         self.is_apply_due = False  # what a follower has put off
-        self.behind_bytes = 0  # appended since it last applied
+        self.unapplied_bytes = 0  # appended since it last applied
 
         self.incoming: Incoming | None = None
         self.snapshot_unsynced: int | None = None  # the Ready that carries it; no campaign before

@@ -20,7 +20,7 @@ class TraceRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         name: "follower", "pre-candidate", "candidate", "leader", "vote", "append", "commit",
-            "configuration", "snapshot", "quiet", "wake".
+            "configuration", "snapshot", "quiesced", "wake".
     """
 
     name: str

@@ -6,7 +6,7 @@ from raft.core import replication
 from raft.core.messages import NOOP, Entry
 from raft.core.reads import Reads
 from raft.core.ready import Role
-from raft.core.state import Replica, Thrift
+from raft.core.state import Replica, ThriftyState
 
 
 def _leave_role(replica: Replica) -> None:
@@ -14,7 +14,7 @@ def _leave_role(replica: Replica) -> None:
     replica.heartbeat_elapsed = 0
     replica.retry_elapsed = 0
     replica.idle_ticks = 0
-    replica.is_quiet = False
+    replica.is_quiesced = False
     replica.is_transfer_campaign = False
     replica.votes = {}
     replica.progress = {}
@@ -22,7 +22,7 @@ def _leave_role(replica: Replica) -> None:
     replica.reads = Reads()
     replica.uncommitted_bytes = 0
     replica.must_replicate = False
-    replica.thrift = Thrift()
+    replica.thrifty = ThriftyState()
     replica.draw_election_timeout()
 
 
@@ -69,7 +69,7 @@ def become_leader(replica: Replica) -> None:
     own = replica.progress.get(replica.name)
     if own is not None:
         own.match = replica.log.unstable.stable
-    replica.own_first_index = replica.log.last_index + 1
+    replica.term_start_index = replica.log.last_index + 1
     replica.trace("leader")
-    noop = Entry(replica.own_first_index, replica.term, NOOP, b"")
+    noop = Entry(replica.term_start_index, replica.term, NOOP, b"")
     replication.append_own(replica, [noop])

@@ -155,7 +155,7 @@ def _heartbeat(payload: wire.Payload, m: core.Heartbeat) -> None:
         group=m.group,
         term=m.term,
         commit=m.commit,
-        quiet=m.quiet,
+        quiet=m.quiesce,
         read_round=m.read_round,
         answer=m.answer,
     )
@@ -163,7 +163,7 @@ def _heartbeat(payload: wire.Payload, m: core.Heartbeat) -> None:
 
 def _heartbeat_reply(payload: wire.Payload, m: core.HeartbeatReply) -> None:
     payload.heartbeat_replies.add(
-        group=m.group, term=m.term, quiet=m.quiet, read_round=m.read_round
+        group=m.group, term=m.term, quiet=m.quiesce, read_round=m.read_round
     )
 
 

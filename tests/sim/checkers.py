@@ -116,7 +116,7 @@ class GroupChecker:
                 fail("log matching", f"{name} has another entry {entry.index}.{entry.term}")
             previous_term = entry.term
             if entry.kind == CONFIG and node.is_leader and entry.term == node.term:
-                own_first = node.state.own_first_index
+                own_first = node.state.term_start_index
                 if node.commit_index < own_first and self.has_rules:
                     text = f"{name} changed members at {entry.index} before {own_first} committed"
                     fail("R6 change before own commit", text)

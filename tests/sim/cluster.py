@@ -93,8 +93,8 @@ class Cluster:
             self.count("elections")
             if self.options.change_at_once and "churn" in self.options.faults:
                 self.clock.after(0, self.change_at, record.node)
-        elif record.name == "quiet":
-            self.count("quiet")
+        elif record.name == "quiesced":
+            self.count("quiesced")
         elif record.name == "snapshot":
             self.count("installed")
 
@@ -207,7 +207,7 @@ class Cluster:
             return
         self._detect(node)
         replica = node.replica
-        if replica is not None and not replica.node.is_quiet:
+        if replica is not None and not replica.node.is_quiesced:
             replica.node.tick()
             replica.process()
 

@@ -33,9 +33,9 @@ class Nemesis:
         self._disks = random.Random(cluster.options.seed * 7919 + 3)
         if cluster.options.full_disk_gap_ms:
             cluster.clock.after(500, self._fill)
-        self._favourites = random.Random(cluster.options.seed * 7919 + 6)
-        if cluster.options.favourite_gap_ms and cluster.options.lag_entries_max:
-            cluster.clock.after(500, self._hit_favourite)
+        self._eager_faults = random.Random(cluster.options.seed * 7919 + 6)
+        if cluster.options.eager_fault_gap_ms and cluster.options.lag_entries_max:
+            cluster.clock.after(500, self._hit_eager_follower)
 
         self._wipes = random.Random(cluster.options.seed * 7919 + 10)
         self._wipe_gap_ms = cluster.options.wipe_gap_ms
@@ -115,21 +115,21 @@ class Nemesis:
             return
         cluster.clock.after(1, self._lie_in_wait, victim, until_ms)
 
-    def _hit_favourite(self) -> None:
+    def _hit_eager_follower(self) -> None:
         """Whoever a leader relies on alone stops, is cut off for a while, or is restarted.
 
         Sometimes the leader dies when it has just gone round it.
         """
         if self.is_stopped:
             return
-        cluster, draw = self.cluster, self._favourites
-        gap_ms = cluster.options.favourite_gap_ms
-        cluster.clock.after(1 + int(draw.random() * 2 * gap_ms), self._hit_favourite)
+        cluster, draw = self.cluster, self._eager_faults
+        gap_ms = cluster.options.eager_fault_gap_ms
+        cluster.clock.after(1 + int(draw.random() * 2 * gap_ms), self._hit_eager_follower)
         leader = cluster.leader()
-        if leader is None or not leader.node.state.thrift.favourites:
+        if leader is None or not leader.node.state.thrifty.eager_followers:
             return
-        name = draw.choice(leader.node.state.thrift.favourites)
-        cluster.count("favourites hit")
+        name = draw.choice(leader.node.state.thrifty.eager_followers)
+        cluster.count("eager followers hit")
         chance = draw.random()
         if chance < 0.4:
             cluster.pause(name)

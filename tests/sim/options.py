@@ -42,7 +42,7 @@ class Options:
     snapshot_every: int
     append_entries_max: int
     inflight_appends_max: int
-    quiet_after_ticks: int
+    quiesce_after_ticks: int
     clients: int
     proposals_gap_ms: int
     change_at_once: bool
@@ -50,7 +50,7 @@ class Options:
     full_disk_gap_ms: int = 0  # mean time between two disks that are full; 0: none ever is
     lag_entries_max: int = 0  # what is withheld from a follower; 0: nothing ever is
     hedge_ms_max: int = 1  # a leader asks about delays after at most this
-    favourite_gap_ms: int = 0  # mean time between two faults of a favourite; 0: only by chance
+    eager_fault_gap_ms: int = 0  # mean time between faults of an eager follower; 0: only by chance
     wipe_gap_ms: int = 0  # mean time between two nodes that lose their disk; 0: none ever does
 
 
@@ -61,7 +61,7 @@ def draw(seed: int, ticks: int | None = None) -> Options:
     voters = nodes if rng.random() < 0.6 else rng.randint(1, nodes)
     chosen = tuple(fault for fault in FAULTS if rng.random() < 0.5)
     lossy = rng.random() < 0.6
-    thrift = random.Random(seed * 7919 + 4)  # of its own: the rest of a seed stays as it was
+    thrifty = random.Random(seed * 7919 + 4)  # of its own: the rest of a seed stays as it was
     options = Options(
         seed=seed,
         nodes=nodes,
@@ -80,16 +80,16 @@ def draw(seed: int, ticks: int | None = None) -> Options:
         snapshot_every=rng.choice((5, 12, 40, 10_000)),
         append_entries_max=rng.choice((1, 2, 64)),
         inflight_appends_max=rng.choice((1, 3, 64)),
-        quiet_after_ticks=rng.choice((0, 3, 10)),
+        quiesce_after_ticks=rng.choice((0, 3, 10)),
         clients=rng.randint(1, 3),
         proposals_gap_ms=rng.choice((30, 100, 400)),
         change_at_once=rng.random() < 0.5,
         minority_stays_down=rng.random() < 0.3,
         # Of its own: the rest of a seed stays as it was.
         full_disk_gap_ms=random.Random(seed * 7919 + 2).choice((0, 0, 2_000, 8_000)),
-        lag_entries_max=thrift.choice((0, 3, 8, 64, 64)),
-        hedge_ms_max=thrift.choice((5, 50, 400, 10_000_000)),
-        favourite_gap_ms=thrift.choice((0, 300, 2_000)),
+        lag_entries_max=thrifty.choice((0, 3, 8, 64, 64)),
+        hedge_ms_max=thrifty.choice((5, 50, 400, 10_000_000)),
+        eager_fault_gap_ms=thrifty.choice((0, 300, 2_000)),
     )
     # A node that stays down beside one without data may be one too many.
     wipes = (0, 0, 0, 0, 0, 1_000, 1_000, 4_000) if not options.minority_stays_down else (0,)

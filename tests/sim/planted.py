@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from raft.core import replication, thrift
+from raft.core import replication, thrifty
 from raft.core.messages import HeartbeatReply, Message
 from raft.core.node import RaftNode
 from raft.core.ready import Refusal, Refused, Role
@@ -82,15 +82,15 @@ class WithholdsForGood(RaftNode):
     """T2: what was withheld from a follower leaves only when it has become much."""
 
     def tick(self) -> None:
-        self.state.thrift.has_withheld = False
+        self.state.thrifty.has_withheld = False
         super().tick()
 
     def step(self, message: Message) -> None:
         if isinstance(message, HeartbeatReply):
             progress = self.state.progress.get(message.sender)
-            favourites = (thrift.favourites(self.state) if progress else None) or ()
-            is_later = bool(favourites) and message.sender not in favourites
-            if progress and is_later and thrift.may_wait(self.state, message.sender, progress):
+            eager_followers = (thrifty.eager_followers(self.state) if progress else None) or ()
+            is_later = bool(eager_followers) and message.sender not in eager_followers
+            if progress and is_later and thrifty.may_wait(self.state, message.sender, progress):
                 progress.is_recently_active = True
                 return
         super().step(message)

@@ -46,7 +46,7 @@ class SimReplica:
             name=name,
             append_entries_max=options.append_entries_max,
             inflight_appends_max=options.inflight_appends_max,
-            quiet_after_ticks=options.quiet_after_ticks,
+            quiesce_after_ticks=options.quiesce_after_ticks,
             cache_entries_max=8,
             push_commits=is_read,
             apply_behind_max=0 if is_read else 4,
@@ -81,7 +81,7 @@ class SimReplica:
     def hedge(self) -> None:
         """Ask the core about delays, some time after it wished so."""
         self._is_hedge_due = False
-        before = self.node.state.thrift.favourites
+        before = self.node.state.thrifty.eager_followers
         withheld = self.node.wants_hedge
         self.node.hedge()
         if withheld and not self.node.wants_hedge:

@@ -331,7 +331,7 @@ def test_a_read_without_a_leader_fails_in_the_end() -> None:
     run(main())
 
 
-def test_quiet_groups_say_nothing_and_wake_when_asked() -> None:
+def test_quiesced_groups_say_nothing_and_wake_when_asked() -> None:
     async def main() -> None:
         cluster = Cluster()
         for group in range(1, 21):
@@ -356,7 +356,7 @@ def test_quiet_groups_say_nothing_and_wake_when_asked() -> None:
     run(main())
 
 
-def test_a_dead_leader_s_quiet_groups_wake_by_suspicion() -> None:
+def test_a_dead_leader_s_quiesced_groups_wake_by_suspicion() -> None:
     async def main() -> None:
         cluster = Cluster()
         cluster.open(7)

@@ -24,9 +24,9 @@ async def led_by_n1(cluster: Cluster, groups: int = 1) -> list[Group]:
     return leaders
 
 
-def favourite_of(leader: Group) -> str:
-    (favourite,) = leader.node.state.thrift.favourites
-    return favourite
+def eager_follower_of(leader: Group) -> str:
+    (eager,) = leader.node.state.thrifty.eager_followers
+    return eager
 
 
 def now_s() -> float:
@@ -55,7 +55,7 @@ def test_a_follower_that_falls_silent_costs_one_hedge_not_one_a_publish() -> Non
     async def main() -> None:
         cluster = Cluster()
         (leader,) = await led_by_n1(cluster)
-        cluster.cut_off(favourite_of(leader))
+        cluster.cut_off(eager_follower_of(leader))
         began = now_s()
         await leader.propose(b"x")
         assert 0.01 <= now_s() - began <= HEDGED_S
@@ -98,7 +98,7 @@ def test_a_late_hedge_blames_nobody() -> None:
         (leader,) = await led_by_n1(cluster)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        favourite = favourite_of(leader)
+        eager = eager_follower_of(leader)
         waiting = leader.propose(b"x")
         await asyncio.sleep(0)
         for _ in range(3):  # the loop stands still, again and again
@@ -107,7 +107,7 @@ def test_a_late_hedge_blames_nobody() -> None:
             await asyncio.sleep(0)
         await waiting
         await leader.propose(b"z")
-        assert favourite_of(leader) == favourite
+        assert eager_follower_of(leader) == eager
         cluster.close()
 
     run(main())

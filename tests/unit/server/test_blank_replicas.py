@@ -134,7 +134,7 @@ def test_a_replica_that_is_lost_after_its_first_sync_is_blank() -> None:
     run(main())
 
 
-def test_a_blank_replica_that_opens_again_asks_though_its_leader_is_quiet() -> None:
+def test_a_blank_replica_that_opens_again_asks_though_its_leader_is_quiesced() -> None:
     """Nothing else would wake the leader: with its death two of three could elect nobody."""
 
     async def main() -> None:
@@ -142,7 +142,7 @@ def test_a_blank_replica_that_opens_again_asks_though_its_leader_is_quiet() -> N
         nodes = {name: Life(cluster, name, BEFORE) for name in ("n1", "n2")}
         leader = await cluster.elected(UID)
         nodes["n3"] = Life(cluster, "n3", AFTER)
-        await cluster.until(lambda: leader.node.is_quiet and nodes["n3"].group.node.is_quiet)
+        await cluster.until(lambda: leader.node.is_quiesced and nodes["n3"].group.node.is_quiesced)
         cluster.members["n3"].host.close_group(UID, erase=False)
         third = nodes["n3"] = Life(cluster, "n3", AFTER + 1)
         await asyncio.sleep(5)

@@ -312,7 +312,7 @@ def test_leader_without_a_majority_steps_down() -> None:
 
 def test_leader_with_a_majority_stays() -> None:
     """Thesis 6.2."""
-    net = Net("a", "b", "c", quiet_after_ticks=0)
+    net = Net("a", "b", "c", quiesce_after_ticks=0)
     net.elect("a")
     net.isolate("c")
     net.tick(60)

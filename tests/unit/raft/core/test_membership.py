@@ -159,7 +159,7 @@ def test_removed_leader_steps_down_once_its_removal_is_committed() -> None:
 
 def test_removed_server_that_returns_disturbs_nobody() -> None:
     """Thesis 4.2.3 (bug R9): it missed its removal and campaigns; pre-vote and lease refuse."""
-    net = Net("a", "b", "c", "d", quiet_after_ticks=0)
+    net = Net("a", "b", "c", "d", quiesce_after_ticks=0)
     net.elect("a")
     net.isolate("d")
     changed(net, "a", "remove", "d")

@@ -196,7 +196,7 @@ def test_heartbeat_never_commits_beyond_what_is_known_to_match() -> None:
 
 
 def test_heartbeats_go_to_those_who_heard_and_said_nothing_since_the_last() -> None:
-    """Entries are as good as a heartbeat, once answered; reads and quietness need heartbeats."""
+    """Entries are as good as a heartbeat, once answered; reads and quiescence need heartbeats."""
     net = leading()
     net.tick(only="a")
     net.isolate("c")
@@ -260,12 +260,12 @@ def test_a_follower_applies_what_was_put_off_after_its_answers_have_left() -> No
     assert follower.values()[-1] == b"5"
 
 
-def test_a_follower_falls_silent_only_with_everything_applied() -> None:
-    net = leading(push_commits=0, apply_behind_max=100, quiet_after_ticks=3)
+def test_a_follower_quiesces_only_with_everything_applied() -> None:
+    net = leading(push_commits=0, apply_behind_max=100, quiesce_after_ticks=3)
     net.propose("a", b"x")
     for _ in range(10):
         net.tick()
-    assert net["b"].node.is_quiet
+    assert net["b"].node.is_quiesced
     assert net["b"].values() == [b"x"]
 
 

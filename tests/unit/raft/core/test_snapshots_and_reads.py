@@ -1,4 +1,4 @@
-"""Snapshots and compaction (Raft 7), reads (thesis 6.4), quiet groups (rule P31), traces."""
+"""Snapshots and compaction (Raft 7), reads (thesis 6.4), quiesced groups (rule P31), traces."""
 
 from __future__ import annotations
 
@@ -201,45 +201,45 @@ def test_follower_asks_the_leader() -> None:
     assert isinstance(lone.node.read_index(1), Refused)
 
 
-# Quiet groups
+# Quiesced groups
 
 
-def quiet() -> Net:
-    net = Net("a", "b", "c", quiet_after_ticks=3)
+def quiesce() -> Net:
+    net = Net("a", "b", "c", quiesce_after_ticks=3)
     net.elect("a")
     net.propose("a", b"x")
     net.tick(6)
-    assert all(member.node.is_quiet for member in net.members.values())
+    assert all(member.node.is_quiesced for member in net.members.values())
     return net
 
 
-def test_idle_group_falls_silent_and_nobody_campaigns() -> None:
+def test_idle_group_quiesces_and_nobody_campaigns() -> None:
     """Rule P31: no heartbeats, no election timers."""
-    net = quiet()
+    net = quiesce()
     net.sent.clear()
     net.tick(100)
     assert net.sent == []
     assert net.leader() == "a"
 
 
-def test_group_is_not_quiet_while_a_voter_lags() -> None:
-    """Rule P31: quiet only while all voters match the leader."""
-    net = Net("a", "b", "c", quiet_after_ticks=3)
+def test_group_is_not_quiesced_while_a_voter_lags() -> None:
+    """Rule P31: quiesced only while all voters match the leader."""
+    net = Net("a", "b", "c", quiesce_after_ticks=3)
     net.elect("a")
     net.isolate("c")
     net.propose("a", b"x")
     net.tick(30)
-    assert not net["a"].node.is_quiet
+    assert not net["a"].node.is_quiesced
 
 
-def test_group_is_not_quiet_while_a_voter_that_answers_lags() -> None:
+def test_group_is_not_quiesced_while_a_voter_that_answers_lags() -> None:
     """It hears heartbeats and would agree, for it has all it was told is committed."""
-    net = Net("a", "b", "c", quiet_after_ticks=3)
+    net = Net("a", "b", "c", quiesce_after_ticks=3)
     net.elect("a")
     net.drop = lambda m: isinstance(m, Append) and m.to == "c"
     net.propose("a", b"x")
     net.tick(30)
-    assert not net["a"].node.is_quiet
+    assert not net["a"].node.is_quiesced
     net.heal()
     net.tick(3)
     assert net["c"].values() == [b"x"]
@@ -247,15 +247,15 @@ def test_group_is_not_quiet_while_a_voter_that_answers_lags() -> None:
 
 def test_proposal_wakes_the_group() -> None:
     """And its heartbeats come back with it."""
-    net = quiet()
+    net = quiesce()
     net.propose("a", b"y")
-    assert not any(member.node.is_quiet for member in net.members.values())
+    assert not any(member.node.is_quiesced for member in net.members.values())
     assert net["c"].values() == [b"x", b"y"]
 
 
-def test_suspected_leader_of_a_quiet_group_is_replaced() -> None:
-    """Rule P7: a suspected peer wakes every quiet group that it led."""
-    net = quiet()
+def test_suspected_leader_of_a_quiesced_group_is_replaced() -> None:
+    """Rule P7: a suspected peer wakes every quiesced group that it led."""
+    net = quiesce()
     net.isolate("a")
     for name in "bc":
         net[name].node.peer_suspected("a")
@@ -263,9 +263,9 @@ def test_suspected_leader_of_a_quiet_group_is_replaced() -> None:
     assert net.leader() in ("b", "c")
 
 
-def test_restarted_follower_finds_its_quiet_leader() -> None:
+def test_restarted_follower_finds_its_quiesced_leader() -> None:
     """Its pre-vote wakes the leader, which answers with heartbeats; the term stays."""
-    net = quiet()
+    net = quiesce()
     net["c"].start()
     net.tick(40)
     assert net["c"].node.leader == "a"
@@ -273,32 +273,32 @@ def test_restarted_follower_finds_its_quiet_leader() -> None:
     assert any(isinstance(message, PreVote) for message in net.sent)
 
 
-def test_follower_does_not_fall_silent_for_a_suspected_leader() -> None:
+def test_follower_does_not_quiesce_for_a_suspected_leader() -> None:
     """A late heartbeat of a dead leader must not stop the timer for ever."""
     net = Net("a", "b", "c")
     net.elect("a")
     follower = net["b"]
     follower.node.peer_suspected("a")
-    follower.node.step(Heartbeat(GROUP, "a", "b", 1, 1, quiet=True))
-    assert not follower.node.is_quiet
+    follower.node.step(Heartbeat(GROUP, "a", "b", 1, 1, quiesce=True))
+    assert not follower.node.is_quiesced
     follower.node.peer_back("a")
-    follower.node.step(Heartbeat(GROUP, "a", "b", 1, 1, quiet=True))
-    assert follower.node.is_quiet
+    follower.node.step(Heartbeat(GROUP, "a", "b", 1, 1, quiesce=True))
+    assert follower.node.is_quiesced
 
 
-def test_follower_that_misses_entries_does_not_agree_to_quietness() -> None:
+def test_follower_that_misses_entries_does_not_agree_to_quiescence() -> None:
     net = Net("a", "b", "c")
     net.elect("a")
-    net["b"].node.step(Heartbeat(GROUP, "a", "b", 1, 9, quiet=True))
+    net["b"].node.step(Heartbeat(GROUP, "a", "b", 1, 9, quiesce=True))
     replies = [m for m in net["b"].drain() if isinstance(m, HeartbeatReply)]
-    assert [m.quiet for m in replies] == [False]
+    assert [m.quiesce for m in replies] == [False]
 
 
-def test_group_of_one_is_quiet_too() -> None:
-    net = Net("a", quiet_after_ticks=3)
+def test_group_of_one_is_quiesced_too() -> None:
+    net = Net("a", quiesce_after_ticks=3)
     net.elect("a")
     net.tick(5)
-    assert net["a"].node.is_quiet
+    assert net["a"].node.is_quiesced
     net.propose("a", b"x")
     assert net["a"].values() == [b"x"]
 

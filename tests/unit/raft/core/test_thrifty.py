@@ -10,7 +10,7 @@ from tests.unit.raft.core.harness import GROUP, Net
 
 
 def thrifty(
-    names: str = "abc", *, learners: str = "", lag: int = 8, quiet: int = 0, **knobs: int
+    names: str = "abc", *, learners: str = "", lag: int = 8, quiesce: int = 0, **knobs: int
 ) -> Net:
     """A cluster led by `a`, every follower up to date."""
     net = Net(
@@ -18,7 +18,7 @@ def thrifty(
         learners=learners,
         push_commits=0,
         lag_entries_max=lag,
-        quiet_after_ticks=quiet,
+        quiesce_after_ticks=quiesce,
         **knobs,
     )
     net.elect("a")
@@ -27,14 +27,14 @@ def thrifty(
     return net
 
 
-def favourites(net: Net, leader: str = "a") -> tuple[str, ...]:
-    return net[leader].node.state.thrift.favourites
+def eager_followers(net: Net, leader: str = "a") -> tuple[str, ...]:
+    return net[leader].node.state.thrifty.eager_followers
 
 
 def pair(net: Net) -> tuple[str, str]:
-    """The favourite of three nodes and the other; asked after a proposal."""
-    (favourite,) = favourites(net)
-    return favourite, "b" if favourite == "c" else "c"
+    """The eager follower of three nodes and the other; asked after a proposal."""
+    (eager,) = eager_followers(net)
+    return eager, "b" if eager == "c" else "c"
 
 
 def appended(net: Net, to: str) -> list[int]:
@@ -53,9 +53,9 @@ def test_a_commit_asks_no_more_followers_than_a_majority_needs() -> None:
     net = thrifty()
     for number in range(5):
         net.propose("a", b"%d" % number)
-    favourite, other = pair(net)
+    eager, other = pair(net)
     assert net["a"].values() == [b"0", b"1", b"2", b"3", b"4"]
-    assert appended(net, favourite) == [1] * 5
+    assert appended(net, eager) == [1] * 5
     assert appended(net, other) == []
     assert len(net.sent) == 10  # an append and its answer each
 
@@ -64,12 +64,12 @@ def test_a_tick_brings_the_others_what_they_lack_in_one_append() -> None:
     net = thrifty()
     for number in range(5):
         net.propose("a", b"%d" % number)
-    favourite, other = pair(net)
+    eager, other = pair(net)
     net.sent.clear()
     net.tick(only="a")
     assert appended(net, other) == [5]
     assert net[other].log.last_index() == net["a"].log.last_index()
-    assert appended(net, favourite) == []
+    assert appended(net, eager) == []
 
 
 def test_who_is_served_each_tick_gets_no_heartbeats() -> None:
@@ -104,8 +104,8 @@ def test_no_more_bytes_are_withheld_than_allowed() -> None:
 def test_a_hedge_goes_round_a_follower_that_does_not_answer() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    net.isolate(favourite)
+    eager, other = pair(net)
+    net.isolate(eager)
     net.propose("a", b"y")
     assert net["a"].values() == [b"x"]
     assert net["a"].node.wants_hedge
@@ -116,8 +116,8 @@ def test_a_hedge_goes_round_a_follower_that_does_not_answer() -> None:
     net.run()
     assert net["a"].values() == [b"x", b"y"]
     net.propose("a", b"z")
-    assert net["a"].values() == [b"x", b"y", b"z"], "one hedge, then another is favoured"
-    assert favourites(net) == (other,)
+    assert net["a"].values() == [b"x", b"y", b"z"], "one hedge, then another one is eager"
+    assert eager_followers(net) == (other,)
     assert not net["a"].node.wants_hedge
 
 
@@ -126,9 +126,9 @@ def test_a_hedge_disturbs_nothing_that_commits_in_time() -> None:
     for number in range(6):
         net.propose("a", b"%d" % number)
         net["a"].node.hedge()
-    favourite, other = pair(net)
+    eager, other = pair(net)
     assert appended(net, other) == []
-    assert appended(net, favourite) == [1] * 6
+    assert appended(net, eager) == [1] * 6
 
 
 def test_a_hedge_leaves_a_follower_alone_that_is_slow_but_answers() -> None:
@@ -155,7 +155,7 @@ def test_a_hedge_leaves_a_follower_alone_that_is_slow_but_answers() -> None:
 def test_a_hedge_for_the_leader_s_own_slow_disk_blames_nobody() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, _ = pair(net)
+    eager, _ = pair(net)
     net["a"].hold_sync = True
     net.propose("a", b"y")
     net["a"].node.hedge()
@@ -163,16 +163,16 @@ def test_a_hedge_for_the_leader_s_own_slow_disk_blames_nobody() -> None:
     net["a"].node.hedge()
     net["a"].node.propose(b"!")
     net.post(net["a"].drain())
-    assert favourites(net) == (favourite,)
+    assert eager_followers(net) == (eager,)
     net.run()
     assert net["a"].values() == [b"x", b"y", b"z"], "two followers are a majority"
 
 
-def test_a_blamed_follower_is_favoured_again_only_once_it_has_caught_up() -> None:
+def test_a_blamed_follower_is_eager_again_only_once_it_has_caught_up() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    net.isolate(favourite)
+    eager, other = pair(net)
+    net.isolate(eager)
     net.propose("a", b"y")
     hedge(net)
     net.propose("a", b"z")
@@ -190,59 +190,59 @@ def test_a_blamed_follower_is_favoured_again_only_once_it_has_caught_up() -> Non
     assert len(appended(net, "b")) + len(appended(net, "c")) == 1
 
 
-def test_a_suspected_favourite_is_gone_round_at_once() -> None:
+def test_a_suspected_eager_follower_is_replaced_at_once() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    net.isolate(favourite)
+    eager, other = pair(net)
+    net.isolate(eager)
     net["a"].node.propose(b"y")
     net.run()
     assert net["a"].values() == [b"x"]
-    net["a"].node.peer_suspected(favourite)
+    net["a"].node.peer_suspected(eager)
     net.run()
     assert net["a"].values() == [b"x", b"y"]
-    assert favourites(net) == (other,)
+    assert eager_followers(net) == (other,)
 
 
 def test_a_suspected_follower_is_not_asked_alone_although_it_lacks_nothing() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    net["a"].node.peer_suspected(favourite)
+    eager, other = pair(net)
+    net["a"].node.peer_suspected(eager)
     net.propose("a", b"y")
-    assert favourites(net) == (other,)
+    assert eager_followers(net) == (other,)
 
 
-def test_a_follower_that_comes_back_is_favoured_only_once_it_has_caught_up() -> None:
+def test_a_follower_that_comes_back_is_eager_only_once_it_has_caught_up() -> None:
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    net.isolate(favourite)
+    eager, other = pair(net)
+    net.isolate(eager)
     net["a"].node.propose(b"y")
     net.run()
-    net["a"].node.peer_suspected(favourite)
-    net["a"].node.peer_back(favourite)
+    net["a"].node.peer_suspected(eager)
+    net["a"].node.peer_back(eager)
     net.propose("a", b"z")
     assert net["a"].values() == [b"x", b"y", b"z"]
-    assert favourites(net) == (other,)
+    assert eager_followers(net) == (other,)
 
 
-def test_a_follower_whose_window_is_full_is_not_favoured() -> None:
+def test_a_follower_whose_window_is_full_is_not_eager() -> None:
     net = thrifty(inflight_appends_max=2)
     net.propose("a", b"x")
-    favourite, _ = pair(net)
-    net.isolate(favourite)
+    eager, _ = pair(net)
+    net.isolate(eager)
     for number in range(3):
         net.propose("a", b"%d" % number)
     assert net["a"].values() == [b"x", b"0", b"1", b"2"]
 
 
-def test_a_follower_that_begins_to_agree_is_favoured_only_once_it_has_caught_up() -> None:
+def test_a_follower_that_begins_to_agree_is_eager_only_once_it_has_caught_up() -> None:
     net = thrifty()
     for number in range(3):
         net.propose("a", b"%d" % number)
-    favourite, other = pair(net)
-    net.isolate(favourite)
+    eager, other = pair(net)
+    net.isolate(eager)
     net.isolate(other)
     net.propose("a", b"x")
     net["a"].node.hedge()
@@ -253,28 +253,28 @@ def test_a_follower_that_begins_to_agree_is_favoured_only_once_it_has_caught_up(
     net.run()
     net.sent.clear()
     net.propose("a", b"y")
-    assert {m.to for m in net.sent} == {favourite, other}
+    assert {m.to for m in net.sent} == {eager, other}
 
 
-def test_a_favourite_that_lost_entries_is_replaced_while_it_is_probed() -> None:
+def test_a_eager_follower_that_lost_entries_is_replaced_while_it_is_probed() -> None:
     """A restarted process refuses what follows entries it had not synced."""
     net = thrifty()
     net.propose("a", b"x")
-    favourite, other = pair(net)
-    lost = net[favourite].log.last_index()
+    eager, other = pair(net)
+    lost = net[eager].log.last_index()
     net["a"].node.propose(b"y")
     for message in net["a"].drain():
-        if message.to != favourite:
+        if message.to != eager:
             net.mail.append(message)
     net["a"].node.step(
         AppendReply(
-            GROUP, favourite, "a", net["a"].node.term, False, 0, lost + 1, lost, net["a"].node.term
+            GROUP, eager, "a", net["a"].node.term, False, 0, lost + 1, lost, net["a"].node.term
         )
     )
-    net.cut = {(favourite, "a")}
+    net.cut = {(eager, "a")}
     net.run()
     assert net["a"].values() == [b"x", b"y"]
-    assert favourites(net) == (other,)
+    assert eager_followers(net) == (other,)
 
 
 def test_leadership_can_go_to_who_was_served_late() -> None:
@@ -315,7 +315,7 @@ def test_everybody_is_told_of_a_new_term_at_once() -> None:
 @pytest.mark.parametrize(
     ("names", "asked"), [("ab", 1), ("abc", 1), ("abcd", 2), ("abcde", 2), ("abcdefg", 3)]
 )
-def test_favourites_and_leader_are_a_majority(names: str, asked: int) -> None:
+def test_eager_followers_and_leader_are_a_majority(names: str, asked: int) -> None:
     net = thrifty(names)
     index = net.propose("a", b"x")
     assert net["a"].node.commit_index == index
@@ -325,37 +325,37 @@ def test_favourites_and_leader_are_a_majority(names: str, asked: int) -> None:
 @pytest.mark.parametrize(
     ("leader", "chosen"), [("a", "bc"), ("b", "cd"), ("c", "de"), ("d", "ea"), ("e", "ab")]
 )
-def test_those_after_the_leader_are_favoured(leader: str, chosen: str) -> None:
-    """All groups of a node favour the same, and no follower is favoured by all nodes."""
+def test_those_after_the_leader_are_eager(leader: str, chosen: str) -> None:
+    """All groups of a node choose the same eager followers, none is eager for all nodes."""
     net = Net(*"abcde", push_commits=0, lag_entries_max=8)
     net.elect(leader)
     net.tick()
     net.propose(leader, b"x")
-    assert favourites(net, leader) == tuple(chosen)
+    assert eager_followers(net, leader) == tuple(chosen)
 
 
-def test_a_group_is_quiet_only_when_those_served_late_have_everything() -> None:
+def test_a_group_is_quiesced_only_when_those_served_late_have_everything() -> None:
     """Rule P31."""
-    net = thrifty(quiet=3)
+    net = thrifty(quiesce=3)
     net.propose("a", b"x")
     _, other = pair(net)
     net.isolate(other)
     net.tick(8, only="a")
-    assert not net["a"].node.is_quiet
+    assert not net["a"].node.is_quiesced
     net.heal()
     net.tick(8)
-    assert all(member.node.is_quiet for member in net.members.values())
+    assert all(member.node.is_quiesced for member in net.members.values())
     assert net[other].values() == [b"x"]
 
 
 def test_a_leader_stays_with_any_majority() -> None:
-    """The check of a majority counts whoever answers, favoured or not."""
+    """The check of a majority counts whoever answers, eager or not."""
     net = thrifty()
     net.propose("a", b"x")
-    favourite, _ = pair(net)
-    net.isolate(favourite)
+    eager, _ = pair(net)
+    net.isolate(eager)
     term = net["a"].node.term
-    net.tick(40, only=[name for name in "abc" if name != favourite])
+    net.tick(40, only=[name for name in "abc" if name != eager])
     assert net.leader() == "a"
     assert net["a"].node.term == term
 
@@ -366,16 +366,16 @@ def test_an_election_is_as_fast_when_one_follower_lacks_the_end(seed: int) -> No
     net = thrifty()
     for number in range(3):
         net.propose("a", b"%d" % number)
-    favourite, other = pair(net)
+    eager, other = pair(net)
     net.isolate("a")
-    for name in (favourite, other):
+    for name in (eager, other):
         net[name].node.state.rng.seed(f"{name}{seed}")  # type: ignore[attr-defined]
         net[name].node.peer_suspected("a")
     ticks = 0
     while net.leader() == "a":
-        net.tick(only=(other, favourite))
+        net.tick(only=(other, eager))
         ticks += 1
     assert ticks <= 6, "half an election timeout after the suspicion"
-    assert net.leader() == favourite
-    net.tick(2, only=(other, favourite))
-    assert net[other].values() == net[favourite].values() == [b"0", b"1", b"2"]
+    assert net.leader() == eager
+    net.tick(2, only=(other, eager))
+    assert net[other].values() == net[eager].values() == [b"0", b"1", b"2"]
