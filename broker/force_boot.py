@@ -1,4 +1,4 @@
-"""Forcing a stopped node to go on without nodes that are lost for good (protocol.md P8).
+"""Forcing a stopped node to go on without nodes that are lost for good (docs/protocol-rules.md P8).
 
 Under the store's lock: the identity file first (new cluster id, who is lost), then the quorum
 queues' groups, group 0 last. Interrupted at any point, the node either still waits for its

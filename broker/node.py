@@ -60,7 +60,7 @@ from broker.storage.store import StoreDamaged, StoreLocked, StoreUnusable
 _log = logging.getLogger(__name__)
 
 EXIT_SYNC_FAILED: Final = 74
-"""sysexits.h EX_IOERR: a failed sync stops the node (reliability.md 1.4 D2)."""
+"""sysexits.h EX_IOERR: a failed sync stops the node (docs/planted-bugs.md D2)."""
 
 EXIT_METADATA_FAILED: Final = 70
 """sysexits.h EX_SOFTWARE: this node's copy of group 0 stopped because of a bug or damage."""

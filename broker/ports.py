@@ -31,7 +31,7 @@ class PublisherPort(Protocol):
     """A channel's ear for verdicts on what it published."""
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
-        """The queue has these safely (protocol.md: never before it is true)."""
+        """The queue has these safely (docs/protocol-rules.md P15: never before it is true)."""
         ...
 
     def rejected(self, seqnos: Sequence[int]) -> None:
@@ -198,7 +198,7 @@ class QueueHandle(Protocol):
         ...
 
     def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Put unsettled messages back at their places (P16; quorum: behaviour.md 1.16)."""
+        """Put unsettled messages back (P16; quorum queues: docs/rabbitmq-behaviour.md 1.16)."""
         ...
 
     def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:

@@ -9,7 +9,7 @@ Invariants:
    term) is applied here, with `NotLeader` or `ProposalDropped` otherwise.
 2. The machine hears `role_changed(leader=True)` only after the first entry of this replica's own
    term was applied, and `leader=False` before anything that follows the loss.
-3. The log is compacted only behind a durable snapshot (protocol.md P28).
+3. The log is compacted only behind a durable snapshot (docs/protocol-rules.md P28).
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Group:
         return self._future(self._begin_read)
 
     async def readmit(self, node: str) -> None:
-        """As the leader: let a member that has lost its data in again, as a learner (bug R11).
+        """As the leader, readmit a member without its data as a learner (docs/planted-bugs.md R11).
 
         It is removed even if it was a learner, so that nothing it once acknowledged counts.
         """

@@ -133,7 +133,7 @@ class RaftHost:
                 twice. None recovers, or waits for a leader that adds this node. Ignored when the
                 group is on disk.
             machine: A fresh machine; it is restored from the snapshot, if there is one.
-            campaign_at_once: Become leader without waiting (protocol.md P31).
+            campaign_at_once: Become leader without waiting (docs/protocol-rules.md P31).
             is_read: False where nobody reads the machine but at the leader: followers then hear
                 of commits with the next entries, and apply some together; and those that a
                 majority does without get entries late and together.
@@ -237,7 +237,7 @@ class RaftHost:
         self.peer_up(node)
 
     def peer_suspected(self, node: str) -> None:
-        """The failure detector gave up on a node: wake what it led (protocol.md P7)."""
+        """The failure detector gave up on a node: wake what it led (docs/protocol-rules.md P7)."""
         self._suspected.add(node)
         for group in self.groups():
             self._guarded(group, partial(group.node.peer_suspected, node), only_member=node)

@@ -73,7 +73,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Forced(msgspec.Struct, frozen=True, array_like=True):
-    """A configuration that an operator put in force on a stopped node (protocol.md P8).
+    """A configuration that an operator put in force on a stopped node (docs/protocol-rules.md P8).
 
     Attributes:
         index: The last entry it covers: configurations up to there no longer count.
@@ -85,7 +85,7 @@ class Forced(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Blank(msgspec.Struct, frozen=True, array_like=True):
-    """The replica began without data that it may have had: it waits to be admitted (bug R11)."""
+    """The replica may have lost its data and waits to be readmitted (docs/planted-bugs.md R11)."""
 
 
 AnyState = Configuration | HardState | Base | SnapshotRecord | Forced | Blank

@@ -178,7 +178,7 @@ class GroupLog:
 
         It covers the log as it is: every entry here stays, and the members that are left elect
         one of them as always. Safe only when no member that is left out ever speaks for the group
-        again; the caller sees to that (protocol.md P8: a new cluster id).
+        again; the caller sees to that (docs/protocol-rules.md P8: a new cluster id).
         """
         self.admitted()
         hard_state = self._state(HardState) or HardState()

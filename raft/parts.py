@@ -1,9 +1,9 @@
 """Proposals larger than an entry should be: cut into several entries, joined again at apply. Pure.
 
 An entry of at most `ENTRY_BYTES_MAX` keeps records, appends and payloads below their limits
-(protocol.md P13), however large a proposal is. The parts of a proposal are appended in one go by
-one leader, so they follow each other in the log; where a part is missing its successor, because
-leadership ended in between, every replica drops the torn beginning in the same place.
+(docs/protocol-rules.md P13), however large a proposal is. The parts of a proposal are appended in
+one go by one leader, so they follow each other in the log; where a part is missing its successor,
+because leadership ended in between, every replica drops the torn beginning in the same place.
 
 ```
 whole      data as it is, if it does not begin with 0xC1 (msgpack never does)

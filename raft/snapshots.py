@@ -5,7 +5,7 @@ Invariants:
 1. `current` is the newest snapshot whose parts and record are durable, or were installed with the
    batch that also replaced the log (then the Ready is not reported synced before they are).
 2. The parts of the old snapshot go in the batch that puts the new one in force, so at every moment
-   exactly one is whole (protocol.md P28).
+   exactly one is whole (docs/protocol-rules.md P28).
 3. Parts that belong to no snapshot in force are leftovers of a crash; `open` removes them.
 
 A large snapshot is written over several turns, so that neither the loop nor one batch stalls for

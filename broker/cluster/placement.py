@@ -65,8 +65,8 @@ def locator(
         What was asked for; else "spread" for quorum queues, "client-local" for classic ones.
 
     Source:
-        behaviour.md 1.12 and 1.13: for queue-master-locator (classic) the argument wins, for
-        queue-leader-locator the policy.
+        docs/rabbitmq-behaviour.md 1.12 and 1.13: for queue-master-locator (classic) the argument
+        wins, for queue-leader-locator the policy.
     """
     found = [policy.get("queue-leader-locator"), arguments.get("x-queue-leader-locator")]
     if queue_type != "quorum":

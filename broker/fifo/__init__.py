@@ -3,9 +3,10 @@
 The problem: classic, mirrored and quorum queues promise the same things to clients and differ only
 in how they survive. Three implementations would differ in a hundred small ways.
 
-The idea (protocol.md P15): one pure machine takes commands and returns effects and a ledger. A
-quorum queue puts the commands into its Raft log, and every replica runs them. A classic queue runs
-them once and writes the ledger to disk. A mirrored queue also sends the ledger to its mirrors.
+The idea (docs/protocol-rules.md P15): one pure machine takes commands and returns effects and a
+ledger. A quorum queue puts the commands into its Raft log, and every replica runs them. A classic
+queue runs them once and writes the ledger to disk. A mirrored queue also sends the ledger to its
+mirrors.
 
 The guarantee: the same commands in the same order give the same state and the same effects, from
 the beginning or from any snapshot between two commands. Every message enqueued is ready, held by

@@ -2,7 +2,8 @@
 
 Every record is a msgpack array that begins with its tag, so a list of mixed commands decodes in
 one pass. Fields are only ever appended, with defaults. A node's commands for a queue travel in an
-`Offer`: numbered, in order, so that they can be offered again to another leader (protocol.md P10).
+`Offer`: numbered, in order, so that they can be offered again to another leader
+(docs/protocol-rules.md P10).
 
 A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
 

@@ -83,7 +83,7 @@ CLASSIC_BURST = 2_000
 
 
 def quorum_config(name: str, vhost: str, delivery_limit: int | None) -> QueueConfig:
-    """Return a quorum queue's settings (behaviour.md 1.16).
+    """Return a quorum queue's settings (docs/rabbitmq-behaviour.md 1.16).
 
     Args:
         name: Queue name.

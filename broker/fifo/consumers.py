@@ -2,7 +2,7 @@
 
 Consumers that can take a message stand in a ring, one ring a priority; the highest priority that
 has anyone in its ring is served, one message a turn. A consumer without credit, or paused, leaves
-its ring and comes back at the end (behaviour.md 1.8, round robin).
+its ring and comes back at the end (docs/rabbitmq-behaviour.md 1.8, round robin).
 
 Where only one consumer at a time may be served (single active consumer), all others wait outside
 the rings, whatever their credit. The first to come is active until it goes, however high the
@@ -186,8 +186,8 @@ class Roster:
             only one consumer at a time is served; else None.
 
         Source:
-            behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3, and
-            exclusive_consume_unavailable, which has the same text.
+            docs/rabbitmq-behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3,
+            and exclusive_consume_unavailable, which has the same text.
         """
         if exclusive and self._is_single_active:
             return _in_exclusive_use(title)

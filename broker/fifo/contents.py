@@ -145,7 +145,7 @@ class Contents:
         are let go when the new ones hold none.
 
         Source:
-            behaviour.md 1.4 (per-queue TTL), 1.18 (change strategy).
+            docs/rabbitmq-behaviour.md 1.4 (per-queue TTL), 1.18 (change strategy).
         """
         self._take_rules(rules)
         if len(self._dying) and not (rules.is_dead_lettered and rules.is_held):
@@ -156,7 +156,7 @@ class Contents:
     def purge(self) -> int:
         """Remove all ready messages (what is held stays); return how many they were.
 
-        They are gone, not dead (behaviour.md 1.3, queue.purge).
+        They are gone, not dead (docs/rabbitmq-behaviour.md 1.3, queue.purge).
         """
         count = len(self._ready)
         items, span = self._ready.clear()

@@ -1,8 +1,8 @@
 """A consuming node's filter: deliveries it has seen before are dropped.
 
-A new leader sends everything checked out again (protocol.md P17), since it cannot know what its
-predecessor had sent. A delivery is the same one when holder, tag, number and delivery count are:
-a message that came back and was handed out again has a higher count.
+A new leader sends everything checked out again (docs/protocol-rules.md P17), since it cannot know
+what its predecessor had sent. A delivery is the same one when holder, tag, number and delivery
+count are: a message that came back and was handed out again has a higher count.
 
 The filter must remember a delivery until the queue has answered for its settle; if it forgot when
 the client acked, a leader that had not applied the settle yet could deliver the message twice.

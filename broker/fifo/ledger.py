@@ -1,4 +1,4 @@
-"""The ledger: what happened in a queue, by message number (protocol.md P15).
+"""The ledger: what happened in a queue, by message number (docs/protocol-rules.md P15).
 
 A classic queue's ledger goes to disk, a mirrored one's to its mirrors. It names messages, never
 consumers, so whoever replays it needs none of the queue's rules.

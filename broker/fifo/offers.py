@@ -2,8 +2,8 @@
 
 Every command of the node for that queue goes through here, in order: publishes, settles, consumes,
 gets. Each is held until the queue has answered for it, and offered again, in order and under the
-same numbers, to whoever leads the queue next (protocol.md P10-P12). The queue does each number at
-most once (`sessions.SessionTable`), so offering again is always safe.
+same numbers, to whoever leads the queue next (docs/protocol-rules.md P10-P12). The queue does each
+number at most once (`sessions.SessionTable`), so offering again is always safe.
 
 The shell's part: send what `to_send` returns, feed `answered`, `replied`, `out_of_sequence` and
 `session_lost`, call `expire` about once a second, and `retarget` when the leader changes or

@@ -81,7 +81,7 @@ class Queue(Contents):
             `next_number` on; a double (`QueueConfig.dedup_size`) took none and is as good as in.
 
         Source:
-            behaviour.md 1.6, reject-publish.
+            docs/rabbitmq-behaviour.md 1.6, reject-publish.
         """
         if not self._is_choosy:
             self._append(messages, redelivered=redelivered)
@@ -127,7 +127,7 @@ class Queue(Contents):
             None, or a 403 refusal where an exclusive consumer forbids it.
 
         Source:
-            behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3.
+            docs/rabbitmq-behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3.
         """
         known = self._roster.find(holder, tag)
         exclusive = exclusive and self.config.allow_exclusive
@@ -180,7 +180,7 @@ class Queue(Contents):
             False where a number was not held.
 
         Source:
-            behaviour.md 1.9 and 1.16, requeue position.
+            docs/rabbitmq-behaviour.md 1.9 and 1.16, requeue position.
         """
         items = self._let_go(holder, tag, numbers)
         if items:

@@ -1,4 +1,4 @@
-"""A mirror's copy of a queue, by replay of its master's ledger (protocol.md P15, P16).
+"""A mirror's copy of a queue, by replay of its master's ledger (docs/protocol-rules.md P15, P16).
 
 The mirror has no consumers, no credit, no limits and no clock: the master decides, and the ledger
 tells what came of it. When a message expires stands in the message; one that died and waits to be

@@ -1,4 +1,4 @@
-"""A queue's state as bytes, in parts of at most 1 MiB (protocol.md P13).
+"""A queue's state as bytes, in parts of at most 1 MiB (docs/protocol-rules.md P13).
 
     parts joined = section, section, ...        section = size (4 bytes, big endian), msgpack
     section 0    = head: [version, ...]         everything but messages

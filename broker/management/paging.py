@@ -9,7 +9,7 @@
 It is worked out in steps (`broker.management.pace`). A page is cut before its items are made,
 unless they are sorted by what is in them: a page costs little more than its own queues.
 
-Source: rabbit_mgmt_util.erl, reply_list and its pagination; reliability.md 4 E (bounds).
+Source: rabbit_mgmt_util.erl, reply_list and its pagination; docs/bad-input.md case 122.
 """
 
 from __future__ import annotations

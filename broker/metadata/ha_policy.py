@@ -3,7 +3,8 @@
 Definitions are validated before they are stored; a value that validation would refuse (an older
 node's, or another key's) reads as its default here, never as an error.
 
-Source: rabbit_mirror_queue_misc.erl policy keys; behaviour.md 1.13; P23 for `warren-promote`.
+Source: rabbit_mirror_queue_misc.erl policy keys; docs/rabbitmq-behaviour.md 1.13; P23 for
+`warren-promote`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ match, the one with the highest priority, of equal ones the first by name (Rabbi
 open). Policies are never added up. One whose keys a queue's type does not support does not match.
 
 Source: rabbit_policy.erl match/2, matches/2, merge_operator_definitions/2;
-rabbit_queue_type.erl is_policy_applicable/2; the types' capabilities/0; behaviour.md 1.12.
+rabbit_queue_type.erl is_policy_applicable/2; the types' capabilities/0; docs/rabbitmq-behaviour.md
+1.12.
 """
 
 from __future__ import annotations

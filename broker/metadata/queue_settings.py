@@ -4,8 +4,8 @@ Numbers take the smaller of both. Of the rest the argument wins, but for a quoru
 and `expires`, where the policy does. Arguments and policies were validated before; a value of a
 wrong type that came in by an older way counts as absent.
 
-Source: behaviour.md 1.12 "policy vs arg"; rabbit_amqqueue_process.erl process_args_policy/1;
-rabbit_quorum_queue.erl ra_machine_config/1, overflow/3, dlh/5.
+Source: docs/rabbitmq-behaviour.md 1.12 "policy vs arg"; rabbit_amqqueue_process.erl
+process_args_policy/1; rabbit_quorum_queue.erl ra_machine_config/1, overflow/3, dlh/5.
 """
 
 from __future__ import annotations

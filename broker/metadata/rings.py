@@ -211,7 +211,7 @@ def hand_over(ring: Ring, member: RingMember, policy: HaPolicy) -> Ring | None:
     """The master leaves for a successor that the policy accepts on a controlled stop.
 
     Source: rabbit_mirror_queue_misc.erl: `ha-promote-on-failure: when-synced` overrides
-    `ha-promote-on-shutdown: always` (behaviour.md 1.13).
+    `ha-promote-on-shutdown: always` (docs/rabbitmq-behaviour.md 1.13).
     """
     if ring.master in {None, member} or member not in ring.joined:
         return None
@@ -298,7 +298,7 @@ def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
     """Bring `recoverable` and `left` up to date after a change.
 
     Source: rabbit_mirror_queue_misc.erl update_recoverable: what is left of the old list without
-    the running nodes that have no mirror, then the new ones (behaviour.md 3.1).
+    the running nodes that have no mirror, then the new ones (docs/rabbitmq-behaviour.md 1.13).
 
     Args:
         before: The ring before the change.

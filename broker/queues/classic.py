@@ -1,7 +1,7 @@
 """A classic queue at its home: the machine runs here, its ledger goes to disk.
 
 A publish is confirmed at once when it is transient or the queue is, and after the sync that made
-it durable otherwise (protocol.md "never report early"). Deliveries do not wait for the sync, as in
+it durable otherwise (docs/protocol-rules.md P15). Deliveries do not wait for the sync, as in
 RabbitMQ: a persistent message may be consumed before it is on disk, and one that is settled before
 it was written is never written.
 

@@ -6,9 +6,9 @@ would else call each other without end. Each target gets what a turn has for it 
 any publisher's, and at the rate it can take. Replayed histories go the same way (`post`).
 
 At most once: the queue has forgotten the message; it is published without a confirm, and gone where
-there is no route (behaviour.md 1.5). At least once (1.18), and what an x-delayed-message exchange
-has kept: the queue holds the message until every target has confirmed it. What was refused, or has
-no route, is tried again; who leads next tries everything again.
+there is no route (docs/rabbitmq-behaviour.md 1.5). At least once (1.18), and what an
+x-delayed-message exchange has kept: the queue holds the message until every target has confirmed
+it. What was refused, or has no route, is tried again; who leads next tries everything again.
 
 Invariants:
 1. Without the lease nothing is routed (P4): it waits here.

@@ -6,7 +6,7 @@ of it: a node that starts, or serves the queue from now on, counts from then.
 Who takes a mirrored queue over knows of no consumers, though most live on at other nodes and are
 about to attach again. So for a while nobody may call the queue unused.
 
-Source: behaviour.md 1.3 (durable / exclusive / auto_delete), 1.4 (x-expires);
+Source: docs/rabbitmq-behaviour.md 1.3 (durable / exclusive / auto_delete), 1.4 (x-expires);
 rabbit_amqqueue_process.erl ensure_expiry_timer/1, is_unused/1.
 """
 

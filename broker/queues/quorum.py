@@ -5,8 +5,8 @@ what the machine wants done; the others drop it. A command is answered when it i
 confirm means: on disk at a majority, and committed.
 
 The publishing nodes hold what was not answered and offer it again to the next leader; sequence
-numbers drop doubles (protocol.md P10-P12). So nothing here waits for anything: an offer that came
-to the wrong replica, or whose entry was lost with its leader, is simply offered again.
+numbers drop doubles (docs/protocol-rules.md P10-P12). So nothing here waits for anything: an offer
+that came to the wrong replica, or whose entry was lost with its leader, is simply offered again.
 
 Invariants:
 1. The leader's clock, put into the entry, is the only time a machine sees.

@@ -1,8 +1,8 @@
 """Every queue as this node sees it: those that are served here, and the way to all others.
 
 What runs here follows from the catalogue alone: after each applied change of group 0 the registry
-compares the two and closes the difference (protocol.md P6). So a queue is started the same way
-after a declare, after a restart and after a snapshot.
+compares the two and closes the difference (docs/protocol-rules.md P6). So a queue is started the
+same way after a declare, after a restart and after a snapshot.
 
 Invariants:
 1. A classic queue runs at its home only, a quorum replica at each member only. A mirrored queue's

@@ -1,4 +1,4 @@
-"""Reads memory and disk, and tells the other nodes which alarms are on here (behaviour.md 1.21).
+"""Watches memory and disk, tells other nodes of alarms here (docs/rabbitmq-behaviour.md 1.21).
 
 All of a node's alarms are one small payload. It goes out at each change, when a node comes back,
 and every second while an alarm is on or was shortly before, so a lost one is healed by the next.

@@ -1,7 +1,7 @@
 """Memory and disk alarms: limits, which alarms are on in the cluster, what the log says. Pure.
 
-An alarm on any node stops publishers on all of them (behaviour.md 1.21). Every node keeps the set
-of (resource, node) and blocks its own clients while the set is not empty.
+An alarm on any node stops publishers on all of them (docs/rabbitmq-behaviour.md 1.21). Every node
+keeps the set of (resource, node) and blocks its own clients while the set is not empty.
 
 Source: rabbit_alarm.erl, vm_memory_monitor.erl, rabbit_disk_monitor.erl (limits, interval, texts).
 """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WRITE_HIGH_BYTES = 1024 * 1024
-"""Unsent output above which a connection's consumers are paused (reliability.md case 39)."""
+"""Unsent output above which a connection's consumers are paused (docs/bad-input.md case 39)."""
 
 LARGE_BYTES = 16 * 1024
 """Output that ends with a piece as large as this is handed to the socket piece by piece."""
@@ -71,7 +71,8 @@ PRECISE_HEARTBEAT_MAX_S = 5
 two that are a second late each still fall within three intervals."""
 
 HALTS_MAX = 3
-"""Heartbeat intervals in which a client with a full socket may take nothing (case 39)."""
+"""Heartbeat intervals in which a client with a full socket may take nothing
+(docs/bad-input.md case 39)."""
 
 
 class AmqpConnection(asyncio.Protocol):

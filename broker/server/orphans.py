@@ -1,4 +1,4 @@
-"""Exclusive queues whose connection is gone although group 0 still has them (protocol.md P6).
+"""Deletes exclusive queues whose connection is gone (docs/protocol-rules.md P6).
 
 A connection's end is proposed once, when it ends. That proposal may fail, and a declare that was
 under way then may be applied after it. So whoever serves connections compares, once a second.

@@ -1,7 +1,8 @@
 """Everything of a node that serves clients: queues, connections, the lease over them.
 
 `stop_app` stops exactly this; the node stays a member of its cluster. Built anew when the node's
-boot was ended while it ran (protocol.md P1): nothing of the old boot may speak for the new one.
+boot was ended while it ran (docs/protocol-rules.md P1): nothing of the old boot may speak for the
+new one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Reading its socket stops; deliveries, confirms and heartbeats to it go on. Whoever waits is woken:
 nothing is polled, but for a queue that is behind again the moment it has let somebody go.
 
-Listings tell by it where a publisher is held back (behaviour.md 1.22): the channel is in `flow`
-with its connection where a queue is behind, and the connection alone where the node itself is,
-which is seen by what waits in its socket unread.
+Listings tell by it where a publisher is held back (docs/rabbitmq-behaviour.md 1.22): the channel is
+in `flow` with its connection where a queue is behind, and the connection alone where the node
+itself is, which is seen by what waits in its socket unread.
 """
 
 from __future__ import annotations

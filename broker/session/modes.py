@@ -3,8 +3,8 @@
 Transactions are the simple form: publishes are routed when they are published and enqueued at
 commit; acknowledgements leave the ledger at once and reach the queues at commit; rollback puts
 them back. commit-ok waits for a verdict of every queue on every message and for the outcome of
-every settle (protocol.md P18). Atomic per queue only, and there up to 1 MiB or 1,000 messages
-(P13).
+every settle (docs/protocol-rules.md P18). Atomic per queue only, and there up to 1 MiB or 1,000
+messages (P13).
 
 Source:
     rabbit_channel.erl, handle_method confirm.select and tx.*.

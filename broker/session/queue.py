@@ -1,7 +1,7 @@
 """The queue class: declare, bind, unbind, purge and delete.
 
 Group 0 decides what exists; counts come from the queue's home; conditional deletes go through the
-home first (protocol.md P5).
+home first (docs/protocol-rules.md P5).
 
 Source:
     rabbit_channel.erl, handle_method queue.* (order of the checks, texts).

@@ -3,7 +3,7 @@
 Invariants:
 
 1. A content lies in its family as long as a message names it, and goes in the batch that removes
-   the last one (protocol.md P29).
+   the last one (docs/protocol-rules.md P29).
 2. Counts come from the records that name a content: a start counts those that are there, and who
    writes or removes one says so here.
 

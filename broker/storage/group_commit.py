@@ -20,8 +20,8 @@ Page families hold what was moved out of memory and dies with the process. They 
 the log, before the rest of their batch, and nobody waits for a sync on their account.
 
 Source:
-    reliability.md D1-D6; rocksdict holds the GIL during a synced write but not in `flush_wal`,
-    hence the unsynced write followed by `flush_wal(True)` in the thread.
+    docs/planted-bugs.md D1-D6; rocksdict holds the GIL during a synced write but not in
+    `flush_wal`, hence the unsynced write followed by `flush_wal(True)` in the thread.
 """
 
 from __future__ import annotations

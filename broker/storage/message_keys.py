@@ -29,7 +29,7 @@ it expires), so a start decodes none. A content's checksum lies in the records t
 the content itself is written and read as it is.
 
 Source:
-    protocol.md P13 (parts of 1 MiB), P29.
+    docs/protocol-rules.md P13 (parts of 1 MiB), P29.
 """
 
 from __future__ import annotations

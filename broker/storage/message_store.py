@@ -3,7 +3,7 @@
 Keeps no messages in memory, knows nothing of ready or unacked; a queue writes what must survive a
 restart and removes what was settled. Called by the queues of this node on the event loop. Beside
 the durable records lie pages: messages that need not survive, put there to have them out of
-memory. A start finds no pages (protocol.md P29 and P30 speak of durable records alone).
+memory. A start finds no pages (docs/protocol-rules.md P29 and P30 speak of durable records alone).
 
 Invariants:
 
@@ -20,7 +20,7 @@ Invariants:
 
 A mirror's copy of a queue lies here like any other queue's messages, with the identity of the ring
 member it belongs to noted beside it (`note_copy`): whoever finds the records after a restart can
-tell whether they are a copy that counts (protocol.md P23).
+tell whether they are a copy that counts (docs/protocol-rules.md P23).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Saving what can be saved from a store that does not open.
 
 The damaged store is only read, and kept whole as evidence; a new one is built beside it and takes
-its place when it is complete and synced (protocol.md P30):
+its place when it is complete and synced (docs/protocol-rules.md P30):
 
 - messages of classic queues come over if their record and their content pass their checksums; the
   others are reported as lost, by queue and number;

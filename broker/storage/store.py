@@ -7,14 +7,14 @@ Does not write records; `group_commit` does. Invariants:
    every synced record behind one flipped bit; this mode refuses to open instead. Only a torn last
    record, which no sync had covered, is dropped.
 3. A log cut off at a record's edge looks like a torn tail. The mark file beside the data holds the
-   number of the last batch known to be synced; a store that ends before it is damaged (protocol.md
-   rule P30). The mark may be older than the data, never younger.
+   number of the last batch known to be synced; a store that ends before it is damaged
+   (docs/protocol-rules.md P30). The mark may be older than the data, never younger.
 4. The format of what is in it is noted in it (`FORMAT`); a store of another one is not touched.
 5. What RocksDB takes of the memory is bounded, however much lies on the disk: one million messages
    of 1 KB cost some 25 MB, write buffers, cache and table indexes together.
 
 Source:
-    reliability.md, durability rules D2 and D3 (the recovery modes were measured there).
+    docs/planted-bugs.md D2 and D3 (what the recovery modes do with a damaged log).
 """
 
 from __future__ import annotations

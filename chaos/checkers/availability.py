@@ -72,7 +72,8 @@ def storm(facts: Facts) -> Iterator[Finding]:
     """The leader changes a few times at most for one fault: nodes that quarrel serve nobody.
 
     Source:
-        protocol.md P25; an election for the fault, one that was split, one that hands back.
+        docs/protocol-rules.md P25; an election for the fault, one that was split, one that hands
+        back.
     """
     for window in facts.windows:
         changes = sum(

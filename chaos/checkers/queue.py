@@ -132,7 +132,8 @@ def held_twice(facts: Facts) -> Iterator[Finding]:
     second late that its connection ended.
 
     Source:
-        reliability.md U6; protocol.md P24: beside a fault an old master may still deliver.
+        docs/chaos.md, held-twice; P24 (docs/protocol-rules.md): beside a fault an old master may
+        still deliver.
     """
     for copy, deliveries in sorted(facts.deliveries.items()):
         for first, second in pairwise(deliveries):

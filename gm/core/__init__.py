@@ -65,14 +65,14 @@ another mark. So at the end nobody has more than anyone else, and D may be erase
 is later than the last mark, so each member's last delivery of D precedes its death notice (2, GM6).
 gm.erl, with no mark, erases D when all that H knows of D is acked. That fails where H joined late:
 H takes over the state of its left neighbour, which stands at D's far end, and may know less of D
-than members that D reached first. The simulator finds it (planted bug G1a).
+than members that D reached first. The simulator finds it (docs/planted-bugs.md G1a).
 
 *Views.* Two members may know different views. A message of a later view waits, so whatever is
 taken was sent by somebody who knew no more. One of an earlier view is taken from whoever still is
 the left neighbour: its order and its numbers are as good. Others' messages would go round the
 proof (a removed D that goes on speaking to H, after the mark), so they are dropped.
 
-What went wrong with such rings before, by the project's list, and what keeps it out here:
+What went wrong with such rings before (docs/planted-bugs.md), and what keeps it out here:
 
 - a death told, so a mirror promoted, before all in flight had come (G1): marks;
 - two members on one node, two masters (G3), a ring in charge of its own record (G2, G7): views come

@@ -119,7 +119,7 @@ def change_refusal(replica: Replica) -> Refused | None:
     """Why no membership change may begin now.
 
     One at a time; and only once an entry of this term is committed, else two leaders' changes may
-    have majorities that do not meet (bug R6; Ongaro, raft-dev 2015).
+    have majorities that do not meet (docs/planted-bugs.md R6; Ongaro, raft-dev 2015).
     """
     if replica.transfer_target is not None:
         return Refused(Refusal.TRANSFERRING, replica.transfer_target)

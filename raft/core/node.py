@@ -179,7 +179,7 @@ class RaftNode:
             handler(replica, message)
 
     def accepts(self, message: Message) -> bool:
-        """Whether a message is meant for this replica of this very group (bug R10)."""
+        """True if the message is for this replica of this group (docs/planted-bugs.md R10)."""
         return message.group == self.state.group and message.to == self.state.name
 
     def _term_rule(self, message: Message) -> bool:
@@ -188,7 +188,9 @@ class RaftNode:
         if message.term > replica.term:
             if kind is Vote or kind is PreVote:
                 if replica.has_lease and not getattr(message, "transfer", False):
-                    return False  # a leader is alive: the asker was cut off or removed (bug R9)
+                    # A leader is alive: the candidate was cut off or removed (docs/planted-bugs.md
+                    # R9).
+                    return False
                 if kind is PreVote:
                     return True
             elif kind is PreVoteReply and getattr(message, "granted", False):
@@ -199,7 +201,7 @@ class RaftNode:
         sender = message.sender
         if kind in _FROM_LEADER:
             # An old leader learns of the new term from any answer; else it, and a replica stuck
-            # with a higher term behind pre-vote, might never meet (bug R8).
+            # with a higher term behind pre-vote, might never meet (docs/planted-bugs.md R8).
             replica.send(AppendReply(replica.group, replica.name, sender, replica.term, ok=False))
         elif kind is PreVote:
             replica.send(

@@ -218,7 +218,7 @@ class Replica:
 
     @property
     def may_vote(self) -> bool:
-        """Whether this replica answers for what it said before (bug R11).
+        """Whether this replica answers for what it said before (docs/planted-bugs.md R11).
 
         One that knows of no members waits for a leader. One that may have lost its data must not
         count in any election before a leader has removed it and added it anew, though the past

@@ -33,7 +33,7 @@ def _raise_term(replica: Replica, term: int, vote: str | None) -> None:
 
 
 def become_follower(replica: Replica, term: int, leader: str | None) -> None:
-    """Follow in `term`; within the same term the vote stays as it is (bug R3 forgets it)."""
+    """Follow in `term`; within the same term the vote is kept (docs/planted-bugs.md R3)."""
     if term > replica.term:
         _raise_term(replica, term, None)
     _leave_role(replica)

@@ -88,7 +88,7 @@ def on_vote(replica: Replica, message: Vote) -> None:
 
 
 def on_pre_vote(replica: Replica, message: PreVote) -> None:
-    """Say what a vote would be; nothing changes here (bug R8 lets it)."""
+    """Answer a pre-vote request; nothing changes here (docs/planted-bugs.md R8)."""
     is_free = message.term > replica.term or (
         replica.vote == message.sender or (replica.vote is None and replica.leader is None)
     )

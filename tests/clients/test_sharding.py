@@ -1,4 +1,7 @@
-"""Recipe 17: one logical queue over several, in order, with the client of docs/sharding.md."""
+"""Recipe 17: one logical queue over several, in order, with the client of docs/sharding.md.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

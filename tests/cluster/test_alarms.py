@@ -1,4 +1,7 @@
-"""An alarm on one node stops publishers on all; its end, or its node's death, frees them."""
+"""An alarm on one node stops publishers on all; its end, or its node's death, frees them.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

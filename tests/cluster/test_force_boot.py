@@ -1,4 +1,4 @@
-"""Losing the majority for good, and what an operator does about it (protocol.md P8)."""
+"""Losing the majority for good, and what an operator does about it (docs/protocol-rules.md P8)."""
 
 from __future__ import annotations
 

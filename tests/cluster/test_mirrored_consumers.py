@@ -48,7 +48,7 @@ class Consumer:
 
 @pytest.mark.slow
 def test_consumers_of_a_dead_master(own_trio: Trio) -> None:
-    """behaviour.md 1.8, 1.14: one is cancelled as it asked, one goes on; old tags do no harm.
+    """docs/rabbitmq-behaviour.md 1.8, 1.14: one is cancelled as it asked, the other goes on.
 
     Rows: 1.3 Queue op during failover; 1.8 x-cancel-on-ha-failover; 1.8 delivery flags
     """

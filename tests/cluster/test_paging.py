@@ -1,4 +1,7 @@
-"""Long queues on a real node with little memory: what it uses, what it costs, what is not lost."""
+"""Long queues on a real node with little memory: what it uses, what it costs, what is not lost.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

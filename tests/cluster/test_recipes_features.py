@@ -1,6 +1,8 @@
 """Recipes with what queues and exchanges do, as RabbitMQ's users type them, on three real nodes.
 
 Publishers, consumers and the home of a queue are different nodes.
+
+Recipes are the rows of docs/recipes.md.
 """
 
 from __future__ import annotations

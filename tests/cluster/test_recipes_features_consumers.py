@@ -1,4 +1,7 @@
-"""Recipes with consumers and limits, as RabbitMQ's users type them, on three real nodes."""
+"""Recipes with consumers and limits, as RabbitMQ's users type them, on three real nodes.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Recipes with mirrored queues, as RabbitMQ's users type them, against real nodes."""
+"""Recipes with mirrored queues, as RabbitMQ's users type them, against real nodes.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

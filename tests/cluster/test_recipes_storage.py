@@ -3,6 +3,8 @@
 Recipe 13 by argument, and what it costs, is in `test_paging.py`; recipes 14 and 15 (watermarks,
 disk limits, who is blocked and told) are in `tests/wire/test_alarms.py` for one node and in
 `tests/cluster/test_alarms.py` for three; what is here is what they leave open.
+
+Recipes are the rows of docs/recipes.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the ring of one durable mirrored queue should be, by sets, as protocol.md states it."""
+"""The ring of one durable mirrored queue, by sets, as docs/protocol-rules.md demands."""
 
 from __future__ import annotations
 

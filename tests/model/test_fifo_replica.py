@@ -2,7 +2,8 @@
 moment, are filled, emptied and promoted; publishers that offer again and count what they are told.
 
 The ring is a list of payloads in one order; each mirror has read some of it. A death of the master
-cuts the list anywhere behind what a survivor has read (GM delivers alike, protocol.md P22).
+cuts the list anywhere behind what a survivor has read (GM delivers alike, docs/protocol-rules.md
+P22).
 
 Messages expire, limits drop or refuse, the dead may be held, and doubles are dropped: by the master
 alone, and alike by whoever is promoted. Members page messages out whenever they like, each to a

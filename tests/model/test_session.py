@@ -3,9 +3,9 @@
 Whatever clients send, and in whatever order effects are carried out, nothing is raised: errors are
 AMQP errors that close a channel or the connection. What clients see keeps these rules:
 
-- U4: each sequence number of a confirm channel gets exactly one ack or nack, never before it was
+- Each sequence number of a confirm channel gets exactly one ack or nack, never before it was
   sent, and in the end all have one;
-- U5: delivery tags are 1, 2, 3, ... on each channel, consumers never hold more than their prefetch,
+- Delivery tags are 1, 2, 3, ... on each channel, consumers never hold more than their prefetch,
   channels never more than theirs;
 - every method that wants an answer gets one, in order;
 - no message is lost or doubled: at the end queues hold what was published less what was settled.

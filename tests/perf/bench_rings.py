@@ -1,7 +1,8 @@
 """Milliseconds of one command on 1,000 mirrored queues: `python -m tests.perf.bench_rings`.
 
-Protocol.md P2: the death of a node with 1,000 masters, and the promotions after it, are one command
-each; everybody waits for both. Prints the best of several rounds, in CPU time of this thread.
+P2 (docs/protocol-rules.md): the death of a node with 1,000 masters, and the promotions after it,
+are one command each; everybody waits for both. Prints the best of several rounds, in CPU time of
+this thread.
 """
 
 from __future__ import annotations

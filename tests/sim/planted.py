@@ -1,6 +1,6 @@
 """Known Raft bugs, to show that the simulator finds them. None of this is in production code.
 
-The numbers are the project's own list; each bug was shipped by some Raft implementation once. D7
+docs/planted-bugs.md names them; each R bug was shipped by some Raft implementation once. D7
 promises what a full disk holds back; T1 and T2 are of leaders that send some followers later.
 """
 

@@ -2,6 +2,8 @@
 
 A node without its data asks whoever it thinks leads; a leader removes it, and tells it so when that
 is committed. Then it is added as a learner, and made a voter again when it has caught up.
+
+Bugs are the rows of docs/planted-bugs.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What CI runs of the simulator: a few seeds, the kept ones, and proof that it has teeth."""
+"""What CI runs of the simulator: a few seeds, the kept ones, and proof that it has teeth.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

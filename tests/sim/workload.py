@@ -1,4 +1,7 @@
-"""Clients: numbered commands, offered again until they are confirmed; and linearizable reads."""
+"""Clients: numbered commands, offered again until they are confirmed; and linearizable reads.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Memory and disk alarms of one real node, as clients and operators meet them (recipes 14, 15)."""
+"""Memory and disk alarms of one real node, as clients and operators meet them (recipes 14, 15).
+
+Cases are the rows of docs/bad-input.md.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

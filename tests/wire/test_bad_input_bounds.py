@@ -2,6 +2,8 @@
 
 The cases of the table in `test_bad_input` that a row cannot tell. Bounds that are too large to be
 reached here are reached in `tests/unit/server`.
+
+Cases are the rows of docs/bad-input.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Asking for queues whose node is gone: refused in time, never left without an answer."""
+"""Asking for queues whose node is gone: refused in time, never left without an answer.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

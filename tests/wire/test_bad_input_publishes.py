@@ -2,6 +2,8 @@
 
 Each test names its case. After each the same node serves a new pika connection within two seconds
 (fixture `raw`); where only the channel was closed its number is used again.
+
+Cases are the rows of docs/bad-input.md.
 """
 
 from __future__ import annotations

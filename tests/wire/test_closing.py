@@ -1,4 +1,7 @@
-"""How a connection ends: what is still answered, and whose the socket is then."""
+"""How a connection ends: what is still answered, and whose the socket is then.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The exchange types of RabbitMQ's plugins over the wire, on a node and on three."""
+"""The exchange types of RabbitMQ's plugins over the wire, on a node and on three.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sizes and numbers that a connection is held to."""
+"""Sizes and numbers that a connection is held to.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

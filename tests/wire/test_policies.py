@@ -1,4 +1,7 @@
-"""Policies as people type them: `warrenmq ctl` against a cluster of real nodes."""
+"""Policies as people type them: `warrenmq ctl` against a cluster of real nodes.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

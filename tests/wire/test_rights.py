@@ -2,6 +2,8 @@
 
 Every text was compared with a RabbitMQ 3.10.8 node, except for the first word of a refused
 permission, which newer versions put there ("configure access to ...").
+
+Cases are the rows of docs/bad-input.md.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class Workload(NamedTuple):
 
 _PUBLISH_1KB = "-y 0 -f persistent -ad false -s 1000"
 
-# Ways to publish safely, slowest first (recipe 9): one message in flight twice, a hundred, many.
+# Ways to publish safely, slowest first: one message in flight twice, a hundred, many
+# (docs/recipes.md, recipe 9).
 SAFE_PUBLISHING = (
     Workload("publish-tx-each", 1, f"-m 1 {_PUBLISH_1KB}", "confirmed_per_s"),
     Workload("publish-confirm-each", 1, f"-c 1 {_PUBLISH_1KB}", "confirmed_per_s"),

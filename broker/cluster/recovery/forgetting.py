@@ -1,4 +1,4 @@
-"""A forced node's first act: what is lost is forgotten, and said aloud (protocol.md P8)."""
+"""A forced node's first act: it forgets and reports what is lost (docs/protocol-rules.md P8)."""
 
 from __future__ import annotations
 

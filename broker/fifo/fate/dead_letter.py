@@ -1,4 +1,4 @@
-"""What becomes of a message that died: its headers, and where it goes on to (behaviour.md 1.5).
+"""Dead letters: the headers they get, and where they go (docs/rabbitmq-behaviour.md 1.5).
 
 A dead message is published again with its death told in its headers:
 

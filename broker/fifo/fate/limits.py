@@ -5,7 +5,7 @@ itself, so disk, snapshots, mirrors and the next master know it without knowing 
 is looked at in two ways: drop-head shortens the line after consumers had their turn (`Queue.pump`),
 the others refuse what does not fit (`judged`).
 
-Source: behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
+Source: docs/rabbitmq-behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Line(Protocol):
         """Return what is next, perhaps a stub; None where nothing is, or only its number known."""
 
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """Remove from the head while it has expired at `now_ms` (behaviour.md 1.4, When removed).
+        """Remove from the head while it has expired at `now_ms` (docs/rabbitmq-behaviour.md 1.4).
 
         Args:
             now_ms: Milliseconds since the epoch. A head with `expires_ms <= now_ms` goes; the

@@ -2,8 +2,8 @@
 
 Levels go from 0 to the queue's highest; a message of more counts as of the highest. Inside a level
 messages keep the order of their numbers, a returned one its old place there. No level is aged: what
-is low waits as long as anything higher is ready (behaviour.md 1.7). Whatever is said of a queue's
-head (expiry, drop-head) is said of the head of the highest level that has messages.
+is low waits as long as anything higher is ready (docs/rabbitmq-behaviour.md 1.7). Whatever is said
+of a queue's head (expiry, drop-head) is said of the head of the highest level that has messages.
 
 Invariants: 1. bit n of `_filled` is set exactly when level n has messages. 2. `_count` and
 `size_bytes` are the sums over the levels.

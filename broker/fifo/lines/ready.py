@@ -2,8 +2,9 @@
 
 `ReadyLine` is two lines: `fresh`, in arrival order, and `returned`, served before it. A returned
 message was taken from the head once, so everything still fresh arrived after it: serving `returned`
-first, by number, gives every message its old place (behaviour.md 1.9, requeue position). Where the
-queue returns to the front instead, `returned` is ordered by the time of the return.
+first, by number, gives every message its old place (docs/rabbitmq-behaviour.md 1.9, requeue
+position). Where the queue returns to the front instead, `returned` is ordered by the time of the
+return.
 
 Here are the paths of a line that is wholly in memory; `depths` has what it does while it pages.
 

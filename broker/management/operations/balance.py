@@ -4,9 +4,9 @@ A node has too many when it serves more than its share, rounded up. Of its queue
 fewest messages moves first, to the node that serves the fewest. A queue that could not be moved is
 not tried again, so this ends.
 
-Source: rabbit_amqqueue.erl rebalance/3, maybe_migrate/3; behaviour.md 1.13 "Rebalance". RabbitMQ
-clears mirrors before the new master has their messages (rabbitmq-server#2749): here a queue only
-moves to a node that has all of it.
+Source: rabbit_amqqueue.erl rebalance/3, maybe_migrate/3; docs/rabbitmq-behaviour.md 1.13
+"Rebalance". RabbitMQ clears mirrors before the new master has their messages
+(rabbitmq-server#2749): here a queue only moves to a node that has all of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands on nodes: members, their boots and their deaths (protocol.md P1, P2).
+"""Commands on nodes: members, their boots and their deaths (docs/protocol-rules.md P1, P2).
 
 What lives by a boot ends with it: exclusive queues of its connections, and queues that are not
 durable and were served by it, since their contents were in its memory alone; and its membership in

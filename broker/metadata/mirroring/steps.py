@@ -146,7 +146,7 @@ def _with_source(catalogue: Catalogue, queue: Queue) -> Queue | None:
     One that would wait for a node that was removed goes to the mirror that may be designated; else
     it waits for the oldest stopped node that had a mirror, as in RabbitMQ; else for one that has
     restarted and not joined since, so that its copy is there yet; else it goes to the oldest living
-    mirror (behaviour.md 1.14).
+    mirror (docs/rabbitmq-behaviour.md 1.14).
     """
     ring = queue.ring
     if ring is None or not ring.is_down or ring.last is not None:

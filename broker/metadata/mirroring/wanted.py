@@ -3,7 +3,8 @@
 Group 0 asks when such a queue is declared; later the master's shell asks whenever policy, nodes or
 ring have changed, and adds and drops one member after another.
 
-Source: rabbit_mirror_queue_mode_{all,exactly,nodes}.erl suggested_queue_nodes/5; behaviour.md 1.13.
+Source: rabbit_mirror_queue_mode_{all,exactly,nodes}.erl suggested_queue_nodes/5;
+docs/rabbitmq-behaviour.md 1.13.
 """
 
 from __future__ import annotations

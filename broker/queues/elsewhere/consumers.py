@@ -4,7 +4,7 @@ A queue's machine may end and another serve in its place: a mirrored queue's nex
 queue's home after a restart. Both hand out messages under numbers that an earlier one used. So the
 numbers that channels see are made unique here: each machine's begin at a base of its own, and what
 channels settle is translated back. A number below the base is of a machine that has ended, and its
-settle is nobody's business any more (protocol.md P18).
+settle is nobody's business any more (docs/protocol-rules.md P18).
 
 Invariants:
 1. Every `done` of a consume is called once; consume-ok precedes the first message, and a consumer

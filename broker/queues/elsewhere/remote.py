@@ -2,7 +2,8 @@
 
 One publisher session per node and queue carries everything this node's channels ask of the queue,
 in order, numbered (`broker.fifo.offers`). What has no answer is offered again to whoever serves
-next; so a publish in flight when a leader dies is neither lost nor doubled (protocol.md P10-P12).
+next; so a publish in flight when a leader dies is neither lost nor doubled (docs/protocol-rules.md
+P10-P12).
 
 What becomes of the rest depends on how the queue is replicated:
 

@@ -70,7 +70,7 @@ def recovery(
 
 
 def farewell(uid: int, ring: Ring, policy: HaPolicy | None) -> RingStep | None:
-    """What a master proposes when its node stops in good order (behaviour.md 1.14).
+    """What a master proposes when its node stops in good order (docs/rabbitmq-behaviour.md 1.14).
 
     It hands over to the oldest synchronised mirror; with `ha-promote-on-shutdown: always` to the
     oldest one at all; otherwise the queue waits for this node.

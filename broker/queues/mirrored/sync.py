@@ -1,4 +1,4 @@
-"""Synchronisation: an old mirror's gap, filled by its master (protocol.md P26).
+"""Synchronisation: an old mirror's gap, filled by its master (docs/protocol-rules.md P26).
 
 The master (`SyncSource`) marks a place of its ledger in the ring, and sends the mirror (`SyncSink`)
 what is older than that place, point to point: the ring carries only the marks. The mirror replays

@@ -13,7 +13,7 @@ from broker.server.entrance.logins import Logins
 from broker.storage.store import files_max
 
 HANDSHAKES_MAX: Final = 512
-"""AMQP connections that may be before connection.open at a time (reliability.md section 5)."""
+"""AMQP connections that may be before connection.open at a time (docs/bad-input.md case 57)."""
 
 _log = logging.getLogger(__name__)
 

@@ -40,7 +40,8 @@ BUDGET_BYTES_MAX: Final = 256 * 1024 * 1024
 """Two of the largest messages (`max_message_size` at its default)."""
 
 IDLE_MS: Final = 60_000
-"""How long an incomplete message may lie on a connection that brings nothing (case 35)."""
+"""How long an incomplete message may lie on a connection that brings nothing (docs/bad-input.md
+case 35)."""
 
 PROGRESS_MS: Final = 5_000
 PROGRESS_BYTES: Final = 512 * 1024

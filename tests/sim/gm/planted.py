@@ -1,6 +1,6 @@
 """Known ways to get guaranteed multicast wrong, to show that the simulator finds them.
 
-None of this is in production code. Names are those of the rules they break.
+None of this is in production code. Names are those of the rules they break (docs/planted-bugs.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every check has a name; the names are those of the executable model of the protocol where it has
 them. The first breach of each is kept with its circumstances.
 
-Allowances (reliability.md 2.4): after the promotion of a member that was not synchronised,
+Allowances (docs/chaos.md, lost as allowed): after the promotion of an unsynchronised member,
 messages confirmed before it may be missing; transient ones are also lost with the last member that
 had them in memory. A queue recovered from disk may bring settled messages back that were settled
 shortly before. A master that has lost its office may deliver until its lease ends (P24).

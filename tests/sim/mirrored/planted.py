@@ -1,7 +1,7 @@
 """Known bugs of mirrored queues, to show that the simulator finds them. None is in production code.
 
-Each is named after the rule that it breaks (protocol.md), and put into the real classes for the
-time of a run.
+Each is named after the rule that it breaks (docs/planted-bugs.md), and put into the real classes
+for the time of a run.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Serving:
         self._close_connections()
 
     def leave(self, then: Callable[[], None]) -> None:
-        """A node that stops: clients are told, mirrored queues handed over (behaviour.md 1.14)."""
+        """Stop in good order: hand mirrored queues over (docs/rabbitmq-behaviour.md 1.14)."""
         self._is_closing = True
         self._close_connections()
         is_over = False

@@ -1,4 +1,7 @@
-"""Bytes to commands: the fast ways, the general way, and every framing fault."""
+"""Bytes to commands: the fast ways, the general way, and every framing fault.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Channel 0: the table of states, the limits, the clock."""
+"""Channel 0: the table of states, the limits, the clock.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

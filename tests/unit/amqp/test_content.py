@@ -1,4 +1,7 @@
-"""Content headers, with pamqp as the oracle."""
+"""Content headers, with pamqp as the oracle.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Field tables: every type, every bound; pamqp as the oracle where it has the type."""
+"""Field tables: every type, every bound; pamqp as the oracle where it has the type.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

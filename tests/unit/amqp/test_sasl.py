@@ -1,4 +1,7 @@
-"""Login responses."""
+"""Login responses.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

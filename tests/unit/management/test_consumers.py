@@ -1,4 +1,4 @@
-"""What listings say of a queue's single active consumer (behaviour.md 1.8)."""
+"""What listings say of a queue's single active consumer (docs/rabbitmq-behaviour.md 1.8)."""
 
 from __future__ import annotations
 

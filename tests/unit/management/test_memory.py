@@ -1,4 +1,7 @@
-"""Where a classic queue's messages are, as the API shows it."""
+"""Where a classic queue's messages are, as the API shows it.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated requests (protocol.md P3): the first answer, no second effect, bounded memory."""
+"""Repeated requests get the first answer, in bounded memory (docs/protocol-rules.md P3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boots and deaths of nodes (protocol.md P1, P2)."""
+"""Boots and deaths of nodes (docs/protocol-rules.md P1, P2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and policies of a queue, put together (behaviour.md 1.12 "policy vs arg")."""
+"""A queue's arguments and policies together (docs/rabbitmq-behaviour.md 1.12)."""
 
 from __future__ import annotations
 

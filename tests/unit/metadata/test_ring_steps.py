@@ -33,7 +33,7 @@ def alone() -> RingAsker:
 
 
 def test_a_declare_founds_the_ring_with_all_members_at_once():
-    """RabbitMQ adds mirrors before declare-ok (behaviour.md 1.13); empty, so all synchronised."""
+    """RabbitMQ adds mirrors before declare-ok (docs/rabbitmq-behaviour.md 1.13); all are empty."""
     asker = mirrored()
     ring = asker.ring()
     assert [member.node for member in ring.alive()] == [A, B, C]
@@ -251,7 +251,7 @@ def test_a_master_hands_over_to_a_synchronised_mirror():
 def test_the_policy_says_whether_an_unsynchronised_mirror_may_take_over(
     definition: dict[str, str], is_accepted: bool
 ):
-    """behaviour.md 1.13: when-synced on failure overrides always on shutdown."""
+    """docs/rabbitmq-behaviour.md 1.13: when-synced on failure overrides always on shutdown."""
     asker = alone()
     asker.policy(ha_mode="all", **definition)
     member = asker.join(B)

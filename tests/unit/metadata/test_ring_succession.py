@@ -309,7 +309,7 @@ def test_a_transient_queue_goes_with_an_orderly_stop():
 
 
 def test_forgetting_the_last_master_turns_to_the_oldest_stopped_mirror():
-    """behaviour.md 1.14; its copy may lack something, so it counts as lossy."""
+    """docs/rabbitmq-behaviour.md 1.14; its copy may lack something, so it counts as lossy."""
     asker = mirrored()
     uid, b = asker.record().uid, asker.on(B)
     asker.kill(B)
@@ -363,7 +363,7 @@ def test_forgetting_a_dead_master_leaves_its_successor():
 
 
 def test_recoverable_nodes_come_and_go_as_in_rabbitmq():
-    """behaviour.md 3.1: the old list without running nodes that have no mirror, then new ones."""
+    """docs/rabbitmq-behaviour.md 1.13, recoverable_slaves."""
     asker = mirrored()
     asker.kill(B)
     assert asker.ring().recoverable == (B, C)

@@ -22,7 +22,7 @@ def world() -> RingedWorld:
 
 
 def test_a_consumer_goes_on_without_a_word(world: RingedWorld) -> None:
-    """behaviour.md 1.14: same tag, and everything that was not settled comes again."""
+    """docs/rabbitmq-behaviour.md 1.14: same tag, and what was not settled comes again."""
     node = world.nodes[C]
     reader, told = consuming(node, prefetch=2)
     for body in (b"1", b"2", b"3"):
@@ -81,7 +81,7 @@ def test_a_commit_whose_settles_were_lost_hears_of_it(world: RingedWorld, way: s
 
 
 def test_a_consumer_that_asked_for_it_ends_with_its_master(world: RingedWorld) -> None:
-    """behaviour.md 1.8."""
+    """docs/rabbitmq-behaviour.md 1.8."""
     node = world.nodes[C]
     ending, _ = consuming(node, "e", cancel_on_failover=True)
     staying, _ = consuming(node, "s", cancel_on_failover=False)
@@ -270,7 +270,7 @@ def test_a_purge_is_answered_by_the_next_master(world: RingedWorld) -> None:
 
 
 def test_questions_wait_a_minute_for_a_master(world: RingedWorld) -> None:
-    """behaviour.md 1.14: 60 s, then 404 and the consumers that were to follow are cancelled."""
+    """docs/rabbitmq-behaviour.md 1.14: after 60 s 404, and waiting consumers are cancelled."""
     node = world.nodes[C]
     reader, _ = consuming(node)
     told: list[object] = []

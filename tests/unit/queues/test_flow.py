@@ -1,4 +1,7 @@
-"""P14: limits sit at the origin; nothing is thrown away because a link is slow."""
+"""P14: limits sit at the origin; nothing is thrown away because a link is slow.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Lazy queues page at once, so they stand for all; `small` bodies go to delta, `large` ones may leave
 stubs.
+
+Recipes are the rows of docs/recipes.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A configuration forced on a stopped replica (protocol.md P8): log store and core."""
+"""A configuration forced on a stopped replica (docs/protocol-rules.md P8): log store and core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""raft.host: hosts on a virtual loop, joined by links in memory."""
+"""raft.host: hosts on a virtual loop, joined by links in memory.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

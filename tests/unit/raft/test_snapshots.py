@@ -1,4 +1,4 @@
-"""raft.snapshots: at every moment exactly one snapshot is whole (protocol.md P28)."""
+"""raft.snapshots: at every moment exactly one snapshot is whole (docs/protocol-rules.md P28)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a declare of each type is refused for, and what each type looks at."""
+"""What a declare of each type is refused for, and what each type looks at.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

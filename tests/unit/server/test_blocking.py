@@ -1,4 +1,7 @@
-"""Alarms at a connection: who publishes is not read, who consumes is (behaviour.md 1.21)."""
+"""Alarms: a connection that publishes is not read (docs/rabbitmq-behaviour.md 1.21).
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What holds a publisher back, what a client that does not read may cost, and who shows `flow`."""
+"""What holds a publisher back, what a client that does not read may cost, and who shows `flow`.
+
+Cases are the rows of docs/bad-input.md.
+
+Recipes are the rows of docs/recipes.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""connection.update-secret: our own users keep theirs, but rights are looked at again."""
+"""connection.update-secret: our own users keep theirs, but rights are looked at again.
+
+Cases are the rows of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 

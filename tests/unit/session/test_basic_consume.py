@@ -68,7 +68,7 @@ def test_a_timestamp_is_no_priority(client: Client) -> None:
 
 
 def test_delivery_tags_count_every_delivery_of_the_channel(client: Client) -> None:
-    """U5: consumers with and without acks, and basic.get, share one count.
+    """Consumers with and without acks, and basic.get, share one count.
 
     Rows: 1.9 delivery tags
     """

@@ -120,7 +120,7 @@ class Told:
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_every_number_gets_exactly_one_verdict(script: list[tuple[str, object, int]]) -> None:
-    """U4."""
+    """Never before it was settled, and never twice."""
     ledger = Confirms()
     client = Told()
     for name, first, second in script:

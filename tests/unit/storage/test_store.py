@@ -124,7 +124,7 @@ def taken(path: Path, pattern: str) -> int:
 
 @pytest.mark.parametrize("which", ["the oldest", "the newest", "every other", "any"])
 def test_the_disk_gets_back_what_half_of_the_bodies_took(tmp_path: Path, which: str) -> None:
-    """Blob garbage collection at ratio 0.5 (design.md section 8)."""
+    """Blob garbage collection begins when half of a file is garbage (docs/on-disk.md)."""
     store = open_store(tmp_path / "store")
     count, size = 300, 100_000
     for number in range(count):

@@ -43,7 +43,7 @@ def test_a_delete_waits_for_the_next_master(if_empty: bool) -> None:
 
 
 def test_a_delete_that_waited_in_vain_is_refused() -> None:
-    """behaviour.md 1.14: after 60 s."""
+    """docs/rabbitmq-behaviour.md 1.14: after 60 s."""
     trio = Trio(ha_mode="exactly", ha_params=1)
     trio.kill(A)
     told = delete(trio)

@@ -54,7 +54,7 @@ def test_what_was_delivered_directly_cannot_be_settled_at_the_next_master() -> N
 
 
 def test_a_direct_consumer_that_asked_for_it_ends_when_the_master_moves() -> None:
-    """behaviour.md 1.8."""
+    """docs/rabbitmq-behaviour.md 1.8."""
     trio, consumer, told = moved_away(cancel_on_failover=True)
     assert (told, consumer.lost, consumer.moved) == ([None], ["t"], [])
     assert trio.bodies(consumer) == [b"1"]

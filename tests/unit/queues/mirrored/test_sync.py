@@ -1,4 +1,4 @@
-"""Synchronisation of mirrors that came late (P26; behaviour.md 1.14, sync rows)."""
+"""Synchronisation of mirrors that came late (P26; docs/rabbitmq-behaviour.md 1.14, sync rows)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Late(Trio):
 
 
 def test_a_late_mirror_stays_as_it_is_until_somebody_asks() -> None:
-    """behaviour.md 1.13: `ha-sync-mode` is manual by default."""
+    """docs/rabbitmq-behaviour.md 1.13: `ha-sync-mode` is manual by default."""
     late = Late()
     late.tick(30)
     assert (late.is_filled, late.depth(C)) == (False, 0)
@@ -131,7 +131,7 @@ def test_no_more_than_a_few_batches_are_under_way() -> None:
 
 
 def test_a_blocked_queue_keeps_publishes_and_confirms_them_afterwards() -> None:
-    """behaviour.md 1.14: a synchronisation blocks the queue entirely."""
+    """docs/rabbitmq-behaviour.md 1.14: a synchronisation blocks the queue entirely."""
     late = Late()
     late.watch()
     late.drops = lambda frame: isinstance(frame, Filled)

@@ -1,4 +1,7 @@
-"""Elections: one test per claim of the paper and of the thesis's extensions."""
+"""Elections: one test per claim of the paper and of the thesis's extensions.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

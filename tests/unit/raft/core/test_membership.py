@@ -1,4 +1,7 @@
-"""Membership changes, one voter at a time (thesis chapter 4)."""
+"""Membership changes, one voter at a time (thesis chapter 4).
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

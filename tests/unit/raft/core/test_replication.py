@@ -1,4 +1,7 @@
-"""Replication and commitment: one test per claim of the paper."""
+"""Replication and commitment: one test per claim of the paper.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Snapshots and compaction (Raft 7), reads (thesis 6.4), quiesced groups (rule P31), traces."""
+"""Snapshots and compaction (Raft 7), reads (thesis 6.4), quiesced groups (rule P31), traces.
+
+Bugs are the rows of docs/planted-bugs.md.
+"""
 
 from __future__ import annotations
 

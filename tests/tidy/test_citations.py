@@ -1,0 +1,112 @@
+"""Every citation leads somewhere: documents, sections, rules, cases, bugs, recipes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.tidy.test_tidy import ROOT, name, sources, tracked
+
+DOCUMENT = re.compile(r"(?<![\w/.*<{-])((?:\.\./)*[\w-]+(?:/[\w.-]+)*\.md)\b")
+MADE_BY_RUNS = {"report.md", "store/matrix.md", "matrix.md"}
+TEXT = {".py", ".md", ".toml", ".yml", ".txt", ".conf", ".sh", ".proto", ""}
+NUMBERS = r"(\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*)"
+# What is cited in code and tests: how, and how the document begins the line that it leads to.
+CITED = {
+    "docs/protocol-rules.md": (re.compile(r"\bP(\d+)\b(?!%)"), "### P{}\n"),
+    "docs/rabbitmq-behaviour.md": (
+        re.compile(r"docs/rabbitmq-behaviour\.md\s+" + NUMBERS),
+        "## {} ",
+    ),
+    "docs/bad-input.md": (re.compile(r"\b[Cc]ases? " + NUMBERS + r"(?!:\n)"), "| {} |"),
+    "docs/recipes.md": (re.compile(r"\b[Rr]ecipes? " + NUMBERS), "| {} |"),
+    "docs/planted-bugs.md": (
+        re.compile(r"(?:\b[Bb]ugs?|docs/planted-bugs\.md) ((?:[RGDT]\d+[a-z]?(?:, | and )?)+)"),
+        "| {} |",
+    ),
+}
+MUST_NAME_DOCUMENT = ("docs/bad-input.md", "docs/recipes.md", "docs/planted-bugs.md")
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def texts() -> Iterator[Path]:
+    for path in tracked():
+        if path.suffix in TEXT and "golden" not in path.parts and path != Path(__file__):
+            yield path
+
+
+@cache
+def explained(path: Path) -> str:
+    """Return what a Python file says in comments and strings; all of it in tests."""
+    text = text_of(path)
+    if name(path).startswith("tests/"):
+        return text
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    comments = re.findall(r"(?:^|\s)#.*", text)
+    return "\n".join(strings + comments)
+
+
+def test_every_document_that_is_named_is_there() -> None:
+    missing = []
+    bare = {path.name for path in tracked() if path.suffix == ".md"}
+    for path in texts():
+        for found in DOCUMENT.findall(re.sub(r"https?://\S+", "", text_of(path))):
+            places = (ROOT / found, path.parent / found, ROOT / "docs" / found)
+            is_there = found in MADE_BY_RUNS or found in bare
+            if not is_there and not any(place.is_file() for place in places):
+                missing.append(f"{name(path)}: {found}")
+    assert missing == []
+
+
+def test_every_number_that_is_cited_is_there() -> None:
+    missing = []
+    for path in sources():
+        if path == Path(__file__):
+            continue
+        said = explained(path)
+        for document, (pattern, line) in CITED.items():
+            there = "\n" + text_of(ROOT / document)
+            for cited in pattern.findall(said):
+                for number in re.findall(r"[RGDT]\d+[a-z]?|\d+(?:\.\d+)?", cited):
+                    starred = line.replace("{} ", "{}* ", 1)
+                    if not any("\n" + row.format(number) in there for row in (line, starred)):
+                        missing.append(f"{name(path)}: {document} {number}")
+    assert missing == []
+
+
+def test_who_cites_numbers_of_a_list_names_the_list() -> None:
+    nameless = [
+        f"{name(path)}: {document}"
+        for path in sources()
+        if path != Path(__file__)
+        for document in MUST_NAME_DOCUMENT
+        if CITED[document][0].search(explained(path)) and document not in text_of(path)
+    ]
+    assert nameless == []
+
+
+def test_every_planted_bug_is_in_the_list() -> None:
+    there = text_of(ROOT / "docs" / "planted-bugs.md")
+    absent = []
+    places = [*(ROOT / "tests" / "sim").rglob("planted.py")]
+    places.append(ROOT / "tests" / "sim" / "mirrored" / "test_disk_faults.py")
+    for path in places:
+        for node in ast.parse(text_of(path)).body:
+            target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
+            if isinstance(target, ast.Name) and target.id == "BUGS":
+                value = getattr(node, "value", None)
+                assert isinstance(value, ast.Dict)
+                bugs = [ast.literal_eval(key) for key in value.keys if key is not None]
+                absent += [f"{name(path)}: {bug}" for bug in bugs if f"\n| {bug} |" not in there]
+    assert absent == []
