@@ -34,15 +34,15 @@ _FIRST_FIELD, _PAYLOAD_FIELD = 0x0A, 0x12
 _SMALL: Final = tuple(bytes((number,)) for number in range(_VARINT_BYTE))
 
 
-class Batch(NamedTuple):
+class PayloadBatch(NamedTuple):
     """What one gRPC message carries; `has_more` when the last payload goes on in the next."""
 
-    kinds: list[int]
+    types: list[int]
     payloads: list[bytes]
     has_more: bool
 
 
-def encode_batch(batch: Batch) -> bytes:
+def encode_batch(batch: PayloadBatch) -> bytes:
     """Return the bytes of a `broker.wire.Packet` that holds the batch.
 
     By hand, for protobuf would copy the payloads three times; its own decoder reads them.
@@ -50,11 +50,11 @@ def encode_batch(batch: Batch) -> bytes:
     Args:
         batch: Kinds below 128.
     """
-    kinds, payloads, has_more = batch
-    if len(kinds) == 1 and not has_more:  # what a lone publish sends; the same bytes
-        head = b"\x0a\x01" + _SMALL[kinds[0]] + b"\x12" + _varint(len(payloads[0]))
+    types, payloads, has_more = batch
+    if len(types) == 1 and not has_more:  # what a lone publish sends; the same bytes
+        head = b"\x0a\x01" + _SMALL[types[0]] + b"\x12" + _varint(len(payloads[0]))
         return b"\x0a" + _varint(len(head) + len(payloads[0])) + head + payloads[0]
-    parts = [b"\x0a", _varint(len(kinds)), bytes(kinds)]
+    parts = [b"\x0a", _varint(len(types)), bytes(types)]
     for payload in payloads:
         parts += (b"\x12", _varint(len(payload)), payload)
     if has_more:
@@ -62,7 +62,7 @@ def encode_batch(batch: Batch) -> bytes:
     return b"".join([b"\x0a", _varint(sum(map(len, parts))), *parts])
 
 
-def decode_batch(data: bytes) -> Batch | None:
+def decode_batch(data: bytes) -> PayloadBatch | None:
     """Read what `encode_batch` wrote.
 
     Returns:
@@ -75,7 +75,7 @@ def decode_batch(data: bytes) -> Batch | None:
         if position + size != len(data) or data[position] != _FIRST_FIELD:
             return None
         count, position = _read_varint(data, position + 1)
-        kinds = list(data[position : position + count])
+        types = list(data[position : position + count])
         position += count
         payloads = []
         while position < len(data) and data[position] == _PAYLOAD_FIELD:
@@ -85,9 +85,9 @@ def decode_batch(data: bytes) -> Batch | None:
         has_more = data[position : position + 2] == b"\x18\x01"
     except IndexError:
         return None
-    if position + 2 * has_more != len(data) or max(kinds, default=0) >= _VARINT_BYTE:
+    if position + 2 * has_more != len(data) or max(types, default=0) >= _VARINT_BYTE:
         return None
-    return Batch(kinds, payloads, has_more)
+    return PayloadBatch(types, payloads, has_more)
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class SendQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, kind: int, payload: bytes) -> bool:
+    def put(self, payload_type: int, payload: bytes) -> bool:
         """Queue a payload.
 
         Returns:
@@ -144,7 +144,7 @@ class SendQueue:
         size = len(payload)
         if self.size_bytes + size > self._bytes_max or size > PAYLOAD_BYTES_MAX:
             return False
-        self._waiting.append((kind, payload))
+        self._waiting.append((payload_type, payload))
         self.size_bytes += size
         return True
 
@@ -160,29 +160,29 @@ class SendQueue:
         self.size_bytes = 0
         return dropped
 
-    def take(self) -> Batch:
+    def take(self) -> PayloadBatch:
         """The next batch; empty when nothing waits."""
-        kinds: list[int] = []
+        types: list[int] = []
         payloads: list[bytes] = []
         room = BATCH_BYTES
         waiting = self._waiting
-        while waiting and len(kinds) < BATCH_PAYLOADS:
-            kind, payload = waiting[0]
+        while waiting and len(types) < BATCH_PAYLOADS:
+            payload_type, payload = waiting[0]
             rest = len(payload) - self._offset
             if rest > room:
-                if kinds:
+                if types:
                     break
                 start = self._offset
                 self._offset += BATCH_BYTES
                 self.size_bytes -= BATCH_BYTES
-                return Batch([kind], [payload[start : self._offset]], has_more=True)
-            kinds.append(kind)
+                return PayloadBatch([payload_type], [payload[start : self._offset]], has_more=True)
+            types.append(payload_type)
             payloads.append(payload[self._offset :] if self._offset else payload)
             waiting.popleft()
             room -= rest
             self.size_bytes -= rest
             self._offset = 0
-        return Batch(kinds, payloads, has_more=False)
+        return PayloadBatch(types, payloads, has_more=False)
 
 
 class Reassembly:
@@ -192,17 +192,17 @@ class Reassembly:
         self._parts: list[bytes] = []
         self._size_bytes = 0
 
-    def feed(self, batch: Batch) -> list[tuple[int, bytes]] | None:
+    def feed(self, batch: PayloadBatch) -> list[tuple[int, bytes]] | None:
         """Take a batch; return the payloads that are whole now, in order.
 
         Returns:
             None when the peer broke the rules (payload too long, more parts of nothing): the
             stream must be broken.
         """
-        kinds, payloads, has_more = batch
-        if len(kinds) != len(payloads) or (has_more and not kinds):
+        types, payloads, has_more = batch
+        if len(types) != len(payloads) or (has_more and not types):
             return None
-        whole = list(zip(kinds, payloads, strict=True))
+        whole = list(zip(types, payloads, strict=True))
         if self._parts:
             if not whole:
                 return None

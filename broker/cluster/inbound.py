@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from broker.cluster.authentication import handshake
 from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
-from broker.cluster.batching import Batch, Reassembly, decode_batch
+from broker.cluster.batching import PayloadBatch, Reassembly, decode_batch
 from broker.cluster.outbound import CONTROL, DATA, ENQUIRY, LinkLimits
 from broker.wire import node_pb2 as wire
 
@@ -263,7 +263,7 @@ def _versions_of(hello: wire.Hello) -> Versions:
     return Versions(hello.version_min or hello.version, hello.version)
 
 
-def _read_batch(message: bytes) -> Batch | None:
+def _read_batch(message: bytes) -> PayloadBatch | None:
     """Read a batch that is not written as this version writes it."""
     try:
         packet = wire.Packet.FromString(message)
@@ -272,4 +272,4 @@ def _read_batch(message: bytes) -> Batch | None:
     if packet.WhichOneof("body") != "batch":
         return None
     batch = packet.batch
-    return Batch(list(batch.kinds), list(batch.payloads), batch.more)
+    return PayloadBatch(list(batch.kinds), list(batch.payloads), batch.more)

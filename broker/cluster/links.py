@@ -3,7 +3,7 @@
 Each node dials every other one twice, for control and for data, each on a channel (and so a TCP
 connection) of its own. It sends on what it dialled and receives on what it accepted, so that a cut
 of one direction stops one direction. All floors above share them: payloads of all Raft groups,
-forwarded queue operations and requests, each with a `kind` that says who handles it.
+forwarded queue operations and requests, each with a type that says who handles it.
 
 What it promises: payloads of one stream arrive in order, none missing while the stream lives.
 What it does not: that they arrive. A break loses what was on its way; `on_event` tells both ends.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import grpc
 import grpc.aio
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.authentication import handshake, keys
 from broker.cluster.authentication.front import Front, StrangerLimits
 from broker.cluster.authentication.handshake import Claim, Reason
@@ -302,20 +302,20 @@ class Links:
 
     # Sending and receiving
 
-    def send(self, node: str, stream: int, kind: int, payload: bytes) -> bool:
+    def send(self, node: str, stream: int, payload_type: int, payload: bytes) -> bool:
         """Send a payload with the others of this loop tick.
 
         Args:
             node: To whom.
             stream: CONTROL or DATA.
-            kind: Which of its handlers takes it.
+            payload_type: Which of its handlers takes it (`broker.cluster.payload_types`).
             payload: At most PAYLOAD_BYTES_MAX; over 1 MiB it travels in parts.
 
         Returns:
             False when it was dropped, because the stream is down or broke now.
         """
         outbound = self._outbound.get((node, stream))
-        if outbound is None or not outbound.send(kind, payload):
+        if outbound is None or not outbound.send(payload_type, payload):
             return False
         self._unflushed[outbound] = None
         return True
@@ -327,9 +327,9 @@ class Links:
             for outbound in unflushed:
                 outbound.flush()
 
-    def on(self, kind: int, handler: PayloadHandler) -> None:
-        """Hand payloads of `kind` to `handler(node, boot, payload)`."""
-        self._handlers[kind] = handler
+    def on(self, payload_type: int, handler: PayloadHandler) -> None:
+        """Hand payloads of one type to `handler(node, boot, payload)`."""
+        self._handlers[payload_type] = handler
 
     async def call(self, node: str, method: str, payload: bytes, timeout_s: float) -> bytes:
         """Ask a node and wait for its answer.
@@ -362,10 +362,10 @@ class Links:
         self._enquiry_handler = handler
 
     def _send_call(self, node: str, payload: bytes) -> bool:
-        return self.send(node, DATA, kinds.CALL, payload)
+        return self.send(node, DATA, payload_types.CALL, payload)
 
     def _send_reply(self, node: str, payload: bytes) -> bool:
-        return self.send(node, DATA, kinds.REPLY, payload)
+        return self.send(node, DATA, payload_types.REPLY, payload)
 
     # What the streams tell (Door and Hall)
 
@@ -447,13 +447,13 @@ class Links:
         if self._inbound.get((stream.node, stream.stream)) is not stream:
             return
         node, boot = stream.node, stream.boot
-        for kind, payload in items:
-            handler = self._handlers.get(kind)
+        for payload_type, payload in items:
+            handler = self._handlers.get(payload_type)
             if handler is not None:
                 handler(node, boot, payload)
-            elif kind == kinds.REPLY:
+            elif payload_type == payload_types.REPLY:
                 self._calls.received_reply(node, self.boot, payload)
-            elif kind == kinds.CALL and self._tasks is not None:
+            elif payload_type == payload_types.CALL and self._tasks is not None:
                 self._calls.received_call(node, boot, payload, self._tasks)
 
     def connection_refused(self, node: str) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.authentication.handshake import Reason
 from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
@@ -178,7 +178,9 @@ class Cluster:
         self._wire()
 
     def _wire(self) -> None:
-        self.links.on(kinds.RAFT, lambda node, _boot, payload: self.host.receive(node, payload))
+        self.links.on(
+            payload_types.RAFT, lambda node, _boot, payload: self.host.receive(node, payload)
+        )
         self.links.on_refusal(self._refused)
         self.links.serve(FORGET_METHOD, self._serve_forget)
         self.peers.on_event(self._peer_event)

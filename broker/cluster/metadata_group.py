@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.beat import until_beat, until_offbeat
 from broker.cluster.calls import CallFailed
 from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
@@ -107,9 +107,9 @@ class MetadataGroup:
         self._requested_ms = 0
         self._told_leader: str | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        links.on(kinds.APPLIED, self._received_applied)
-        links.on(kinds.LEASE_REQUEST, self._received_lease_request)
-        links.on(kinds.LEASE_GRANT, self._received_lease_grant)
+        links.on(payload_types.APPLIED, self._received_applied)
+        links.on(payload_types.LEASE_REQUEST, self._received_lease_request)
+        links.on(payload_types.LEASE_GRANT, self._received_lease_grant)
         links.serve(PROPOSE_METHOD, self._serve_propose)
 
     # What anyone may ask
@@ -408,12 +408,12 @@ class MetadataGroup:
         if self._is_leading:
             self.book.reported(self._links.node, self._links.boot, self.applied_index)
         elif leader is not None and leader != self._links.node:
-            payload = kinds.encode(kinds.Applied(self.applied_index))
-            self._links.send(leader, CONTROL, kinds.APPLIED, payload)
+            payload = payload_types.encode(payload_types.AppliedIndex(self.applied_index))
+            self._links.send(leader, CONTROL, payload_types.APPLIED, payload)
         self._answer_applied()
 
     def _received_applied(self, node: str, boot: str, payload: bytes) -> None:
-        self.reported(node, boot, kinds.decode_applied(payload).index)
+        self.reported(node, boot, payload_types.decode_applied(payload).index)
 
     def reported(self, node: str, boot: str, index: int) -> None:
         """A node told what it has applied; heartbeats tell it too."""
@@ -442,11 +442,11 @@ class MetadataGroup:
         if leader == self._links.node:
             self._lease_asked(leader, self._links.boot, number)
         else:
-            payload = kinds.encode(kinds.LeaseRequest(number))
-            self._links.send(leader, CONTROL, kinds.LEASE_REQUEST, payload)
+            payload = payload_types.encode(payload_types.LeaseRequest(number))
+            self._links.send(leader, CONTROL, payload_types.LEASE_REQUEST, payload)
 
     def _received_lease_request(self, node: str, boot: str, payload: bytes) -> None:
-        self._lease_asked(node, boot, kinds.decode_lease_request(payload).number)
+        self._lease_asked(node, boot, payload_types.decode_lease_request(payload).number)
 
     def _lease_asked(self, node: str, boot: str, number: int) -> None:
         if not self._is_leading or not self.catalogue.is_living(node, boot):
@@ -480,11 +480,11 @@ class MetadataGroup:
             if boot == self._links.boot:
                 self.lease.granted(number, self.applied_index)
             return
-        payload = kinds.encode(kinds.LeaseGrant(number, self.applied_index))
-        self._links.send(node, CONTROL, kinds.LEASE_GRANT, payload)
+        payload = payload_types.encode(payload_types.LeaseGrant(number, self.applied_index))
+        self._links.send(node, CONTROL, payload_types.LEASE_GRANT, payload)
 
     def _received_lease_grant(self, _node: str, _boot: str, payload: bytes) -> None:
-        grant = kinds.decode_lease_grant(payload)
+        grant = payload_types.decode_lease_grant(payload)
         if self._lives.is_set():
             self.lease.granted(grant.number, grant.index)
 

@@ -203,7 +203,7 @@ class Outbound:
         self._writing_since: float | None = None  # loop time at which a write began
         self._watchdog: asyncio.TimerHandle | None = None
 
-    def send(self, kind: int, payload: bytes) -> bool:
+    def send(self, payload_type: int, payload: bytes) -> bool:
         """Queue a payload; it leaves with the others of this loop tick, or with `flush`.
 
         Returns:
@@ -213,22 +213,22 @@ class Outbound:
         if not self.is_up:
             self.dropped += 1
             return False
-        if not self._queue.put(kind, payload):
+        if not self._queue.put(payload_type, payload):
             self.dropped += 1
-            self._refused(kind, len(payload))
+            self._refused(payload_type, len(payload))
             return False
         if self._queue.size_bytes > CLOGGED_BYTES:
             self.is_clogged = True
         self._wake.set()
         return True
 
-    def _refused(self, kind: int, size: int) -> None:
+    def _refused(self, payload_type: int, size: int) -> None:
         where = {"node": self.node, "stream": self.stream}
         if self._queue.could_take(size):
             log.warning("link.full", extra={**where, "bytes": self._queue.size_bytes})
             self.reset()
         else:
-            log.error("link.payload_too_long", extra={**where, "kind": kind, "bytes": size})
+            log.error("link.payload_too_long", extra={**where, "kind": payload_type, "bytes": size})
 
     def flush(self) -> None:
         """Begin to write what waits now, ahead of what else is due in this turn of the loop.
@@ -348,12 +348,12 @@ class Outbound:
         if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
             self.is_clogged = False
             self._door.outbound_drained(self)
-        if batch.kinds:
+        if batch.types:
             self._writing_since = asyncio.get_running_loop().time()
             await call.write(encode_batch(batch))
             self._writing_since = None
             self.sent_batches += 1
-            self.sent_payloads += len(batch.kinds)
+            self.sent_payloads += len(batch.types)
 
 
 # What dials

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.beat import until_beat
 from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
 from broker.cluster.links import LinkEvent, Links
@@ -38,7 +38,7 @@ class Peers:
         self._applied_listeners: list[Callable[[str, str, int], None]] = []
         self._hear: dict[str, frozenset[str]] = {}  # whom each node says it is linked with
         self._refused_at: dict[str, int] = {}  # group 0 index applied here at a refused connection
-        links.on(kinds.HEARTBEAT, self._heard)
+        links.on(payload_types.HEARTBEAT, self._heard)
         links.on_connection_refused(self._refused)
         links.on_event(self._link_event)
 
@@ -139,11 +139,15 @@ class Peers:
 
     def _send(self, detector: FailureDetector, now_ms: int) -> None:
         silence_ms = min(detector.silence_ms(now_ms), NEVER_MS)
-        beat = kinds.Heartbeat(detector.boot, silence_ms, self._applied_index(), tuple(self.up()))
-        self._links.send(detector.node, CONTROL, kinds.HEARTBEAT, kinds.encode(beat))
+        beat = payload_types.NodeHeartbeat(
+            detector.boot, silence_ms, self._applied_index(), tuple(self.up())
+        )
+        self._links.send(
+            detector.node, CONTROL, payload_types.HEARTBEAT, payload_types.encode(beat)
+        )
 
     def _heard(self, node: str, boot: str, payload: bytes) -> None:
-        beat = kinds.decode_heartbeat(payload)
+        beat = payload_types.decode_heartbeat(payload)
         now_ms = self._clock.monotonic_ms()
         detector = self._detectors.get(node)
         if detector is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL, DATA
 
@@ -19,11 +19,11 @@ class LinkTransport:
 
     def send_control(self, node: str, payload: bytes) -> None:
         """Votes, heartbeats, answers. Dropped if the link is down."""
-        self._links.send(node, CONTROL, kinds.RAFT, payload)
+        self._links.send(node, CONTROL, payload_types.RAFT, payload)
 
     def send_data(self, node: str, payload: bytes) -> None:
         """Appends and snapshot chunks. Dropped if the link is down."""
-        self._links.send(node, DATA, kinds.RAFT, payload)
+        self._links.send(node, DATA, payload_types.RAFT, payload)
 
     def flush(self) -> None:
         """Let what was sent so far leave now, with what others have sent."""

@@ -39,7 +39,7 @@ from broker.server.alarms import (
 _log = logging.getLogger(__name__)
 
 ALARMS: Final = 25
-"""The kind of its payloads on a link (`broker.cluster.kinds`)."""
+"""The type of its payloads on a link (`broker.cluster.payload_types`)."""
 
 REPEATS: Final = 3
 """How many ticks "no alarm" is told again."""

@@ -41,7 +41,7 @@ OFFER: Final = 16
 ANSWER: Final = 17
 DIRECT_REPLY: Final = 18
 RING: Final = 19
-"""Kinds of payload (`broker.cluster.kinds`: 16 and above are ours)."""
+"""Types of payload (`broker.cluster.payload_types`: 16 and above are ours)."""
 
 STAT_METHOD: Final = "queue.stat"
 DELETE_METHOD: Final = "queue.delete"

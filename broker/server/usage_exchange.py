@@ -23,7 +23,7 @@ from broker.metadata.usage import Counts, Usage
 _log = logging.getLogger(__name__)
 
 USAGE: Final = 24
-"""The kind of its payloads on a link (`broker.cluster.kinds`)."""
+"""The type of its payloads on a link (`broker.cluster.payload_types`)."""
 
 GATHER_S: Final = 0.02
 """The least time between two payloads: a storm of connections is not a storm of payloads."""

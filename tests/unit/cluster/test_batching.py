@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.cluster import batching
-from broker.cluster.batching import Batch, Reassembly, SendQueue, decode_batch, encode_batch
+from broker.cluster.batching import PayloadBatch, Reassembly, SendQueue, decode_batch, encode_batch
 from broker.cluster.outbound import LinkLimits
 from broker.wire import node_pb2
 
 SIZES = st.sampled_from([0, 1, 100, 1 << 19, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
 
 
-def drain(queue: SendQueue) -> list[Batch]:
+def drain(queue: SendQueue) -> list[PayloadBatch]:
     batches = []
     while queue:
         batches.append(queue.take())
@@ -26,8 +26,8 @@ def drain(queue: SendQueue) -> list[Batch]:
 def test_payloads_come_out_in_order_and_whole(sizes: list[int]) -> None:
     queue = SendQueue(1 << 30)
     sent = [(i, bytes([i]) * size) for i, size in enumerate(sizes)]
-    for kind, payload in sent:
-        assert queue.put(kind, payload)
+    for payload_type, payload in sent:
+        assert queue.put(payload_type, payload)
     reassembly = Reassembly()
     received = []
     for batch in drain(queue):
@@ -43,14 +43,14 @@ def test_small_payloads_of_a_tick_share_a_batch() -> None:
     queue = SendQueue(1 << 20)
     for i in range(100):
         queue.put(i, b"x")
-    assert [len(batch.kinds) for batch in drain(queue)] == [100]
+    assert [len(batch.types) for batch in drain(queue)] == [100]
 
 
 def test_full_queue_refuses_and_keeps_what_it_has() -> None:
     queue = SendQueue(10)
     assert queue.put(1, b"12345678")
     assert not queue.put(2, b"123")
-    assert queue.take() == Batch([1], [b"12345678"], False)
+    assert queue.take() == PayloadBatch([1], [b"12345678"], False)
 
 
 def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
@@ -59,14 +59,14 @@ def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
     queue.take()
     assert queue.clear() == 1
     queue.put(2, b"next")
-    assert queue.take() == Batch([2], [b"next"], False)
+    assert queue.take() == PayloadBatch([2], [b"next"], False)
 
 
 def test_parts_that_never_end_are_malformed() -> None:
     reassembly = Reassembly()
     part = bytes(1 << 20)
     most = batching.PAYLOAD_BYTES_MAX // len(part) + 1
-    results = [reassembly.feed(Batch([1], [part], True)) for _ in range(most)]
+    results = [reassembly.feed(PayloadBatch([1], [part], True)) for _ in range(most)]
     assert results[0] == []
     assert results[-1] is None
 
@@ -100,20 +100,20 @@ def test_what_a_stream_can_never_carry_is_told_from_what_finds_it_full() -> None
 
 
 def test_kinds_without_payloads_are_malformed() -> None:
-    assert Reassembly().feed(Batch([1, 2], [b"x"], False)) is None
-    assert Reassembly().feed(Batch([], [], True)) is None
+    assert Reassembly().feed(PayloadBatch([1, 2], [b"x"], False)) is None
+    assert Reassembly().feed(PayloadBatch([], [], True)) is None
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 127), st.binary(max_size=300)), max_size=300), st.booleans()
 )
 def test_batches_are_what_protobuf_reads(items: list[tuple[int, bytes]], has_more: bool) -> None:
-    kinds, payloads = [kind for kind, _ in items], [payload for _, payload in items]
-    data = encode_batch(Batch(kinds, payloads, has_more))
-    assert decode_batch(data) == Batch(kinds, payloads, has_more)
+    types, payloads = [payload_type for payload_type, _ in items], [payload for _, payload in items]
+    data = encode_batch(PayloadBatch(types, payloads, has_more))
+    assert decode_batch(data) == PayloadBatch(types, payloads, has_more)
     packet = node_pb2.Packet.FromString(data)
     assert packet.WhichOneof("body") == "batch"
-    assert list(packet.batch.kinds) == kinds
+    assert list(packet.batch.kinds) == types
     assert list(packet.batch.payloads) == payloads
     assert packet.batch.more is has_more
 
@@ -126,7 +126,9 @@ def test_batches_are_what_protobuf_reads(items: list[tuple[int, bytes]], has_mor
 def test_a_damaged_batch_is_read_as_protobuf_reads_it(
     items: list[tuple[int, bytes]], has_more: bool, data: st.DataObject
 ) -> None:
-    batch = Batch([kind for kind, _ in items], [payload for _, payload in items], has_more)
+    batch = PayloadBatch(
+        [payload_type for payload_type, _ in items], [payload for _, payload in items], has_more
+    )
     whole = bytearray(encode_batch(batch))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -134,4 +136,4 @@ def test_a_damaged_batch_is_read_as_protobuf_reads_it(
     found = decode_batch(damaged)
     if found is not None:
         read = node_pb2.Packet.FromString(damaged).batch
-        assert found == Batch(list(read.kinds), list(read.payloads), read.more)
+        assert found == PayloadBatch(list(read.kinds), list(read.payloads), read.more)

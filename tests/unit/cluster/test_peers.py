@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from broker.cluster import kinds
+from broker.cluster import payload_types
 from broker.cluster.peers import Peers
 
 B, B1, B2 = "rabbit@b", "1" * 16, "2" * 16
@@ -40,7 +40,7 @@ class World:
         self.peers._follow_links(0)
 
     def hear(self, boot: str) -> None:
-        self.wires.heard(B, boot, kinds.encode(kinds.Heartbeat("a1", 0, 0, ())))
+        self.wires.heard(B, boot, payload_types.encode(payload_types.NodeHeartbeat("a1", 0, 0, ())))
 
     def refuse(self, applied: int) -> None:
         self.applied = applied

@@ -16,7 +16,7 @@ LEASE_REQUEST = 6
 LEASE_GRANT = 7
 
 
-class Heartbeat(msgspec.Struct, array_like=True, gc=False):
+class NodeHeartbeat(msgspec.Struct, array_like=True, gc=False):
     """Each 200 ms on every control stream.
 
     Attributes:
@@ -32,7 +32,7 @@ class Heartbeat(msgspec.Struct, array_like=True, gc=False):
     up: tuple[str, ...] = ()
 
 
-class Applied(msgspec.Struct, array_like=True, gc=False):
+class AppliedIndex(msgspec.Struct, array_like=True, gc=False):
     """To the leader of group 0, at once after every apply."""
 
     index: int
@@ -52,7 +52,7 @@ class LeaseGrant(msgspec.Struct, array_like=True, gc=False):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_heartbeat = msgspec.msgpack.Decoder(Heartbeat).decode
-decode_applied = msgspec.msgpack.Decoder(Applied).decode
+decode_heartbeat = msgspec.msgpack.Decoder(NodeHeartbeat).decode
+decode_applied = msgspec.msgpack.Decoder(AppliedIndex).decode
 decode_lease_request = msgspec.msgpack.Decoder(LeaseRequest).decode
 decode_lease_grant = msgspec.msgpack.Decoder(LeaseGrant).decode
