@@ -111,7 +111,7 @@ look is for clients of a node that stood still: what they sent meanwhile was not
 
 
 class State(Enum):
-    """See the table at the top of the file."""
+    """The states of a connection; the table at the top of the file has their transitions."""
 
     HEADER = auto()
     STARTING = auto()

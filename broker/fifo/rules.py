@@ -16,7 +16,7 @@ Reason = Literal["expired", "rejected", "maxlen", "delivery_limit", "delayed"]
 
 
 class Rules(msgspec.Struct, array_like=True, frozen=True):
-    """See the module. None is without limit. Fields are only ever appended, with defaults.
+    """The rules of one queue. None means no limit. Fields are only appended, with defaults.
 
     Attributes:
         message_ttl_ms: Most milliseconds a message may wait; counted from its enqueue, so another

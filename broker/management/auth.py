@@ -72,13 +72,13 @@ class _Founder:
         self._nobody = User("", blank_hash(SHA256))
 
     def claimed(self, username: str) -> User:
-        """See `Access.claimed`."""
+        """Return the user of that name, as `Access.claimed`."""
         return self._user if username == self._user.name else self._nobody
 
     def judge(
         self, claimed: User, username: str, password: str, *, loopback: bool, is_right: bool
     ) -> User | str:
-        """See `Access.judge`."""
+        """Return the user, or why it is refused, as `Access.judge`."""
         if not is_right or not password or claimed is not self._user:
             return f"user '{username}' - invalid credentials"
         if not loopback and username in self._loopback_users:

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 from aiohttp import web
+from typing_extensions import override
 
 from broker.config import Listener
 from broker.doors.admission import Admission
@@ -108,8 +109,8 @@ class ApiConnection(web.RequestHandler):
         if self._socket is not None:
             self._socket.abort()
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._socket = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         now_ms = int(asyncio.get_running_loop().time() * 1000)
@@ -120,16 +121,16 @@ class ApiConnection(web.RequestHandler):
         super().connection_made(transport)
         self._begin_deadline()
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if not self._is_in:
             return
         if not self._is_answering and self._head_deadline is None:
             self._begin_deadline()
         super().data_received(data)
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
-        """See asyncio.Protocol."""
         self._admission.leave(self)
         if self._is_in:
             self._end_deadline()

@@ -124,7 +124,7 @@ class ClassicQueue:
 
     @property
     def slowdown_us(self) -> int:
-        """See `lag_slowdown_us`."""
+        """Microseconds that a publisher pauses because consumers lag (`lag_slowdown_us`)."""
         return lag_slowdown_us(self.machine.ready_count) if self.machine.consumer_count else 0
 
     def has_room(self, messages: list[Message]) -> bool:

@@ -17,7 +17,7 @@ from broker.queues.refusals import unavailable
 
 
 class Deletes:
-    """See the module.
+    """Deletes queues on request, and for want of use.
 
     Args:
         node: This node's name.

@@ -17,7 +17,7 @@ Post = Callable[[str, Answer], None]
 
 @dataclass(slots=True, frozen=True)
 class Home:
-    """See the module.
+    """What a classic queue needs of the node on which it lives.
 
     Attributes:
         node: Its name.

@@ -18,7 +18,7 @@ from broker.queues.replication import Replication
 
 
 class Safety:
-    """See the module.
+    """Tracks which operations of one queue are durable and may be confirmed.
 
     Args:
         journal: Tells when something is durable.

@@ -155,7 +155,7 @@ class LoopWatch:
             self._timer.cancel()
 
     def facts(self) -> dict[str, float]:
-        """See `TurnStats.facts`."""
+        """Return the figures of `TurnStats.facts`, as of now."""
         return self.stats.facts(time.monotonic())
 
     # On the loop

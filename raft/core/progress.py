@@ -24,7 +24,7 @@ class Mode(enum.Enum):
 
 
 class Progress:
-    """See the module's docstring."""
+    """One follower as the leader sees it."""
 
     __slots__ = (
         "bytes_before",

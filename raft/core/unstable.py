@@ -28,7 +28,7 @@ def size_bytes(entry: Entry) -> int:
 
 
 class Unstable:
-    """See the module's docstring."""
+    """The part of the log that is in memory."""
 
     __slots__ = (
         "_cache_bytes_max",

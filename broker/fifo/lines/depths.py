@@ -21,13 +21,15 @@ Source: rabbit_variable_queue.erl (q1 to q4, push_alphas_to_betas, push_betas_to
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush, merge
 from itertools import chain, islice, repeat
 from operator import attrgetter
+
+from typing_extensions import override
 
 from broker.fifo.lines.deep import (
     DELTA_RAM_BYTES,
@@ -39,7 +41,7 @@ from broker.fifo.lines.deep import (
     kept_of,
     leaves_stub,
 )
-from broker.fifo.lines.line import NO_STUBS, Cut, body_bytes
+from broker.fifo.lines.line import NO_STUBS, Cut, Line, body_bytes
 from broker.fifo.lines.paged import CHUNK, CHUNK_RAM_BYTES, Paged
 from broker.fifo.lines.ram import (
     HEAD_MESSAGES,
@@ -55,7 +57,7 @@ from broker.message import Delivery, Message
 _number: Callable[[Delivery], int] = attrgetter("number")
 
 
-class Depths(ABC):
+class Depths(Line):
     """The slow half of a `ready.ReadyLine`: see the module. The methods are `line.Line`'s.
 
     Args:
@@ -65,16 +67,7 @@ class Depths(ABC):
         redelivered_below: What comes from the delta counts as delivered once below this number.
     """
 
-    __slots__ = (
-        "_by_number",
-        "_deep",
-        "_fresh",
-        "_last",
-        "_next_return",
-        "_returned",
-        "redelivered_below",
-        "size_bytes",
-    )
+    __slots__ = ("_by_number", "_deep", "_fresh", "_last", "_next_return", "_returned")
 
     def __init__(self, *, by_number: bool) -> None:
         self._by_number = by_number
@@ -90,25 +83,25 @@ class Depths(ABC):
     def __len__(self) -> int: ...
 
     @property
+    @override
     def is_paged(self) -> bool:
-        """See `Line`."""
         return self._deep is not None
 
     @property
+    @override
     def stubs(self) -> Stubs:
-        """See `Line`."""
         return NO_STUBS if self._deep is None else self._deep.tally
 
     @property
+    @override
     def delta(self) -> tuple[int, int]:
-        """See `Line`."""
         if self._deep is None:
             return 0, 0
         return len(self._deep.delta), self._deep.delta.size_bytes
 
     @property
+    @override
     def ram_bytes(self) -> int:
-        """See `Line`."""
         deep, count = self._deep, len(self)
         if deep is None:
             return count * MESSAGE_RAM_BYTES + self.size_bytes
@@ -132,8 +125,9 @@ class Depths(ABC):
         delta_bytes = 0 if deep is None else deep.delta.ram_bytes
         return chunks * CHUNK_RAM_BYTES < self.ram_bytes - delta_bytes
 
+    @override
     def page_out(self, cut: Cut, *, keeps_head: bool = True) -> None:
-        """See `Line`.
+        """Let messages leave the memory, as `Line.page_out`.
 
         Args:
             cut: What is to be freed.
@@ -258,8 +252,8 @@ class Depths(ABC):
 
     # In.
 
+    @override
     def needed(self, bytes_max: int) -> list[int]:
-        """See `Line`."""
         deep = self._deep
         if deep is None:
             return []
@@ -285,8 +279,8 @@ class Depths(ABC):
             heappush(returned, pair)
         return sorted(first_within([item for _, item in taken], bytes_max))
 
+    @override
     def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
-        """See `Line`."""
         deep = self._deep
         if deep is None or not numbers:
             return []

@@ -15,6 +15,8 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
 from typing import Final
 
+from typing_extensions import override
+
 from broker.fifo.lines.line import Facts, Shallow, body_bytes
 from broker.message import Delivery
 
@@ -33,9 +35,9 @@ def _key(item: Delivery) -> tuple[int, int]:
 
 
 class DueLine(Shallow):
-    """See the module; the methods are `line.Line`'s. It does not page."""
+    """Ready messages by the time at which they are due; all are in memory."""
 
-    __slots__ = ("_heap", "_items", "size_bytes")
+    __slots__ = ("_heap", "_items")
 
     def __init__(self) -> None:
         self._items: dict[int, Delivery] = {}
@@ -46,20 +48,22 @@ class DueLine(Shallow):
     def __len__(self) -> int:
         return len(self._items)
 
+    @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
-        """See `Line`: each to where its time puts it."""
+        """Each to where its time puts it."""
         self._items.update([(item.number, item) for item in items])
         heap = self._heap
         for item in items:
             heappush(heap, _key(item))
         self.size_bytes += size_bytes
 
+    @override
     def give_back(self, items: list[Delivery]) -> None:
-        """See `Line`: each to where its time puts it."""
+        """Each to where its time puts it."""
         self.append(items, body_bytes(items))
 
+    @override
     def take(self, count: int) -> tuple[list[Delivery], int]:
-        """See `Line`."""
         items: list[Delivery] = []
         while self._heap and len(items) < count:
             items.append(self._pop())
@@ -67,12 +71,13 @@ class DueLine(Shallow):
         self.size_bytes -= size_bytes
         return items, size_bytes
 
+    @override
     def head(self) -> Delivery | None:
-        """See `Line`."""
         return self._items[self._heap[0][1]] if self._heap else None
 
+    @override
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """See `Line`: all that is due."""
+        """All that is due."""
         items: list[Delivery] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -80,8 +85,8 @@ class DueLine(Shallow):
         self.size_bytes -= body_bytes(items)
         return items
 
+    @override
     def drop(self, numbers: Iterable[int]) -> list[Delivery]:
-        """See `Line`."""
         pop = self._items.pop
         items = [item for number in numbers if (item := pop(number, None)) is not None]
         items.sort(key=_key)
@@ -92,12 +97,12 @@ class DueLine(Shallow):
         self._clean()
         return items
 
+    @override
     def in_order(self) -> list[Delivery]:
-        """See `Line`."""
         return sorted(self._items.values(), key=_key)
 
+    @override
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """See `Line`."""
         items = self._items
         if first + count <= PEEK_FEW:
             return nsmallest(first + count, items.values(), key=_key)[first:]
@@ -113,41 +118,44 @@ class DueLine(Shallow):
                 yield item
             before = key
 
+    @override
     def taken(self) -> tuple[int, list[int]]:
-        """See `Line`."""
         return 0, [item.number for item in self._items.values() if item.delivery_count]
 
+    @override
     def lowest(self) -> int | None:
-        """See `Line`."""
         return min(self._items, default=None)
 
+    @override
     def among(self, numbers: set[int]) -> set[int]:
-        """See `Line`."""
         return numbers.intersection(self._items)
 
+    @override
     def from_number(self, low: int, count: int) -> list[Facts]:
-        """See `Line`."""
         numbers = nsmallest(count, [number for number in self._items if number >= low])
         messages = [self._items[number].message for number in numbers]
         return [(n, each.body_size, each) for n, each in zip(numbers, messages, strict=True)]
 
+    @override
     def fresh(self) -> list[Delivery]:
-        """See `Line`: all of them."""
+        """All of them."""
         return self.in_order()
 
+    @override
     def returned(self) -> list[tuple[int, Delivery]]:
-        """See `Line`: none, a returned message is like any other."""
+        """None, a returned message is like any other."""
         return []
 
     @property
+    @override
     def next_return(self) -> int:
-        """See `Line`: always 1, for returns have no order of their own."""
+        """Always 1, for returns have no order of their own."""
         return 1
 
+    @override
     def load(
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
-        """See `Line`."""
         del next_return
         items = fresh + [item for _, item in returned]
         self._items = {item.number: item for item in items}

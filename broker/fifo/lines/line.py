@@ -6,9 +6,10 @@ reads: what is on disk it names (`needed`), and is given it (`page_in`).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Protocol
+
+from typing_extensions import override
 
 from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, Stubs
 from broker.message import Delivery, Message
@@ -69,6 +70,8 @@ class Line(Protocol):
         redelivered_below: An empty line may be told that all messages below this number will
             count as delivered once: then the delta need not remember it of each.
     """
+
+    __slots__ = ("redelivered_below", "size_bytes")
 
     size_bytes: int
     redelivered_below: int
@@ -217,64 +220,55 @@ class Line(Protocol):
         """
 
 
-class Shallow(ABC):
+class Shallow(Line):
     """The paging of a line that has everything in memory."""
 
-    __slots__ = ("redelivered_below",)
+    __slots__ = ()
 
-    size_bytes: int
-    redelivered_below: int
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def take(self, count: int) -> tuple[list[Delivery], int]:
-        """See `Line`."""
-
+    @override
     def at_hand(self) -> int:
-        """See `Line`."""
         return len(self)
 
+    @override
     def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
-        """See `Line`."""
         del unread
         return self.take(count)[0]
 
+    @override
     def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
-        """See `Line`."""
         return self.take(len(self))[0], None
 
     @property
+    @override
     def is_paged(self) -> bool:
-        """See `Line`."""
         return False
 
     @property
+    @override
     def ram_bytes(self) -> int:
-        """See `Line`."""
         return len(self) * MESSAGE_RAM_BYTES + self.size_bytes
 
     @property
+    @override
     def stubs(self) -> Stubs:
-        """See `Line`."""
         return NO_STUBS
 
     @property
+    @override
     def delta(self) -> tuple[int, int]:
-        """See `Line`."""
         return 0, 0
 
+    @override
     def page_out(self, cut: Cut) -> None:
-        """See `Line`: nothing leaves."""
+        """Nothing leaves."""
         del cut
 
+    @override
     def needed(self, bytes_max: int) -> list[int]:
-        """See `Line`."""
         del bytes_max
         return []
 
+    @override
     def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
-        """See `Line`."""
         del numbers, found
         return []

@@ -19,7 +19,9 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Final
 
-from broker.fifo.lines.line import Cut, Facts, body_bytes
+from typing_extensions import override
+
+from broker.fifo.lines.line import Cut, Facts, Line, body_bytes
 from broker.fifo.lines.paged import Paged
 from broker.fifo.lines.ram import Stubs
 from broker.fifo.lines.ready import ReadyLine
@@ -28,22 +30,16 @@ from broker.message import Delivery, Message
 LEVEL_MAX: Final = 255
 
 
-class PriorityLine:
-    """See the module; the methods are `line.Line`'s.
+class PriorityLine(Line):
+    """Ready messages by priority, a `ReadyLine` for each level.
 
     Args:
         priority_max: The highest level; 0 counts as 1, more than 255 as 255.
     """
 
-    __slots__ = (
-        "_count",
-        "_filled",
-        "_levels",
-        "_top",
-        "is_paged",
-        "redelivered_below",
-        "size_bytes",
-    )
+    __slots__ = ("_count", "_filled", "_levels", "_top", "is_paged")
+
+    is_paged: bool
 
     def __init__(self, priority_max: int) -> None:
         self._top = max(1, min(priority_max, LEVEL_MAX))
@@ -57,15 +53,16 @@ class PriorityLine:
     def __len__(self) -> int:
         return self._count
 
+    @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
-        """See `Line`."""
         for level, group in self._by_level(items).items():
             self._fill(level).append(group, body_bytes(group))
         self._count += len(items)
         self.size_bytes += size_bytes
 
+    @override
     def give_back(self, items: list[Delivery]) -> None:
-        """See `Line`: to their own levels, at their old places there."""
+        """To their own levels, at their old places there."""
         for level, group in self._by_level(items).items():
             line = self._fill(level)
             line.give_back(group)
@@ -73,8 +70,8 @@ class PriorityLine:
         self._count += len(items)
         self.size_bytes += body_bytes(items)
 
+    @override
     def take(self, count: int) -> tuple[list[Delivery], int]:
-        """See `Line`."""
         items: list[Delivery] = []
         size_bytes = 0
         while self._filled and len(items) < count:
@@ -90,8 +87,8 @@ class PriorityLine:
         self.size_bytes -= size_bytes
         return items, size_bytes
 
+    @override
     def at_hand(self) -> int:
-        """See `Line`."""
         if not self.is_paged:
             return self._count
         count = 0
@@ -102,8 +99,8 @@ class PriorityLine:
                 break
         return count
 
+    @override
     def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
-        """See `Line`."""
         items: list[Delivery] = []
         while self._filled and len(items) < count:
             level = self._filled.bit_length() - 1
@@ -116,12 +113,13 @@ class PriorityLine:
         self.size_bytes -= body_bytes(items)
         return items
 
+    @override
     def head(self) -> Delivery | None:
-        """See `Line`."""
         return self._levels[self._filled.bit_length() - 1].head() if self._filled else None
 
+    @override
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """See `Line`: level by level, up to the first that this does not empty."""
+        """Level by level, up to the first that this does not empty."""
         items: list[Delivery] = []
         while self._filled:
             level = self._filled.bit_length() - 1
@@ -134,8 +132,8 @@ class PriorityLine:
         self.size_bytes -= body_bytes(items)
         return items
 
+    @override
     def drop(self, numbers: Iterable[int]) -> list[Delivery]:
-        """See `Line`."""
         wanted = set(numbers)
         items: list[Delivery] = []
         for level in self._filled_levels():
@@ -147,8 +145,8 @@ class PriorityLine:
         self.size_bytes -= body_bytes(items)
         return items
 
+    @override
     def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
-        """See `Line`."""
         items: list[Delivery] = []
         spans: list[tuple[int, int]] = []
         for level in self._filled_levels():
@@ -164,58 +162,61 @@ class PriorityLine:
             return items, None
         return items, (min([low for low, _ in spans]), max([high for _, high in spans]))
 
+    @override
     def in_order(self) -> list[Delivery]:
-        """See `Line`."""
         return self._joined(ReadyLine.in_order)
 
+    @override
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """See `Line`."""
         levels = [self._levels[level].along() for level in self._filled_levels()]
         return list(islice(chain.from_iterable(levels), first, first + count))
 
+    @override
     def lowest(self) -> int | None:
-        """See `Line`."""
         levels = self._levels
         found = [levels[level].lowest() for level in self._filled_levels()]
         return min([number for number in found if number is not None], default=None)
 
+    @override
     def among(self, numbers: set[int]) -> set[int]:
-        """See `Line`."""
         here: set[int] = set()
         for level in self._filled_levels():
             here |= self._levels[level].among(numbers)
         return here
 
+    @override
     def from_number(self, low: int, count: int) -> list[Facts]:
-        """See `Line`."""
         found: list[Facts] = []
         for level in self._filled_levels():
             found += self._levels[level].from_number(low, count)
         return nsmallest(count, found, key=itemgetter(0))
 
+    @override
     def taken(self) -> tuple[int, list[int]]:
-        """See `Line`."""
         found = [self._levels[level].taken() for level in self._filled_levels()]
         numbers = [number for _, some in found for number in some]
         return max([below for below, _ in found], default=0), numbers
 
+    @override
     def fresh(self) -> list[Delivery]:
-        """See `Line`: the highest level first."""
+        """The highest level first."""
         return self._joined(ReadyLine.fresh)
 
+    @override
     def returned(self) -> list[tuple[int, Delivery]]:
-        """See `Line`: the highest level first."""
+        """The highest level first."""
         return [pair for level in self._filled_levels() for pair in self._levels[level].returned()]
 
     @property
+    @override
     def next_return(self) -> int:
-        """See `Line`: always 1, for returns go by number."""
+        """Always 1, for returns go by number."""
         return 1
 
+    @override
     def load(
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
-        """See `Line`."""
         del next_return
         self._levels = {}
         self._filled = 0
@@ -228,26 +229,27 @@ class PriorityLine:
     # Paging: the lowest level first.
 
     @property
+    @override
     def ram_bytes(self) -> int:
-        """See `Line`."""
         return sum([self._levels[level].ram_bytes for level in self._filled_levels()])
 
     @property
+    @override
     def stubs(self) -> Stubs:
-        """See `Line`."""
         stubs = Stubs()
         for level in self._filled_levels():
             stubs.join(self._levels[level].stubs)
         return stubs
 
     @property
+    @override
     def delta(self) -> tuple[int, int]:
-        """See `Line`."""
         deltas = [self._levels[level].delta for level in self._filled_levels()]
         return sum([count for count, _ in deltas]), sum([size for _, size in deltas])
 
+    @override
     def page_out(self, cut: Cut) -> None:
-        """See `Line`. Levels with few messages, far apart, would take more memory than now."""
+        """Levels with few messages, far apart, would take more memory than now."""
         levels = self._filled_levels()
         for level in reversed(levels):
             line = self._levels[level]
@@ -255,14 +257,15 @@ class PriorityLine:
                 line.page_out(cut, keeps_head=level == levels[0])
         self._look()
 
+    @override
     def needed(self, bytes_max: int) -> list[int]:
-        """See `Line`."""
         if not self._filled:
             return []
         return self._levels[self._filled.bit_length() - 1].needed(bytes_max)
 
+    @override
     def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
-        """See `Line`; `needed` named numbers of the highest level."""
+        """`needed` named numbers of the highest level."""
         if not self._filled:
             return []
         level = self._filled.bit_length() - 1
@@ -283,7 +286,7 @@ class PriorityLine:
         tail: list[Delivery],
         redelivered_below: int,
     ) -> None:
-        """See `ReadyLine`; the delta comes by priority."""
+        """Take what `ReadyLine.load_paged` takes, the delta by priority."""
         self.load([], [], 1)
         heads, tails = self._by_level(head), self._by_level(tail)
         for level in sorted({*paged, *heads, *tails}):

@@ -21,6 +21,8 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
 from operator import attrgetter, itemgetter
 
+from typing_extensions import override
+
 from broker.fifo.lines.depths import Depths
 from broker.fifo.lines.line import Facts, body_bytes
 from broker.message import Delivery
@@ -38,13 +40,14 @@ class ReadyLine(Depths):
             return self._length(self._deep)
         return len(self._fresh) + len(self._returned)
 
+    @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
-        """See `Line`."""
         self._last += items
         self.size_bytes += size_bytes
 
+    @override
     def give_back(self, items: list[Delivery]) -> None:
-        """See `Line`: before the fresh ones, by number or in the order of return."""
+        """Before the fresh ones, by number or in the order of return."""
         returned = self._returned
         for item in items:
             if self._by_number:
@@ -61,14 +64,14 @@ class ReadyLine(Depths):
         if self.redelivered_below and self._by_number and items:
             self._lift(max([item.number for item in items]))
 
+    @override
     def at_hand(self) -> int:
-        """See `Line`."""
         if self._deep is not None:
             return self._deep_at_hand(self._deep)
         return len(self._fresh) + len(self._returned)
 
+    @override
     def take(self, count: int) -> tuple[list[Delivery], int]:
-        """See `Line`."""
         if self._deep is not None:
             return self._deep_take(self._deep, count)
         items: list[Delivery] = []
@@ -90,22 +93,22 @@ class ReadyLine(Depths):
         self.size_bytes -= size_bytes
         return items, size_bytes
 
+    @override
     def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
-        """See `Line`."""
         if self._deep is None:
             return self.take(count)[0]
         return self._deep_take_dying(self._deep, count, is_unread=unread)
 
+    @override
     def head(self) -> Delivery | None:
-        """See `Line`."""
         if self._deep is not None:
             return self._deep_head(self._deep)
         if self._returned:
             return self._returned[0][1]
         return self._fresh[0] if self._fresh else None
 
+    @override
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """See `Line`."""
         if self._deep is not None:
             return self._deep_take_expired(self._deep, now_ms)
         items: list[Delivery] = []
@@ -119,8 +122,8 @@ class ReadyLine(Depths):
         self.size_bytes -= body_bytes(items)
         return items
 
+    @override
     def drop(self, numbers: Iterable[int]) -> list[Delivery]:
-        """See `Line`."""
         wanted = set(numbers)
         items = [item for _, item in sorted(self._returned) if item.number in wanted]
         if items:
@@ -142,8 +145,8 @@ class ReadyLine(Depths):
         self._settle()
         return items
 
+    @override
     def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
-        """See `Line`."""
         items = [item for _, item in sorted(self._returned)]
         items += self._fresh
         span = None
@@ -159,16 +162,16 @@ class ReadyLine(Depths):
         self.size_bytes = 0
         return items, span
 
+    @override
     def in_order(self) -> list[Delivery]:
-        """See `Line`."""
         return list(self.along())
 
+    @override
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """See `Line`."""
         return list(islice(self.along(), first, first + count))
 
+    @override
     def lowest(self) -> int | None:
-        """See `Line`."""
         lows = [self._returned[0][0]] if self._returned else []
         lines = [self._fresh]
         if self._deep is not None:
@@ -179,8 +182,8 @@ class ReadyLine(Depths):
         lows += [line[0].number for line in lines if line]
         return min(lows, default=None)
 
+    @override
     def among(self, numbers: set[int]) -> set[int]:
-        """See `Line`."""
         here = numbers.intersection([item.number for _, item in self._returned])
         lines = [self._fresh]
         deep = self._deep
@@ -191,8 +194,9 @@ class ReadyLine(Depths):
             here.update(numbers.intersection(map(_number, line)))
         return here
 
+    @override
     def from_number(self, low: int, count: int) -> list[Facts]:
-        """See `Line`; where returns go by number."""
+        """Where returns go by number."""
         found: list[Facts] = [_facts(item) for _, item in self._returned if item.number >= low]
         lines = [self._fresh]
         deep = self._deep
@@ -206,8 +210,8 @@ class ReadyLine(Depths):
             found += [_facts(item) for item in islice(line, start, start + count)]
         return nsmallest(count, found, key=itemgetter(0))
 
+    @override
     def taken(self) -> tuple[int, list[int]]:
-        """See `Line`."""
         numbers = [item.number for _, item in self._returned if item.delivery_count]
         lines = [self._fresh]
         below = 0
@@ -220,23 +224,23 @@ class ReadyLine(Depths):
             numbers += [item.number for item in line if item.delivery_count]
         return below, numbers
 
+    @override
     def fresh(self) -> list[Delivery]:
-        """See `Line`."""
         return list(self._fresh)
 
+    @override
     def returned(self) -> list[tuple[int, Delivery]]:
-        """See `Line`."""
         return sorted(self._returned)
 
     @property
+    @override
     def next_return(self) -> int:
-        """See `Line`."""
         return self._next_return
 
+    @override
     def load(
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
-        """See `Line`."""
         self._fresh = self._last = deque(fresh)
         self._returned = list(returned)
         self._deep = None

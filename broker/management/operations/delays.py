@@ -57,7 +57,7 @@ _decode = msgspec.json.Decoder(list[Delayed]).decode
 
 
 class Delays:
-    """See the module.
+    """Lists and cancels delayed messages for operators.
 
     Args:
         control: The node.

@@ -18,7 +18,7 @@ from broker.management.reports import Reports
 
 
 class Operations:
-    """See the module.
+    """What operators have done in the background.
 
     Args:
         control: The node.

@@ -65,7 +65,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class Rebalance:
-    """See the module.
+    """One rebalance: moves masters and leaders until nodes have about as many each.
 
     Args:
         control: The node.

@@ -18,7 +18,7 @@ NOT_SYNCING: Final = "not_syncing"
 
 
 class Syncing:
-    """See the module.
+    """Begins and cancels synchronisations of mirrors for operators.
 
     Args:
         control: The node.

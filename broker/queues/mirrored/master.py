@@ -62,7 +62,7 @@ class _Owed(NamedTuple):
 
 
 class Master:
-    """See the module.
+    """Broadcasts the ledger of a mirrored queue, and confirms what every member has.
 
     Args:
         queue: Runs the machine. Told `replicate` here.

@@ -53,7 +53,7 @@ class Delivered(Protocol):
 
 
 class Mirror:
-    """See the module.
+    """A copy of a mirrored queue: replays, stores and acknowledges its master's ledger.
 
     Args:
         uid: The queue's incarnation.

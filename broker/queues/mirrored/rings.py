@@ -62,7 +62,7 @@ class RingInfo(NamedTuple):
 
 
 class Rings:
-    """See the module.
+    """All ring memberships of this node.
 
     Args:
         around: The node.

@@ -45,7 +45,7 @@ def view_of(ring: Ring) -> View:
 
 
 class Seat:
-    """See the module.
+    """One membership of this node in the ring of one queue.
 
     Args:
         record: The queue; its ring has `me` alive.

@@ -69,7 +69,7 @@ class Pageable(Protocol):
 
 
 class Pager:
-    """See the module.
+    """Divides the memory of a node between its queues and mirrors.
 
     Args:
         look: Reads the memory.

@@ -59,7 +59,7 @@ LOST_SHOWN: Final = 10
 
 
 class Window:
-    """See the module.
+    """Decides which messages of one classic queue are in memory; writes and reads them.
 
     Args:
         record: The queue.
