@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from broker.cluster.authentication import handshake
 from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
 from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
-from broker.cluster.begun import Begun
+from broker.cluster.eager_task import EagerTask
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class Outbound:
         self._life: asyncio.Timeout | None = None
         self._claimed = ""
         self._idle_call: Call | None = None  # what carries, while nothing is being written
-        self._begun: Begun | None = None
+        self._eager_write: EagerTask | None = None
         self._writing_since: float | None = None  # loop time at which a write began
         self._watchdog: asyncio.TimerHandle | None = None
 
@@ -239,7 +239,7 @@ class Outbound:
         if call is None or not self._queue or call.done():
             return
         self._idle_call = None
-        self._begun = Begun(self._write_next(call))
+        self._eager_write = EagerTask(self._write_next(call))
         self._wake.set()
 
     def reset(self) -> None:
@@ -303,9 +303,9 @@ class Outbound:
         finally:
             self.is_up = False
             self._writing_since = self._idle_call = None
-            if self._begun is not None:
-                self._begun.close()
-                self._begun = None
+            if self._eager_write is not None:
+                self._eager_write.close()
+                self._eager_write = None
             if self._watchdog is not None:
                 self._watchdog.cancel()
             self.is_clogged = False
@@ -338,8 +338,8 @@ class Outbound:
                 self._idle_call = None
             if call.done():
                 raise Broken("the peer ended it")
-            begun, self._begun = self._begun, None
-            await (begun or self._write_next(call))
+            eager_write, self._eager_write = self._eager_write, None
+            await (eager_write or self._write_next(call))
 
     async def _write_next(self, call: Call) -> None:
         """Write the next batch; it must come to its first wait as soon as it can."""

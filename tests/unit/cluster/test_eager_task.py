@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.cluster.begun import Begun
+from broker.cluster.eager_task import EagerTask
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,15 +34,15 @@ class Work:
             raise
 
 
-async def rest(begun: Begun) -> None:
-    await begun
+async def rest(eager: EagerTask) -> None:
+    await eager
 
 
 async def test_it_runs_up_to_its_first_wait_and_then_on() -> None:
     work = Work()
-    begun = Begun(work.run())
+    eager = EagerTask(work.run())
     assert work.seen == ["begun"]
-    task = asyncio.ensure_future(rest(begun))
+    task = asyncio.ensure_future(rest(eager))
     work.gates[0].set_result(None)
     work.gates[1].set_result(None)
     await task
@@ -52,21 +52,21 @@ async def test_it_runs_up_to_its_first_wait_and_then_on() -> None:
 async def test_what_was_over_at_once_is_not_waited_for() -> None:
     async def nothing() -> None: ...
 
-    await Begun(nothing())
+    await EagerTask(nothing())
 
 
 async def test_what_it_raises_at_once_is_for_whoever_awaits() -> None:
     async def fails() -> None:
         raise ValueError("told later")
 
-    begun = Begun(fails())
+    eager = EagerTask(fails())
     with pytest.raises(ValueError, match="told later"):
-        await begun
+        await eager
 
 
 async def test_what_it_waited_for_may_fail() -> None:
     work = Work()
-    task = asyncio.ensure_future(rest(Begun(work.run())))
+    task = asyncio.ensure_future(rest(EagerTask(work.run())))
     work.gates[0].set_exception(ConnectionError("gone"))
     with pytest.raises(ConnectionError, match="gone"):
         await task
@@ -75,7 +75,7 @@ async def test_what_it_waited_for_may_fail() -> None:
 @pytest.mark.parametrize("passed", [0, 1])
 async def test_a_cancellation_is_told_where_it_waits(passed: int) -> None:
     work = Work()
-    task = asyncio.ensure_future(rest(Begun(work.run())))
+    task = asyncio.ensure_future(rest(EagerTask(work.run())))
     for gate in work.gates[:passed]:
         gate.set_result(None)
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_it_may_wait_again_after_a_cancellation() -> None:
             seen.append("tidied up")
             raise
 
-    task = asyncio.ensure_future(rest(Begun(stubborn())))
+    task = asyncio.ensure_future(rest(EagerTask(stubborn())))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -110,7 +110,7 @@ async def test_it_may_wait_again_after_a_cancellation() -> None:
 
 async def test_what_nobody_awaits_can_be_given_up() -> None:
     work = Work()
-    begun = Begun(work.run())
-    begun.close()
-    begun.close()
+    eager = EagerTask(work.run())
+    eager.close()
+    eager.close()
     assert work.seen == ["begun", "given up"]

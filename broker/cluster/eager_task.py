@@ -1,8 +1,8 @@
-"""A coroutine that begins where it is made, not in a task's next step.
+"""A coroutine that starts where it is made, not in a task's next step.
 
 What a client waits for leaves its node with a gRPC write, and that is a coroutine. A task would
-begin it one turn of the event loop later, behind everything else that is due by then. Python 3.12
-calls tasks that begin at once eager; this is what of that 3.11 allows.
+start it one turn of the event loop later, behind everything else that is due by then. Python 3.12
+has `asyncio.eager_task_factory` for this; `EagerTask` is as much of it as Python 3.11 allows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 
-class Begun:
-    """Runs a coroutine up to its first wait now, and on when this is awaited.
+class EagerTask:
+    """Runs a coroutine up to its first wait now; awaiting this runs the rest.
 
-    What the coroutine raises before its first wait is raised to whoever awaits.
+    An exception that the coroutine raises before its first wait is raised in who awaits.
 
     Args:
-        work: Not begun yet. Whoever makes this awaits it once, or closes it.
+        work: Not started yet. The owner awaits this task once, or closes it.
     """
 
     def __init__(self, work: Coroutine[Any, None, None]) -> None:
@@ -29,7 +29,7 @@ class Begun:
             self._waits_for = work.send(None)
         except StopIteration:
             self._is_over = True
-        except Exception as error:  # noqa: BLE001 - whatever it is, for whoever awaits
+        except Exception as error:  # noqa: BLE001 - raised in who awaits
             self._is_over, self._error = True, error
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -46,7 +46,7 @@ class Begun:
         yield from self._work.__await__()
 
     def close(self) -> None:
-        """Give up what was begun; nothing if it is over."""
+        """Close the coroutine; a no-op when it has ended."""
         if not self._is_over:
             self._is_over = True
             self._work.close()
