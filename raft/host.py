@@ -54,7 +54,7 @@ class RaftHost:
         config: Limits.
         on_unknown_group: Told (node, group) of messages for groups that are not open here.
         on_group_failed: Told of a group that stopped because of a bug or damaged data.
-        until_beat: Seconds to wait for the next tick, given how long one is; so that ticks fall
+        tick_delay_s: Seconds to wait for the next tick, given how long one is; so that ticks fall
             together with other work of the process. None: a moment of the host's own.
     """
 
@@ -69,7 +69,7 @@ class RaftHost:
         config: HostConfig | None = None,
         on_unknown_group: Callable[[str, int], None] | None = None,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
-        until_beat: Callable[[float], float] | None = None,
+        tick_delay_s: Callable[[float], float] | None = None,
     ) -> None:
         self.name = name
         self.unknown_group_count = 0
@@ -82,7 +82,7 @@ class RaftHost:
         self._rng = rng
         self._on_unknown_group = on_unknown_group
         self._on_group_failed = on_group_failed
-        self._until_beat = until_beat
+        self._tick_delay_s = tick_delay_s
         self._loop = asyncio.get_running_loop()
         self._store = LogStore(journal)
         self._groups: dict[int, Group] = {}
@@ -380,7 +380,7 @@ class RaftHost:
     def _start_timer(self, part_of_tick: float = 1.0) -> None:
         self._last_tick_ms = self._clock.monotonic_ms()
         tick_s = self._config.tick_ms / 1000
-        wait_s = self._until_beat(tick_s) if self._until_beat else tick_s * part_of_tick
+        wait_s = self._tick_delay_s(tick_s) if self._tick_delay_s else tick_s * part_of_tick
         self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _tick(self) -> None:

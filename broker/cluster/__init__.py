@@ -13,7 +13,7 @@ The idea. One Raft group, group 0, decides everything that is not a message. Aro
 - `metadata_group` proposes changes from any node and answers when every node that may act on the
   old state has applied the new one; `lease` (pure) says which nodes those are;
 - `placement` (pure) says where new queues go; `membership` brings nodes in and out;
-- `beat` has all periodic work fall together.
+- `timer_alignment` has all periodic work fall together.
 
 The guarantee. When a change is answered, every node that routes, confirms or delivers for clients
 has applied it. An ended boot neither holds the lease nor speaks on a link.

@@ -24,7 +24,6 @@ import msgspec
 
 from broker.cluster import payload_types
 from broker.cluster.authentication.handshake import Reason
-from broker.cluster.beat import News, until_beat
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
 from broker.cluster.entry.admission import IS_MEMBER_METHOD, Admission
@@ -36,6 +35,7 @@ from broker.cluster.outbound import LinkLimits
 from broker.cluster.peers import Peers
 from broker.cluster.recovery import advice
 from broker.cluster.recovery.forgetting import LostNodes
+from broker.cluster.timer_alignment import WakeSignal, aligned_delay_s
 from broker.cluster.transport import LinkTransport
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, results
@@ -141,7 +141,7 @@ class Cluster:
             rng,
             on_unknown_group=on_unknown_group,
             on_group_failed=on_group_failed,
-            until_beat=until_beat,
+            tick_delay_s=aligned_delay_s,
         )
         self.peers = Peers(self.links, clock, lambda: self.metadata.applied_index)
         self.metadata = MetadataGroup(
@@ -166,7 +166,7 @@ class Cluster:
         self._ready = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
-        self._news = News()
+        self._wake = WakeSignal()
         self._is_stopping = False
         self._is_committing = True  # `_live` comes to it
         self._is_retired = False
@@ -340,7 +340,7 @@ class Cluster:
                     self._end_dead_boots()
                     self._end_silent_memberships()
                 await self._follow_catalogue()
-            await self._news.wait(WATCH_S if self._is_unsettled() else SETTLED_WATCH_S)
+            await self._wake.wait(WATCH_S if self._is_unsettled() else SETTLED_WATCH_S)
 
     async def _open(self, *, belonged: bool) -> None:
         assert self._tasks is not None, "start comes first"
@@ -443,7 +443,7 @@ class Cluster:
     def _applied(self, changes: Changes) -> None:
         if not (changes.nodes_changed or changes.boots_ended or changes.restored):
             return
-        self._news.tell()
+        self._wake.set()
         known: dict[str, str] = {}
         for record in self.metadata.catalogue.nodes():
             if record.name == self.node:
@@ -467,7 +467,7 @@ class Cluster:
     def _peer_event(self, event: Event) -> None:
         told = {"node": event.node, "boot": event.boot, "verdict": event.verdict.value}
         log.info("peer.verdict", extra=told)
-        self._news.tell()
+        self._wake.set()
         book = self.metadata.book
         if event.verdict is Verdict.UP:
             book.seen_as(event.node, event.boot)

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from broker.cluster import payload_types
-from broker.cluster.beat import until_beat, until_offbeat
 from broker.cluster.calls import CallFailed
 from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL
+from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, results
 from broker.metadata.machine import MetadataMachine
@@ -431,7 +431,9 @@ class MetadataGroup:
                 self._request_lease(now_ms)
             self._answer_applied()
             is_asked = bool(self._awaiting_all)
-            await asyncio.sleep(until_beat(PULSE_S) if is_asked else until_offbeat(IDLE_PULSE_S))
+            await asyncio.sleep(
+                aligned_delay_s(PULSE_S) if is_asked else midway_delay_s(IDLE_PULSE_S)
+            )
 
     def _request_lease(self, now_ms: int) -> None:
         leader = self.leader

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 
 from broker.cluster import payload_types
-from broker.cluster.beat import until_beat
 from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
 from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import CONTROL
+from broker.cluster.timer_alignment import aligned_delay_s
 from broker.ports import Clock
 
 STALL_MS = 500
@@ -126,7 +126,7 @@ class Peers:
                 self._send(detector, now_ms)
             for detector in list(self._detectors.values()):
                 self._tell(detector.tick(now_ms))
-            await asyncio.sleep(until_beat(HEARTBEAT_MS / 1000))
+            await asyncio.sleep(aligned_delay_s(HEARTBEAT_MS / 1000))
 
     def _follow_links(self, now_ms: int) -> None:
         peers = self._links.peers

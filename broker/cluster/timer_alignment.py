@@ -1,12 +1,13 @@
-"""Periodic work of one process falls together.
+"""Periodic work of one process is aligned: its timers expire at the same instants.
 
 To wake a process that sleeps costs 0.1 to 0.2 ms, mostly for caches that others have used since;
-most of what a node does each 100 ms costs less than that. So all such work is done on the beats of
-one clock, and what it says to another node at the same time travels in one message. Each process
-has a clock of its own: nodes of one machine must not wake together, nor ask for votes together.
+most of what a node does each 100 ms costs less than that. So periodic work is done at multiples of
+its interval on one clock, and what it says to another node at the same time travels in one message.
+Each process draws its own phase: nodes of one machine must not wake together, nor ask for votes
+together.
 
-Whoever publishes just then waits for all that is due, so no beat may have much to do: what can wait
-for the next off-beat does, and who only has to act on news sleeps until there are some.
+A publish that arrives just then waits for all work that is due. So work that can wait is done
+midway between two alignments, and a task that only reacts to changes sleeps on a `WakeSignal`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Final
 _PHASE_MS: Final = random.randrange(10_000)  # noqa: S311 - no secret
 
 
-def until_beat(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
-    """Tell how long to wait for the next beat, on the running event loop.
+def aligned_delay_s(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
+    """The wait until the next multiple of an interval, on the running event loop.
 
     Args:
-        interval_s: Seconds between beats, a multiple of 0.001. Beats of 0.2 fall on beats of 0.1.
-        phase_ms: When the beats began.
+        interval_s: Seconds, a multiple of 0.001. Every multiple of 0.2 is one of 0.1 too.
+        phase_ms: Where the multiples start.
 
     Returns:
         Seconds, more than 0 and at most `interval_s`.
@@ -34,24 +35,24 @@ def until_beat(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
     return (interval_ms - (now_ms - phase_ms) % interval_ms) / 1000
 
 
-def until_offbeat(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
-    """Tell how long to wait for the middle between two beats; see `until_beat`."""
-    return until_beat(interval_s, phase_ms + round(interval_s * 500))
+def midway_delay_s(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
+    """The wait until the middle between two multiples; see `aligned_delay_s`."""
+    return aligned_delay_s(interval_s, phase_ms + round(interval_s * 500))
 
 
-class News:
-    """Wakes one task early: what it looks at on a beat has changed."""
+class WakeSignal:
+    """Wakes one periodic task early, because what it looks at has changed."""
 
     def __init__(self) -> None:
-        self._has_come = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def tell(self) -> None:
-        """Let the waiting task look now, or as soon as it would sleep."""
-        self._has_come.set()
+    def set(self) -> None:
+        """Wake the waiting task now, or as soon as it would sleep."""
+        self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Sleep until the next beat of so many seconds, or until there are news."""
+        """Sleep until the next multiple of `seconds`, or until `set` is called."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(until_beat(seconds)):
-                await self._has_come.wait()
-        self._has_come.clear()
+            async with asyncio.timeout(aligned_delay_s(seconds)):
+                await self._event.wait()
+        self._event.clear()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from broker.cluster.beat import until_beat
+from broker.cluster.timer_alignment import aligned_delay_s
 
 _log = logging.getLogger(__name__)
 
@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 async def every(
     seconds: float,
     step: Callable[[], Awaitable[None]],
-    until: Callable[[float], float] = until_beat,
+    until: Callable[[float], float] = aligned_delay_s,
 ) -> None:
     """Do a step again and again until cancelled.
 
     Args:
-        seconds: One step on each beat of so many seconds; see `until_beat`.
+        seconds: One step each so many seconds; see `aligned_delay_s`.
         step: What to do; what it raises is logged.
-        until: The beats: seconds to the next one, given how far apart they are.
+        until: Seconds to the next step, given those between two.
     """
     while True:
         await asyncio.sleep(until(seconds))

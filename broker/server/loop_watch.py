@@ -6,8 +6,8 @@ last, so a turn may have lasted that much longer than it was late; what is shown
 never too little. Nothing is done per callback or message.
 
 A process that sleeps is not woken for this (decision 0031): while the loop has little to do, the
-timer rings on the beats of `IDLE_LOOK_S`, when other work wakes the process too. A long turn of an
-idle node is then seen only if it falls on a beat.
+timer rings at multiples of `IDLE_LOOK_S`, when other work wakes the process too. A long turn of an
+idle node is then seen only if it lasts past one.
 
 A thread looks where the loop is when a turn has lasted `NAMED_MS`. It sleeps for good while the
 loop has little to do, changes nothing, and reads the loop's stack only while a turn is that late.
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final, NamedTuple
 
-from broker.cluster.beat import until_beat
+from broker.cluster.timer_alignment import aligned_delay_s
 
 LOOK_S: Final = 0.005
 """How far apart looks are while the loop is busy."""
@@ -161,7 +161,7 @@ class LoopWatch:
     # On the loop
 
     def _set_timer(self) -> None:
-        wait_s = LOOK_S if self._is_busy else until_beat(IDLE_LOOK_S)
+        wait_s = LOOK_S if self._is_busy else aligned_delay_s(IDLE_LOOK_S)
         self._cpu_s = time.thread_time()
         self._due_s = time.monotonic() + wait_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from broker.cluster import placement
 from broker.cluster.authentication import keys
-from broker.cluster.beat import until_beat, until_offbeat
 from broker.cluster.membership import Cluster
 from broker.cluster.replicas.repair import Led, Repair
+from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s
 from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.metadata import policy_keys
@@ -239,8 +239,8 @@ class Serving:
             ("connections", every(TICK_S, self.listener.tick)),
             ("queues", every(QUEUES_TICK_S, self._tick_queues)),
             ("replicas", every(QUEUES_TICK_S, self._tend_replicas, self._until_tending)),
-            ("pager", every(LOOK_S, self._page, until_offbeat)),
-            ("lease-guard", every(GUARD_S, self._guard, until_offbeat)),
+            ("pager", every(LOOK_S, self._page, midway_delay_s)),
+            ("lease-guard", every(GUARD_S, self._guard, midway_delay_s)),
         ):
             self._running.append(tasks.create_task(work, name=name))
 
@@ -444,7 +444,7 @@ class Serving:
 
     def _until_tending(self, seconds: float) -> float:
         """Members follow each other quickly while queues get theirs."""
-        return until_beat(BUSY_TEND_S if self._repair.is_busy else seconds)
+        return aligned_delay_s(BUSY_TEND_S if self._repair.is_busy else seconds)
 
     def _led(self, uid: int | None) -> Iterator[Led]:
         """Quorum queues led here, or the one of this uid."""

@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cluster.beat import News, until_beat, until_offbeat
+from broker.cluster.timer_alignment import WakeSignal, aligned_delay_s, midway_delay_s
 from tests.virtual_loop import run
 
 
@@ -16,7 +16,7 @@ async def wakes(interval_s: float, phase_ms: int, first_s: float, until_s: float
     await asyncio.sleep(first_s)
     found = []
     while loop.time() < until_s:
-        await asyncio.sleep(until_beat(interval_s, phase_ms))
+        await asyncio.sleep(aligned_delay_s(interval_s, phase_ms))
         found.append(round(loop.time() * 1000))
     return found
 
@@ -34,38 +34,38 @@ def test_work_begun_at_any_time_falls_together(phase_ms: int, one_ms: int, other
     run(main())
 
 
-def test_a_beat_is_never_now() -> None:
-    """Else whoever wakes on a beat would work twice on it."""
+def test_the_next_multiple_is_never_now() -> None:
+    """Else a task that wakes at a multiple would work twice at it."""
 
     async def main() -> None:
         for now_ms in range(500):
-            wait_s = until_beat(0.1, 0)
+            wait_s = aligned_delay_s(0.1, 0)
             assert wait_s == (100 - now_ms % 100) / 1000
             await asyncio.sleep(0.001)
 
     run(main())
 
 
-def test_offbeats_lie_in_the_middle() -> None:
+def test_midway_lies_in_the_middle() -> None:
     async def main() -> None:
         for _ in range(300):
-            beat_s, offbeat_s = until_beat(0.2, 7), until_offbeat(0.2, 7)
-            assert round(abs(beat_s - offbeat_s), 3) == 0.1
+            aligned_s, midway_s = aligned_delay_s(0.2, 7), midway_delay_s(0.2, 7)
+            assert round(abs(aligned_s - midway_s), 3) == 0.1
             await asyncio.sleep(0.001)
 
     run(main())
 
 
-def test_news_wake_at_once_and_are_not_heard_twice() -> None:
+def test_a_signal_wakes_at_once_and_only_once() -> None:
     async def main() -> None:
-        loop, news = asyncio.get_running_loop(), News()
-        loop.call_later(0.05, news.tell)
-        await news.wait(60.0)
+        loop, signal = asyncio.get_running_loop(), WakeSignal()
+        loop.call_later(0.05, signal.set)
+        await signal.wait(60.0)
         assert round(loop.time(), 3) == 0.05
-        news.tell()
-        await news.wait(60.0)  # told before it slept
+        signal.set()
+        await signal.wait(60.0)  # set before it slept
         assert round(loop.time(), 3) == 0.05
-        await news.wait(1.0)
+        await signal.wait(1.0)
         assert 0.05 < loop.time() <= 1.05
 
     run(main())
