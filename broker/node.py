@@ -32,9 +32,9 @@ from typing import Final
 import uvloop
 
 from broker import interpreter
+from broker.cluster.admission.enquiry import Applicant, NotAdmitted, enquire
 from broker.cluster.authentication.secret import SecretUnusable, effective_secret, objection
 from broker.cluster.configured import cluster_settings
-from broker.cluster.entry.enquiry import Asker, NotAdmitted, enquire
 from broker.cluster.identity import IdentityDamaged, IdentityFile
 from broker.cluster.membership import Cluster
 from broker.cluster.metadata_group import GROUP
@@ -459,9 +459,9 @@ class Node:
         """
         links = None if self._member is None else self._member.cluster.links
         own = "" if links is None else links.address
-        asker = Asker(self.name, own, self._secret())
+        applicant = Applicant(self.name, own, self._secret())
         try:
-            answer = await enquire(asker, node, address)
+            answer = await enquire(applicant, node, address)
         except NotAdmitted as why:
             raise NodeError(str(why)) from why
         return answer.is_member and links is not None and links.cluster_id == answer.cluster_id

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from broker.cluster import payload_types
+from broker.cluster.admission.join_service import IS_MEMBER_METHOD, JoinService
 from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import Event, Verdict
-from broker.cluster.entry.admission import IS_MEMBER_METHOD, Admission
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining
 from broker.cluster.links import Links
@@ -162,7 +162,7 @@ class Cluster:
             joins_only=settings.joins_only,
             formation_timeout_ms=settings.formation_timeout_ms,
         )
-        Admission(self.links, self.metadata, self._lost)
+        JoinService(self.links, self.metadata, self._lost)
         self._ready = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []

@@ -33,7 +33,7 @@ LINK_METHOD = "/broker.wire.Node/Link"
 MESSAGE_BYTES_MAX = 8 << 20
 CONTROL, DATA = 0, 1
 ENQUIRY = 2
-"""A stream that ends with its handshake: `broker.cluster.entry.enquiry`."""
+"""A stream that ends with its handshake: `broker.cluster.admission.enquiry`."""
 
 STREAM_NAMES = ("control", "data")
 
@@ -273,7 +273,7 @@ class Outbound:
             async with asyncio.timeout(None) as life:
                 self._life = life
                 try:
-                    await knock(self.address, self._door.limits.handshake_ms / 1000)
+                    await probe(self.address, self._door.limits.handshake_ms / 1000)
                     async with dialled(self.address) as call:
                         async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
                             boot = await self._shake_hands(call)
@@ -359,11 +359,11 @@ class Outbound:
 # What dials
 
 
-async def knock(address: str, timeout_s: float) -> None:
-    """Make sure that somebody listens at "host:port".
+async def probe(address: str, timeout_s: float) -> None:
+    """Check that a process listens at "host:port", by a TCP connection.
 
     Raises:
-        OSError: Nobody does; a TimeoutError is one.
+        OSError: None does; a TimeoutError is one.
     """
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(timeout_s):

@@ -308,7 +308,7 @@ class _Passage:
         self._front.closed(self)
 
     def _begin(self, received_bytes: int) -> None:
-        """The first bytes, or the end of one that only knocked."""
+        """The first bytes, or the end of one that only probed."""
         try:
             if not self._end.recv(1, socket.MSG_PEEK):
                 self.abort()

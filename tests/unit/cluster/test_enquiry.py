@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.cluster import outbound
-from broker.cluster.entry.enquiry import Answer, Asker, NotAdmitted, enquire
+from broker.cluster.admission.enquiry import Applicant, EnquiryAnswer, NotAdmitted, enquire
 from broker.cluster.formation import Standing
 from broker.cluster.identity import Promise
 from broker.cluster.joining import STAND_METHOD, encode
@@ -23,9 +23,9 @@ A, B, C = "rabbit@a", "rabbit@b", "rabbit@c"
 SECRET = b"secret"
 
 
-async def why_not(asker: Asker, node: str, address: str) -> str:
+async def why_not(applicant: Applicant, node: str, address: str) -> str:
     with pytest.raises(NotAdmitted) as caught:
-        await enquire(asker, node, address)
+        await enquire(applicant, node, address)
     return str(caught.value)
 
 
@@ -34,7 +34,7 @@ async def test_member_would_let_a_stranger_in_and_nothing_comes_of_it(tmp_path: 
         a = nodes.running[A]
         await until(a.has_lease)
         own = a.links.address  # somebody listens there: all that is looked at
-        assert await enquire(Asker(C, own, SECRET), A, nodes.addresses[A]) == Answer(
+        assert await enquire(Applicant(C, own, SECRET), A, nodes.addresses[A]) == EnquiryAnswer(
             a.links.cluster_id, is_member=False
         )
         assert C not in a.links.peers
@@ -48,8 +48,8 @@ async def test_member_that_asks_hears_so_and_keeps_its_links(tmp_path: Path) -> 
         events: list[object] = []
         for each in (a, b):
             each.links.on_event(events.append)
-        answer = await enquire(Asker(B, b.links.address, SECRET), A, nodes.addresses[A])
-        assert answer == Answer(b.links.cluster_id, is_member=True)
+        answer = await enquire(Applicant(B, b.links.address, SECRET), A, nodes.addresses[A])
+        assert answer == EnquiryAnswer(b.links.cluster_id, is_member=True)
         assert events == []
 
 
@@ -60,19 +60,19 @@ async def test_forgotten_node_is_no_member_though_it_is_a_configured_peer(tmp_pa
         await nodes.kill(C)
         await until(lambda: a.metadata.catalogue.node(C).boot is None, 5)
         assert await a.propose(commands.ForgetNode(C)) is True
-        answer = await enquire(Asker(C, "", SECRET), A, nodes.addresses[A])
-        assert answer == Answer(a.links.cluster_id, is_member=False)
+        answer = await enquire(Applicant(C, "", SECRET), A, nodes.addresses[A])
+        assert answer == EnquiryAnswer(a.links.cluster_id, is_member=False)
 
 
 async def test_wrong_secret_name_and_address_are_told_apart(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         await until(nodes.running[A].has_lease)
         at = nodes.addresses[A]
-        assert "cluster.secret" in await why_not(Asker(C, "", b"other"), A, at)
-        assert "another node's address" in await why_not(Asker(C, "", SECRET), B, at)
+        assert "cluster.secret" in await why_not(Applicant(C, "", b"other"), A, at)
+        assert "another node's address" in await why_not(Applicant(C, "", SECRET), B, at)
         nowhere = f"127.0.0.1:{free_port()}"
-        assert "can't be reached" in await why_not(Asker(C, "", SECRET), B, nowhere)
-        assert "can't reach this node" in await why_not(Asker(C, nowhere, SECRET), A, at)
+        assert "can't be reached" in await why_not(Applicant(C, "", SECRET), B, nowhere)
+        assert "can't reach this node" in await why_not(Applicant(C, nowhere, SECRET), A, at)
 
 
 async def test_node_of_another_protocol_version_is_told(
@@ -88,7 +88,7 @@ async def test_node_of_another_protocol_version_is_told(
             return hello
 
         monkeypatch.setattr(outbound, "greeting", tomorrow)
-        assert "version" in await why_not(Asker(C, "", SECRET), A, nodes.addresses[A])
+        assert "version" in await why_not(Applicant(C, "", SECRET), A, nodes.addresses[A])
 
 
 async def test_what_is_no_node_is_told() -> None:
@@ -99,7 +99,7 @@ async def test_what_is_no_node_is_told() -> None:
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        said = await why_not(Asker(C, "", SECRET), A, f"127.0.0.1:{port}")
+        said = await why_not(Applicant(C, "", SECRET), A, f"127.0.0.1:{port}")
         assert "does not answer as a node does" in said
 
 
@@ -109,14 +109,14 @@ async def test_without_a_majority_nobody_is_let_in(tmp_path: Path) -> None:
         await until(lambda: len(a.metadata.group.voters) == 2 and a.has_lease())
         await nodes.kill(B)
         await until(lambda: not a.has_lease())
-        assert "too few members" in await why_not(Asker(C, "", SECRET), A, nodes.addresses[A])
+        assert "too few members" in await why_not(Applicant(C, "", SECRET), A, nodes.addresses[A])
 
 
 async def test_node_without_a_cluster_lets_nobody_in(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         nodes = Nodes(tasks, tmp_path)
         await nodes.start(A, {B: f"127.0.0.1:{free_port()}"})
-        said = await why_not(Asker(C, "", SECRET), A, nodes.addresses[A])
+        said = await why_not(Applicant(C, "", SECRET), A, nodes.addresses[A])
         await nodes.stop_all()
         assert "belongs to no cluster" in said
 
@@ -158,4 +158,4 @@ async def test_node_that_only_joins_promises_nothing(tmp_path: Path) -> None:
 
 
 async def test_host_that_no_name_service_takes_is_said_to_be_out_of_reach() -> None:
-    assert "can't be reached" in await why_not(Asker(C, "", SECRET), A, "a..b:5672")
+    assert "can't be reached" in await why_not(Applicant(C, "", SECRET), A, "a..b:5672")

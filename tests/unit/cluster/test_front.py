@@ -87,7 +87,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def test_one_that_only_knocks_is_not_heard_of_by_grpc() -> None:
+async def test_a_connection_that_only_probes_never_reaches_grpc() -> None:
     async with stage() as here:
         _, writer = await here.dial()
         await here.until(lambda: here.front.strangers == 1)

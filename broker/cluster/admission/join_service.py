@@ -1,4 +1,4 @@
-"""How a member lets nodes in, and what it tells those who ask."""
+"""How a member admits nodes, and what it answers to enquiries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.cluster.calls import CallFailed
 from broker.cluster.joining import JoinReply
 from broker.cluster.links import Links
 from broker.cluster.metadata_group import MetadataGroup
-from broker.cluster.outbound import knock
+from broker.cluster.outbound import probe
 from broker.cluster.recovery.forgetting import LostNodes
 from broker.errors import Refusal
 from broker.metadata import commands
@@ -19,10 +19,10 @@ from raft.errors import RaftError
 log = logging.getLogger(__name__)
 
 IS_MEMBER_METHOD = "membership.is_member"
-KNOCK_S = 1.0
+PROBE_TIMEOUT_S = 1.0
 
 
-class Admission:
+class JoinService:
     """Serves joins, and questions about membership.
 
     Args:
@@ -85,7 +85,7 @@ class Admission:
             return Reason.ALREADY_MEMBER
         if address:
             try:
-                await knock(self._links.address_of(node) or address, KNOCK_S)
+                await probe(self._links.address_of(node) or address, PROBE_TIMEOUT_S)
             except (OSError, ValueError):  # ValueError: no "host:port"
                 return Reason.UNREACHABLE
         return None

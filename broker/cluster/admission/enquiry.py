@@ -1,7 +1,7 @@
-"""Asking a node whether it would let this one join, before anything of one's own is given up.
+"""Asking a node whether it would let this one join, before this one gives up its own data.
 
-The question is a stream of a kind of its own that ends with its handshake: both ends prove the
-secret, the asker claims no cluster, and the verdict is the answer. Nothing is kept at either end,
+The question is a stream of its own type that ends with its handshake: both ends prove the secret,
+the applicant claims no cluster, and the verdict is the answer. Nothing is kept at either end,
 and no link that the two may have is touched.
 """
 
@@ -36,7 +36,7 @@ _UNPROVEN = (Reason.WRONG_VERSION, Reason.WRONG_SECRET)
 """What a node can't prove that it says; it is passed on, as a hint."""
 
 
-class Asker(NamedTuple):
+class Applicant(NamedTuple):
     """Who asks.
 
     Attributes:
@@ -50,12 +50,12 @@ class Asker(NamedTuple):
     secret: bytes
 
 
-class Answer(NamedTuple):
-    """What a node said that would let the asker in.
+class EnquiryAnswer(NamedTuple):
+    """What a node said that would let the applicant in.
 
     Attributes:
         cluster_id: Its cluster.
-        is_member: The asker's name is one of its cluster's members already.
+        is_member: The applicant's name is one of its cluster's members already.
     """
 
     cluster_id: str
@@ -63,24 +63,24 @@ class Answer(NamedTuple):
 
 
 class NotAdmitted(Exception):
-    """The node would not let the asker in, or can't be asked; the text says what to do."""
+    """The node would not let the applicant in, or can't be asked; the text says what to do."""
 
 
-async def enquire(asker: Asker, node: str, address: str) -> Answer:
-    """Ask `node` at "host:port" whether the asker could join its cluster now.
+async def enquire(applicant: Applicant, node: str, address: str) -> EnquiryAnswer:
+    """Ask `node` at "host:port" whether the applicant could join its cluster now.
 
     Raises:
         NotAdmitted: It could not.
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
-    claim = Claim("", asker.node, secrets.token_hex(8), nonce)
-    hello = outbound.greeting(claim, node, ENQUIRY, asker.address)
+    claim = Claim("", applicant.node, secrets.token_hex(8), nonce)
+    hello = outbound.greeting(claim, node, ENQUIRY, applicant.address)
     at = f"node {node} at {address}"
     try:
         async with asyncio.timeout(ENQUIRY_S):
-            await outbound.knock(address, ENQUIRY_S)
+            await outbound.probe(address, ENQUIRY_S)
             async with outbound.dialled(address) as call:
-                key = keys.derive(asker.secret, keys.Purpose.LINKS)
+                key = keys.derive(applicant.secret, keys.Purpose.LINKS)
                 return await _answer(call, hello, key)
     except (Refused, Unproven) as refused:
         if isinstance(refused, Unproven) and refused.reason not in _UNPROVEN:
@@ -97,11 +97,11 @@ def _no_node(address: str) -> str:
     return f"what listens at {address} does not answer as a node does"
 
 
-async def _answer(call: outbound.Call, hello: wire.Hello, key: bytes) -> Answer:
+async def _answer(call: outbound.Call, hello: wire.Hello, key: bytes) -> EnquiryAnswer:
     try:
         theirs = await outbound.prove_each_other(call, hello, key)
     except Refused as refused:
         if refused.reason is not Reason.ALREADY_MEMBER:
             raise
-        return Answer(refused.cluster_id, is_member=True)
-    return Answer(theirs.cluster_id, is_member=False)
+        return EnquiryAnswer(refused.cluster_id, is_member=True)
+    return EnquiryAnswer(theirs.cluster_id, is_member=False)
