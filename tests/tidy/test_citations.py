@@ -110,3 +110,36 @@ def test_every_planted_bug_is_in_the_list() -> None:
                 bugs = [ast.literal_eval(key) for key in value.keys if key is not None]
                 absent += [f"{name(path)}: {bug}" for bug in bugs if f"\n| {bug} |" not in there]
     assert absent == []
+
+
+# Names of ours that gave way to the field's (docs/glossary.md).
+GIVEN_UP = (
+    "Thrift",
+    "favourites",
+    "fit_from",
+    "behind_bytes",
+    "own_first_index",
+)
+
+
+def test_every_word_of_the_glossary_is_in_use() -> None:
+    rows = re.findall(r"^\| ([\w -]+) \|", text_of(ROOT / "docs" / "glossary.md"), re.MULTILINE)
+    words = [row for row in rows if row != "word"]
+    code = "\n".join(
+        text_of(path).lower()
+        for path in sources()
+        if path.relative_to(ROOT).parts[0] in ("broker", "raft", "gm")
+    )
+    assert words == sorted(words, key=str.lower)
+    assert [word for word in words if not re.search(rf"(?:\b|_){word}", code)] == []
+
+
+def test_words_that_were_given_up_do_not_come_back() -> None:
+    pattern = re.compile(r"\b(" + "|".join(GIVEN_UP) + r")\b")
+    back = [
+        f"{name(path)}: {word}"
+        for path in sources()
+        if path != Path(__file__)
+        for word in pattern.findall(text_of(path))
+    ]
+    assert back == []
