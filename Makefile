@@ -100,9 +100,9 @@ ci-long: $(DEV)
 soak: $(DEV)
 	$(BIN)/pytest -m soak
 
-## make bench           measure the workloads and write docs/benchmarks/latest.md
+## make bench           measure the workloads and write docs/benchmarks/latest.md; ONLY=part of a workload's name (writes nothing)
 bench: $(RUN)
-	$(BIN)/python -m broker.cli.perf.bench
+	$(BIN)/python -m broker.cli.perf.bench $(if $(ONLY),--only '$(ONLY)')
 
 ## make proto           generate the protobuf modules from proto/ (links use generic handlers: no gRPC stubs)
 proto: $(DEV)

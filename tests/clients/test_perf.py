@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.cli.perf import mixed
 from broker.cli.perf.load import Plan, run
 from tests.clients.place import Place, name
 
@@ -28,4 +29,36 @@ async def test_all_it_sends_is_safe(place: Place, ways: dict[str, int]) -> None:
     summary = await run(plan, lambda _: None)
     assert (summary["sent"], summary["confirmed"], summary["nacked"]) == (60, 60, 0)
     assert place.depth(queue) == 60
+    place.delete(queue)
+
+
+@pytest.mark.asyncio
+async def test_every_class_of_the_mixed_load_is_served(place: Place) -> None:
+    uri = f"amqp://127.0.0.1:{place.here.amqp_port}"
+    found = await mixed.measure([uri], 3.0, 1.0)
+    assert list(found) == [*mixed.CLASSES, mixed.VISITS]
+    assert all(0 < each.p50_us <= each.p99_us for each in found.values())
+    assert found[mixed.VISITS].failures == 0
+    for plan in mixed.CLASSES.values():
+        for queue in plan.queues:
+            place.delete(queue)
+
+
+@pytest.mark.asyncio
+async def test_what_is_purged_is_not_consumed(place: Place) -> None:
+    queue = place.declare(name("perf"))
+    plan = Plan(
+        uris=(f"amqp://127.0.0.1:{place.here.amqp_port}",),
+        queues=(queue,),
+        durable=True,
+        auto_delete=False,
+        purges=True,
+        persistent=True,
+        confirm=10,
+        consumers=0,
+        messages_per_producer=20,
+    )
+    for _ in range(2):
+        await run(plan, lambda _: None)
+        assert place.depth(queue) == 20
     place.delete(queue)

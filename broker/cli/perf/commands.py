@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from broker.cli.perf.connection import PerfError
 from broker.cli.perf.load import Plan, run
+
+T = TypeVar("T")
 
 
 @click.command("perf", context_settings={"help_option_names": ["-?", "--help"]})
@@ -29,9 +31,14 @@ from broker.cli.perf.load import Plan, run
 @click.option("-qq", "--quorum-queue", is_flag=True, help="Durable quorum queues.")
 @click.option("-ad", "--auto-delete", type=bool, help="[default: true, false with -qq]")
 @click.option("-p", "--predeclared", is_flag=True, help="Don't create exchanges and queues.")
+@click.option("--purge", is_flag=True, help="Purge the queues first.")
 @click.option("-e", "--exchange", default="")
 @click.option("-t", "--type", "exchange_type", default="direct", show_default=True)
 @click.option("-k", "--routing-key")
+@click.option("--binding-key", help="Queues are bound with it.  [default: --routing-key]")
+@click.option("--routing-keys", default=0, help="With %d in --routing-key: numbers below this.")
+@click.option("--distinct", is_flag=True, help="Each message has ids and a trace of its own.")
+@click.option("--size-varies", is_flag=True, help="With --distinct: half to twice the size.")
 @click.option("-s", "--size", default=12, show_default=True, help="Body size in bytes.")
 @click.option("-f", "--flag", multiple=True, type=click.Choice(["persistent", "mandatory"]))
 @click.option("-c", "--confirm", default=0, help="Publishes awaiting a confirm at most; 0: none.")
@@ -40,6 +47,7 @@ from broker.cli.perf.load import Plan, run
 @click.option("-q", "--qos", default=0, help="Consumer prefetch; 0 is unlimited.")
 @click.option("-a", "--autoack", is_flag=True)
 @click.option("-A", "--multi-ack-every", default=1, show_default=True)
+@click.option("--ack-singly", is_flag=True, help="An ack for each delivery, none is multiple.")
 @click.option("-r", "--rate", default=0.0, help="Messages/s of each producer; 0 is unlimited.")
 @click.option("-z", "--time", "seconds", default=0.0, help="Seconds to run; 0 is for ever.")
 @click.option("-C", "--pmessages", default=0, help="Messages of each producer.")
@@ -56,7 +64,7 @@ def command(**options: Any) -> None:
         click.echo(line, err=json_path == "-")
 
     try:
-        summary = _loop_runner()(run(plan, say))
+        summary = loop_runner()(run(plan, say))
     except* PerfError as errors:
         click.echo(f"warrenmq perf: {errors.exceptions[0]}", err=True)
         sys.exit(1)
@@ -79,8 +87,10 @@ def plan_of(options: dict[str, Any]) -> Plan:
         options: The command's parameters by name.
 
     Raises:
-        click.BadParameter: -qa is not key=value,...
+        click.BadParameter: -qa is not key=value,..., or an option needs another.
     """
+    if (options["size_varies"] or options["routing_keys"]) and not options["distinct"]:
+        raise click.BadParameter("--size-varies and --routing-keys need --distinct")
     arguments = _arguments(options["queue_args"])
     is_quorum = options["quorum_queue"]
     if is_quorum:
@@ -98,12 +108,17 @@ def plan_of(options: dict[str, Any]) -> Plan:
         consumers=options["consumers"],
         queues=queues,
         predeclared=options["predeclared"],
+        purges=options["purge"],
         durable=persistent,
         auto_delete=not is_quorum if auto_delete is None else auto_delete,
         queue_arguments=arguments,
         exchange=options["exchange"],
         exchange_type=options["exchange_type"],
         routing_key=options["routing_key"],
+        binding_key=options["binding_key"],
+        routing_keys=options["routing_keys"],
+        is_distinct=options["distinct"],
+        size_varies=options["size_varies"],
         size_bytes=options["size"],
         persistent=persistent,
         mandatory="mandatory" in options["flag"],
@@ -113,6 +128,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
         prefetch=options["qos"],
         autoack=options["autoack"],
         multi_ack_every=options["multi_ack_every"],
+        acks_singly=options["ack_singly"],
         rate_per_s=options["rate"],
         seconds=options["seconds"],
         messages_per_producer=options["pmessages"],
@@ -138,10 +154,11 @@ def _flag(value: str) -> object:
     return {"true": True, "false": False}.get(value, value)
 
 
-def _loop_runner() -> Callable[[Coroutine[Any, Any, dict[str, object]]], dict[str, object]]:
+def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
+    """What runs a load: uvloop where it is."""
     try:
         import uvloop
     except ImportError:  # no wheel for this system
         return asyncio.run
-    runner: Callable[[Coroutine[Any, Any, dict[str, object]]], dict[str, object]] = uvloop.run
+    runner: Callable[[Coroutine[Any, Any, T]], T] = uvloop.run
     return runner

@@ -54,9 +54,20 @@ class PerfConnection(asyncio.Protocol):
         latencies_ns: Sampled delivery latencies since the owner last took them.
         confirm_latencies_ns: The same for confirms, one a batch: of its last message.
         failure: Why the connection ended, None while it is well.
+
+    Args:
+        ack_every: So many deliveries are acknowledged at once; 0 for none.
+        on_progress: Called after each read.
+        acks_singly: Each delivery is acknowledged by itself, and `ack_every` has no effect.
     """
 
-    def __init__(self, ack_every: int = 0, on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        ack_every: int = 0,
+        on_progress: Callable[[], None] | None = None,
+        *,
+        acks_singly: bool = False,
+    ) -> None:
         self.received = 0
         self.published = 0
         self.confirmed = 0
@@ -67,13 +78,15 @@ class PerfConnection(asyncio.Protocol):
         self.failure: str | None = None
         self.frame_max = 131_072
         self.is_closing = False
-        self._ack_every = ack_every
+        self._ack_every = 0 if acks_singly else ack_every
+        self._single_tags: list[int] | None = [] if acks_singly else None
         self._acked_tag = 0
         self._tag = 0
         self._on_progress = on_progress
         self._left = b""
         self._body_left = 0
         self._is_first_body = False
+        self._is_last_missing = False  # of the delivery that came last not even its header is here
         self._answers: asyncio.Queue[tuple[tuple[int, int], bytes]] = asyncio.Queue()
         self._publishes = Answers()
         self.can_write = asyncio.Event()
@@ -187,6 +200,7 @@ class PerfConnection(asyncio.Protocol):
             elif kind == wire.HEADER:
                 (self._body_left,) = wire.STAMP.unpack_from(buffer, at + 11)
                 self._is_first_body = True
+                self._is_last_missing = False
                 if not self._body_left:
                     self.received += 1
             elif kind == wire.METHOD:
@@ -200,7 +214,15 @@ class PerfConnection(asyncio.Protocol):
         ):
             self._acked_tag = self._tag
             self.write(wire.ack(self._tag))
+        if self._single_tags:
+            self._ack_singly(self._single_tags)
         self._progress()
+
+    def _ack_singly(self, tags: list[int]) -> None:
+        """Acknowledge what has arrived whole; the last one may not have."""
+        whole = len(tags) - (self._is_last_missing or self._body_left > 0)
+        self.write(b"".join(map(wire.ack_one, tags[:whole])))
+        del tags[:whole]
 
     def _body(self, buffer: bytes, at: int, size: int, now_ns: int, sampling: int) -> None:
         if self._is_first_body:
@@ -215,6 +237,9 @@ class PerfConnection(asyncio.Protocol):
         ids = _IDS.unpack_from(buffer, at)
         if ids == _DELIVER:
             (self._tag,) = wire.STAMP.unpack_from(buffer, at + 5 + buffer[at + 4])
+            if self._single_tags is not None:
+                self._single_tags.append(self._tag)
+                self._is_last_missing = True
         elif ids in (_ACK, _NACK):
             self._verdict(buffer, at, now_ns, is_ack=ids == _ACK)
         elif ids == wire.BASIC_RETURN:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.cli.perf import report, wire
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
+from broker.cli.perf.distinct import Distinct
 
 _BATCH_MESSAGES = 256
 _BATCH_BYTES = 256 * 1024
@@ -18,19 +20,28 @@ _DRAIN_POLL_S = 0.02
 
 
 class Plan(NamedTuple):
-    """What to do; one field for each option of `warrenmq perf`."""
+    """What to do; one field for each option of `warrenmq perf`.
+
+    Attributes:
+        skip_s: Latencies of so many first seconds do not count.
+    """
 
     uris: tuple[str, ...] = ("amqp://127.0.0.1:5672",)
     producers: int = 1
     consumers: int = 1
     queues: tuple[str, ...] = ("perf-test",)
     predeclared: bool = False
+    purges: bool = False
     durable: bool = False
     auto_delete: bool = True
     queue_arguments: Mapping[str, object] = {}
     exchange: str = ""
     exchange_type: str = "direct"
     routing_key: str | None = None
+    binding_key: str | None = None
+    routing_keys: int = 0
+    is_distinct: bool = False
+    size_varies: bool = False
     size_bytes: int = 12
     persistent: bool = False
     mandatory: bool = False
@@ -40,8 +51,10 @@ class Plan(NamedTuple):
     prefetch: int = 0
     autoack: bool = False
     multi_ack_every: int = 1
+    acks_singly: bool = False
     rate_per_s: float = 0.0
     seconds: float = 0.0
+    skip_s: float = 0.0
     messages_per_producer: int = 0
     messages_per_consumer: int = 0
     interval_s: float = 1.0
@@ -66,6 +79,39 @@ async def run(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
         return await load.run()
     finally:
         await load.close()
+
+
+class _Messages(Protocol):
+    """What a producer sends."""
+
+    def batch(self, now_ns: int, count: int) -> bytes:
+        """The frames of some messages sent at a time."""
+        ...
+
+
+def _messages(plan: Plan, number: int, frame_max: int) -> _Messages:
+    """The messages of a plan's producer."""
+    key = plan.routing_key or plan.queues[number % len(plan.queues)]
+    if plan.is_distinct:
+        return Distinct(
+            plan.exchange,
+            key,
+            plan.size_bytes,
+            frame_max,
+            rng=random.Random(number),  # noqa: S311 - no secret
+            epoch_s=int(time.time_ns() // 1_000_000_000),
+            keys=plan.routing_keys,
+            persistent=plan.persistent,
+            varies=plan.size_varies,
+        )
+    return wire.Template(
+        plan.exchange,
+        key,
+        plan.size_bytes,
+        frame_max,
+        persistent=plan.persistent,
+        mandatory=plan.mandatory,
+    )
 
 
 class _Load:
@@ -106,7 +152,11 @@ class _Load:
         plan = self.plan
         deadline = time.perf_counter() + plan.seconds if plan.seconds else None
         drained_by: float | None = None
+        skip_until: float | None = time.perf_counter() + plan.skip_s
         while deadline is None or time.perf_counter() < deadline:
+            if skip_until is not None and time.perf_counter() >= skip_until:
+                skip_until = None
+                self._drop_latencies()
             self._check()
             if self._consumers_done():
                 return
@@ -135,7 +185,8 @@ class _Load:
                 raise PerfError(connection.failure)
 
     async def _connection(self, number: int, role: str, ack_every: int = 0) -> PerfConnection:
-        connection = PerfConnection(ack_every)
+        acks_singly = bool(ack_every) and self.plan.acks_singly
+        connection = PerfConnection(ack_every, acks_singly=acks_singly)
         uris = self.plan.uris
         name = f"perf-test-{role}-{number}"
         await connection.open(Address(uris[number % len(uris)]), name)
@@ -143,14 +194,16 @@ class _Load:
 
     async def _declare(self) -> None:
         plan = self.plan
-        setup = await self._connection(0, "configuration")
+        places = range(min(len(plan.uris), len(plan.queues)))
+        setups = [await self._connection(place, "configuration") for place in places]
         try:
             if plan.exchange and not plan.predeclared:
                 declare = wire.exchange_declare(
                     plan.exchange, plan.exchange_type, durable=plan.durable
                 )
-                await setup.call(declare, wire.EXCHANGE_DECLARE_OK)
-            for queue in plan.queues:
+                await setups[0].call(declare, wire.EXCHANGE_DECLARE_OK)
+            for number, queue in enumerate(plan.queues):
+                setup = setups[number % len(setups)]  # a classic queue is where it was declared
                 declare = wire.queue_declare(
                     queue,
                     durable=plan.durable,
@@ -159,18 +212,22 @@ class _Load:
                     arguments=plan.queue_arguments,
                 )
                 await setup.call(declare, wire.QUEUE_DECLARE_OK)
+                if plan.purges:
+                    await setup.call(wire.queue_purge(queue), wire.QUEUE_PURGE_OK)
                 if plan.exchange and not plan.predeclared:
-                    bind = wire.queue_bind(queue, plan.exchange, plan.routing_key or queue)
+                    key = plan.binding_key or plan.routing_key or queue
+                    bind = wire.queue_bind(queue, plan.exchange, key)
                     await setup.call(bind, wire.QUEUE_BIND_OK)
         finally:
-            await setup.close()
+            await asyncio.gather(*(setup.close() for setup in setups))
 
     async def _consumer(self, number: int) -> PerfConnection:
         plan = self.plan
         ack_every = 0 if plan.autoack else plan.multi_ack_every
         if plan.prefetch and ack_every:
             ack_every = max(1, min(ack_every, plan.prefetch))
-        connection = await self._connection(number, "consumer", ack_every)
+        # Behind the producers in turn, so that a lone one's messages go from node to node.
+        connection = await self._connection(number + plan.producers, "consumer", ack_every)
         if plan.prefetch:
             await connection.call(wire.qos(plan.prefetch), wire.BASIC_QOS_OK)
         queue = plan.queues[number % len(plan.queues)]
@@ -180,15 +237,7 @@ class _Load:
 
     async def _produce(self, number: int, connection: PerfConnection) -> None:
         plan = self.plan
-        queue = plan.queues[number % len(plan.queues)]
-        template = wire.Template(
-            plan.exchange,
-            plan.routing_key or queue,
-            plan.size_bytes,
-            connection.frame_max,
-            persistent=plan.persistent,
-            mandatory=plan.mandatory,
-        )
+        messages = _messages(plan, number, connection.frame_max)
         batch_max = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // max(1, plan.size_bytes)))
         limit = plan.messages_per_producer
         started = time.perf_counter()
@@ -204,7 +253,7 @@ class _Load:
                 continue
             now_ns = time.perf_counter_ns()
             connection.published_batch(count, now_ns)
-            connection.write(template.message(now_ns) * count)
+            connection.write(messages.batch(now_ns, count))
             if plan.tx_size:
                 await asyncio.sleep(0)  # a commit is a write of its own, as of any client
                 await connection.call(wire.tx_commit(), wire.TX_COMMIT_OK)
@@ -271,6 +320,11 @@ class _Load:
         self.latencies_ns += latencies
         self.confirm_latencies_ns += confirms
         return latencies, confirms
+
+    def _drop_latencies(self) -> None:
+        self._take_latencies()
+        self.latencies_ns.clear()
+        self.confirm_latencies_ns.clear()
 
     def _summary(self, elapsed_s: float) -> dict[str, object]:
         self._take_latencies()

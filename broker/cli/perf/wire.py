@@ -25,6 +25,7 @@ EXCHANGE_DECLARE_OK = (40, 11)
 QUEUE_DECLARE_OK = (50, 11)
 QUEUE_BIND_OK = (50, 21)
 QUEUE_PURGE_OK = (50, 31)
+QUEUE_DELETE_OK = (50, 41)
 BASIC_QOS_OK = (60, 11)
 BASIC_CONSUME_OK = (60, 21)
 BASIC_RETURN = (60, 50)
@@ -34,6 +35,8 @@ TX_COMMIT_OK = (90, 21)
 
 STAMP = struct.Struct(">Q")
 STAMP_BYTES = STAMP.size
+_ACK_HEAD = struct.pack(">BHIHH", METHOD, 1, 13, 60, 80)
+_ACK_TAIL = b"\0" + FRAME_END
 _INT_MAX = 2**31 - 1
 _CAPABILITIES = {
     "publisher_confirms": True,
@@ -155,6 +158,21 @@ def ack(delivery_tag: int) -> bytes:
     return method(1, 60, 80, struct.pack(">QB", delivery_tag, 1))
 
 
+def ack_one(delivery_tag: int) -> bytes:
+    """basic.ack of one tag."""
+    return _ACK_HEAD + STAMP.pack(delivery_tag) + _ACK_TAIL
+
+
+def queue_purge(queue: str) -> bytes:
+    """queue.purge."""
+    return method(1, 50, 30, b"\0\0" + short(queue) + b"\0")
+
+
+def queue_delete(queue: str) -> bytes:
+    """queue.delete, whatever is in it."""
+    return method(1, 50, 40, b"\0\0" + short(queue) + b"\0")
+
+
 class Template:
     """One publish with a hole for the time stamp.
 
@@ -189,3 +207,7 @@ class Template:
     def message(self, now_ns: int) -> bytes:
         """The frames of one message sent at `now_ns`."""
         return self._head + (STAMP.pack(now_ns) if self._has_stamp else b"") + self._tail
+
+    def batch(self, now_ns: int, count: int) -> bytes:
+        """Copies of one message, sent at `now_ns`."""
+        return self.message(now_ns) * count

@@ -4,15 +4,20 @@ import asyncio
 import contextlib
 import random
 import struct
+from collections import Counter
 
+import click
+import pika.frame
+import pika.spec
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.perf import report, wire
+from broker.cli.perf import mixed, report, wire
 from broker.cli.perf.answers import Answers
-from broker.cli.perf.bench import SAFE_PUBLISHING, WORKLOADS
+from broker.cli.perf.bench import COPIES, REAL, SAFE_PUBLISHING, WORKLOADS
 from broker.cli.perf.commands import command, plan_of
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
+from broker.cli.perf.distinct import Distinct
 from broker.cli.perf.load import Plan, run
 
 
@@ -38,6 +43,79 @@ def test_a_message_is_cut_at_frame_max(size: int):
     assert kinds[0][2][-1] == 1  # mandatory
     if size >= 8:
         assert bodies[0][:8] == struct.pack(">Q", 7)
+
+
+class Sent:
+    """A publish as pika reads it."""
+
+    def __init__(self, data: bytes) -> None:
+        found = []
+        while data:
+            used, frame = pika.frame.decode_frame(data)
+            found.append(frame)
+            data = data[used:]
+        method, header, body = found
+        self.exchange, self.key = method.method.exchange, method.method.routing_key
+        self.properties, self.body = header.properties, body.fragment
+        assert header.body_size == len(self.body)
+
+
+def sent(data: bytes) -> list[Sent]:
+    """Messages of one body frame each."""
+    found, at = [], 0
+    for number, (_, _, payload) in enumerate(frames(data), 1):
+        size = len(payload) + 8
+        if number % 3 == 1:
+            start = at
+        at += size
+        if number % 3 == 0:
+            found.append(Sent(data[start:at]))
+    return found
+
+
+def test_no_two_real_messages_are_alike():
+    messages = Distinct(
+        "e", "k.%d.x", 300, 131_072, rng=random.Random(5), epoch_s=1_770_000_000, keys=40,
+        persistent=True, varies=True,
+    )  # fmt: skip
+    found = sent(b"".join(messages.batch(now, 500) for now in (7, 8, 9, 10)))
+    assert len(found) == 2_000
+    for one in (
+        lambda each: each.properties.message_id,
+        lambda each: each.properties.headers["traceparent"],
+    ):
+        assert len({one(each) for each in found}) == 2_000
+    assert len({each.properties.correlation_id for each in found}) > 1_990
+    assert {each.properties.timestamp for each in found} == {1_770_000_000, 1_770_000_001}
+    assert {each.properties.content_type for each in found} == {"application/json"}
+    assert {each.properties.delivery_mode for each in found} == {2}
+    assert {each.exchange for each in found} == {"e"}
+    assert Counter(each.key for each in found).keys() == {f"k.{n}.x" for n in range(40)}
+    sizes = {len(each.body) for each in found}
+    assert (min(sizes), max(sizes), len(sizes)) == (150, 600, 16)
+    assert [struct.unpack_from(">Q", each.body)[0] for each in found[::500]] == [7, 8, 9, 10]
+
+
+def test_real_messages_of_one_size_and_key():
+    found = sent(
+        Distinct(
+            "", "q", 8, 4_096, rng=random.Random(5), epoch_s=0, keys=0, persistent=False,
+            varies=False,
+        ).batch(1, 3)
+    )  # fmt: skip
+    assert [(each.key, each.body) for each in found] == [("q", struct.pack(">Q", 1))] * 3
+    assert {each.properties.delivery_mode for each in found} == {1}
+
+
+@pytest.mark.parametrize(
+    ("size", "varies"), [(7, False), (15, True), (4_089, False), (2_045, True)]
+)
+def test_real_messages_fit_a_frame_and_a_time_stamp(size: int, varies: bool):
+    with pytest.raises(ValueError, match=f"distinct messages of {size} bytes"):
+        Distinct(
+            "", "q", size, 4_096, rng=random.Random(5), epoch_s=0, keys=0, persistent=False,
+            varies=varies,
+        )  # fmt: skip
 
 
 def delivery(tag: int, body: bytes) -> bytes:
@@ -67,6 +145,23 @@ def test_counts_do_not_depend_on_how_the_bytes_are_cut(seed: int):
     tags = [struct.unpack_from(">Q", ack, 11)[0] for ack in written]
     assert tags == sorted(tags)
     assert tags[-1] >= 7  # at most three unacknowledged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whole_deliveries_are_acknowledged_one_by_one(seed: int):
+    rng = random.Random(seed)
+    data = b"".join(delivery(n + 1, bytes(60)) for n in range(10))
+    connection = PerfConnection(ack_every=4, acks_singly=True)
+    written: list[bytes] = []
+    connection.write = written.append
+    at = 0
+    while at < len(data):
+        cut = min(len(data), at + rng.randint(1, 300))
+        connection.data_received(data[at:cut])
+        at = cut
+        acks = [struct.unpack(">HHQB", payload) for _, _, payload in frames(b"".join(written))]
+        assert acks == [(60, 80, tag + 1, 0) for tag in range(connection.received)]
+    assert connection.received == 10
 
 
 def answer(tag: int, *, multiple: bool, ok: bool = True) -> bytes:
@@ -157,6 +252,36 @@ def test_perf_tests_letters():
     assert (plan.rate_per_s, plan.seconds, plan.uris) == (7, 9, ("amqp://a", "amqp://b"))
     assert plan.auto_delete
     assert not plan.durable
+
+
+def test_real_messages_come_first_and_copies_last():
+    assert (*REAL, *COPIES) == WORKLOADS
+    assert all(options(*each.options.split()).is_distinct for each in REAL)
+    assert not any(options(*each.options.split()).is_distinct for each in COPIES)
+    assert len({each.name for each in WORKLOADS}) == len(WORKLOADS)
+
+
+def test_keys_and_sizes_of_copies_cannot_differ():
+    for word in (["--size-varies"], ["--routing-keys", "5"]):
+        with pytest.raises(click.BadParameter, match="--distinct"):
+            options(*word)
+
+
+def test_the_rates_of_the_mixed_load():
+    rates = {name: plan.producers * plan.rate_per_s for name, plan in mixed.CLASSES.items()}
+    assert rates == {"quorum": 900, "mirrored": 600, "topic": 1_000, "transient": 2_000}
+    assert mixed.CLASSES["topic"].routing_keys == 5_000
+
+
+def test_the_mixed_load_is_shown_beside_rabbitmqs_where_there_is_one():
+    ours = {"quorum": mixed.Found(899.6, 1_500, 20_049)}
+    alone = mixed.lines(ours, None)
+    assert [cell.strip() for cell in alone[2].split("|")[1:-1]] == [
+        *("quorum", "900", "1.5", "20.0", "", "")
+    ]
+    beside = mixed.lines(ours, {"quorum": mixed.Found(900, 2_000, 30_000)})
+    assert [cell.strip() for cell in beside[2].split("|")[-3:-1]] == ["2.0", "30.0"]
+    assert len({len(line) for line in [*alone, *beside]}) == 1
 
 
 def test_ways_to_publish_safely():
