@@ -18,7 +18,7 @@ from typing import Final
 
 from broker.ports import Journal
 from broker.storage import message_keys as keys
-from broker.storage.cells import Cells
+from broker.storage.int_map import IntMap
 
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Contents remembered for sharing; a publish of one message to many queues happens at once."""
@@ -47,7 +47,7 @@ class Bodies:
         self._mark_key = mark_key
         self._reserved = reserved
         # Per body id: how many messages name it, and above it its number of parts.
-        self._counts = Cells()
+        self._counts = IntMap()
         # By id() of the content, which is held so that the id() stays its own.
         self._recent: dict[int, tuple[keys.BodyAddress, bytes]] = {}
         self._recent_ids: dict[int, int] = {}
@@ -74,7 +74,7 @@ class Bodies:
         Raises:
             ValueError: It is not what `dump` wrote.
         """
-        self._counts = Cells.load(counts)
+        self._counts = IntMap.load(counts)
 
     def name(self, content: bytes) -> keys.BodyAddress:
         """Store a content, unless it was just stored for somebody else; one more names it."""

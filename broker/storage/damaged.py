@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from rocksdict import AccessType, DBRecoveryMode, Rdict, ReadOptions
 
+from broker.storage.recovery_scan import walk
 from broker.storage.store import (
     CURRENT_FILE,
     FORMAT_KEY,
@@ -33,7 +34,6 @@ from broker.storage.store import (
     format_of,
     options,
 )
-from broker.storage.survey import walk
 
 _BLOB_HEAD_BYTES: Final = 30
 _BLOB_RECORD: Final = struct.Struct("<QQQII")

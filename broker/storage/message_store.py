@@ -16,7 +16,7 @@ Invariants:
 3. Every record is checked when read. What fails is left out, and told by queue and
    number (`take_lost`); it is never handed out.
 4. A number is a durable record or a page, never both. What lies here is known in memory, at four
-   bytes a durable message (`stock.py`).
+   bytes a durable message (`message_index.py`).
 
 A mirror's copy of a queue lies here like any other queue's messages, with the identity of the ring
 member it belongs to noted beside it (`note_copy`): whoever finds the records after a restart can
@@ -40,10 +40,10 @@ from broker.message import Message
 from broker.ports import Journal
 from broker.storage import message_keys as keys
 from broker.storage.bodies import Bodies
-from broker.storage.cells import Cells
-from broker.storage.stock import Stock, StockRecord
+from broker.storage.int_map import IntMap
+from broker.storage.message_index import MessageIndex, MessageIndexRecord
+from broker.storage.recovery_scan import count_records
 from broker.storage.store import StoreDamaged
-from broker.storage.survey import count_records
 
 NUMBERS_RESERVED: Final = 65_536
 """One mark is written for that many messages."""
@@ -54,7 +54,7 @@ LOST_MAX: Final = 10_000
 _GAP_MAX: Final = 8  # a range scan reads over so many numbers that nobody asked for
 _RUN_MIN: Final = 4  # fewer neighbours are read one by one
 
-_Frame = tuple[int, StockRecord]
+_Frame = tuple[int, MessageIndexRecord]
 
 _log = logging.getLogger(__name__)
 
@@ -109,9 +109,9 @@ class MessageStore:
         self._journal = journal
         self._bodies = Bodies(journal, "bodies", keys.BODY_MARK_KEY, NUMBERS_RESERVED)
         self._page_bodies = Bodies(journal, "page_bodies", None, 0)
-        self._stocks: dict[int, Stock] = {}
+        self._indexes: dict[int, MessageIndex] = {}
         # Per queue that has pages: the body ids of those whose content is elsewhere.
-        self._pages: dict[int, Cells] = {}
+        self._pages: dict[int, IntMap] = {}
         # Per queue: the highest number that was ever a page in this life.
         self._paged_to: dict[int, int] = {}
         # Queues that take their numbers again, and which change emptied them last: until that is
@@ -146,8 +146,8 @@ class MessageStore:
 
     def stored(self, uid: int) -> Stored:
         """What is stored of a queue, pending writes included. Reads nothing."""
-        stock = self._stocks.get(uid)
-        return Stored(Paged(), False) if stock is None else Stored(stock.paged(), stock.is_timed)
+        index = self._indexes.get(uid)
+        return Stored(Paged(), False) if index is None else Stored(index.paged(), index.is_timed)
 
     def note_fresh(self, uid: int, fresh: Fresh) -> None:
         """Note what of a queue was never handed out, when nothing more is.
@@ -158,23 +158,23 @@ class MessageStore:
             uid: The queue's incarnation.
             fresh: Numbers of stored messages; others among them do no harm.
         """
-        stock = self._stocks.get(uid)
-        if stock is not None:
-            stock.fresh = fresh
+        index = self._indexes.get(uid)
+        if index is not None:
+            index.fresh = fresh
 
     def take_fresh(self, uid: int) -> Fresh:
         """What was noted, once: from now on messages may be handed out."""
-        stock = self._stocks.get(uid)
-        if stock is None:
+        index = self._indexes.get(uid)
+        if index is None:
             return NOTHING_FRESH
-        fresh, stock.fresh = stock.fresh, NOTHING_FRESH
+        fresh, index.fresh = index.fresh, NOTHING_FRESH
         return fresh
 
     def dump(self) -> Iterator[bytes]:
         """What is stored, for the next life; when nothing more is written."""
         yield msgspec.msgpack.encode(self._bodies.dump())
-        for uid, stock in self._stocks.items():
-            yield msgspec.msgpack.encode((uid, stock.dump()))
+        for uid, index in self._indexes.items():
+            yield msgspec.msgpack.encode((uid, index.dump()))
 
     # -- durable messages ---------------------------------------------------------------------
 
@@ -193,9 +193,9 @@ class MessageStore:
         if not messages:
             return
         self.changes += 1
-        stock = self._stocks.get(uid)
-        if stock is None:
-            stock = self._stocks[uid] = Stock()
+        index = self._indexes.get(uid)
+        if index is None:
+            index = self._indexes[uid] = MessageIndex()
         highest = max([number for number, _ in messages])
         if highest > self._marks.get(uid, 0):
             self._raise_mark(uid, highest)
@@ -203,19 +203,21 @@ class MessageStore:
         if max([len(message.content) for _, message in messages]) <= embedded_bytes_max:
             records = keys.embedded_run(uid, messages)
         else:
-            records = [self._record(uid, number, message, stock) for number, message in messages]
+            records = [self._record(uid, number, message, index) for number, message in messages]
         self._journal.put_many("queue_index", records)
-        stock.recent.update([(number, message.body_size) for number, message in messages])
-        if not stock.is_timed:
-            stock.is_timed = any([message.expires_ms for _, message in messages])  # noqa: C419
-        stock.settle_down()
+        index.recent.update([(number, message.body_size) for number, message in messages])
+        if not index.is_timed:
+            index.is_timed = any([message.expires_ms for _, message in messages])  # noqa: C419
+        index.settle_down()
 
-    def _record(self, uid: int, number: int, message: Message, stock: Stock) -> tuple[bytes, bytes]:
+    def _record(
+        self, uid: int, number: int, message: Message, index: MessageIndex
+    ) -> tuple[bytes, bytes]:
         key = keys.index_key(uid, number)
         if len(message.content) <= keys.EMBEDDED_BYTES_MAX:
             return key, keys.embedded_record(key, message)
         body = self._bodies.name(message.content)
-        stock.external.set(number, body.body_id)
+        index.external.set(number, body.body_id)
         return key, keys.external_record(key, message, body)
 
     def settle(self, uid: int, numbers: Iterable[int]) -> int:
@@ -228,14 +230,14 @@ class MessageStore:
         Returns:
             How many of them were stored.
         """
-        stock = self._stocks.get(uid)
-        if stock is None:
+        index = self._indexes.get(uid)
+        if index is None:
             return 0
         self.changes += 1
-        found = stock.remove(numbers)
+        found = index.remove(numbers)
         if found:
             self._journal.delete_many("queue_index", keys.index_keys(uid, found))
-        external = stock.external
+        external = index.external
         if external:
             for number in found:
                 if body_id := external.pop(number):
@@ -244,12 +246,12 @@ class MessageStore:
 
     def clear(self, uid: int, first: int, last: int) -> int:
         """Remove all durable messages from number `first` to `last`, both included; how many."""
-        stock = self._stocks.get(uid)
-        removed = 0 if stock is None else stock.remove_range(first, last)
-        if stock is None or not removed:
+        index = self._indexes.get(uid)
+        removed = 0 if index is None else index.remove_range(first, last)
+        if index is None or not removed:
             return 0
         self.changes += 1
-        self._bodies.release_many(stock.external.pop_range(first, last))
+        self._bodies.release_many(index.external.pop_range(first, last))
         self._journal.delete_range(
             "queue_index", keys.index_key(uid, first), keys.index_key(uid, last + 1)
         )
@@ -263,9 +265,9 @@ class MessageStore:
         self.changes += 1
         is_used = uid in self._marks or uid in self._pages
         self.drop_pages(uid, 0, keys.NUMBER_MAX)
-        stock = self._stocks.pop(uid, None)
-        if stock is not None:
-            self._bodies.release_many(stock.external.pop_range(0, keys.NUMBER_MAX))
+        index = self._indexes.pop(uid, None)
+        if index is not None:
+            self._bodies.release_many(index.external.pop_range(0, keys.NUMBER_MAX))
         if uid in self._marks:
             self._journal.delete_range("queue_index", *keys.queue_range(uid))
         if is_used:
@@ -303,7 +305,7 @@ class MessageStore:
         """
         external = self._pages.get(uid)
         if external is None:
-            external = self._pages[uid] = Cells()
+            external = self._pages[uid] = IntMap()
         highest = self._paged_to.get(uid, 0)
         for number, message in messages:
             highest = max(highest, number)
@@ -360,10 +362,10 @@ class MessageStore:
         found = self._read_run(uid, numbers)
         if found is not None:
             return found
-        stock = self._stocks.get(uid)
-        durable = [] if stock is None else [n for n in numbers if n in stock]
+        index = self._indexes.get(uid)
+        durable = [] if index is None else [n for n in numbers if n in index]
         values: dict[int, bytes] = {}
-        if stock is None:
+        if index is None:
             durable = []
         self._fetch("queue_index", uid, durable, values)
         paged: list[int] = []
@@ -391,8 +393,8 @@ class MessageStore:
         count = len(numbers)
         if count < _RUN_MIN or numbers[-1] - numbers[0] + 1 != count or uid in self._renumbered:
             return None
-        stock = self._stocks.get(uid)
-        if stock is None or numbers[0] not in stock or numbers[-1] not in stock:
+        index = self._indexes.get(uid)
+        if index is None or numbers[0] not in index or numbers[-1] not in index:
             return None
         first = numbers[0]
         start, end = keys.index_key(uid, first), keys.index_key(uid, first + count)
@@ -410,8 +412,8 @@ class MessageStore:
 
     def read(self, uid: int, number: int) -> Message | None:
         """One stored message, pending writes included; None when absent or damaged."""
-        stock = self._stocks.get(uid)
-        if stock is None or number not in stock:
+        index = self._indexes.get(uid)
+        if index is None or number not in index:
             return None
         found = self.read_many(uid, [number])
         return found[0][1] if found else None
@@ -523,10 +525,10 @@ class MessageStore:
                 _log.error("copy.unknown", extra={"queue": uid, "reason": str(error)})
 
     def _count(self, progress: Callable[[int], None]) -> None:
-        for uid, (stock, last) in count_records(
+        for uid, (index, last) in count_records(
             self._journal, self._bodies, progress, self._lose
         ).items():
-            self._stocks[uid] = stock
+            self._indexes[uid] = index
             # Beyond the mark only where the store was repaired; the next put writes a new one.
             self._marks[uid] = max(self._marks.get(uid, 0), last)
 
@@ -534,13 +536,13 @@ class MessageStore:
         """Take over what the last life has counted; False if it makes no sense."""
         try:
             bodies = msgspec.msgpack.decode(frames[0], type=list[tuple[int, bytes]])
-            stocks = [msgspec.msgpack.decode(frame, type=_Frame) for frame in frames[1:]]
-            loaded = {uid: Stock.load(record) for uid, record in stocks}
+            indexes = [msgspec.msgpack.decode(frame, type=_Frame) for frame in frames[1:]]
+            loaded = {uid: MessageIndex.load(record) for uid, record in indexes}
             self._bodies.load(bodies)
         except (ValueError, IndexError) as error:
             _log.warning("store.summary_ignored", extra={"reason": str(error)})
             return False
-        self._stocks = loaded
+        self._indexes = loaded
         return True
 
 

@@ -29,6 +29,7 @@ from rocksdict import WriteBatch
 from broker.storage import message_keys as keys
 from broker.storage.damaged import DamagedStore, links_of, open_damaged
 from broker.storage.message_store import Lost
+from broker.storage.recovery_scan import walk
 from broker.storage.store import (
     BATCH_KEY,
     Store,
@@ -38,7 +39,6 @@ from broker.storage.store import (
     failure,
     open_store,
 )
-from broker.storage.survey import walk
 
 REPORT_FILE: Final = "salvage.json"
 """Written last: a new store without it is not complete."""

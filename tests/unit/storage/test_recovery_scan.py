@@ -1,4 +1,4 @@
-"""broker.storage.survey: counting goes on over what can't be read."""
+"""broker.storage.recovery_scan: counting goes on over what can't be read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.message import Message
 from broker.storage import message_keys as keys
 from broker.storage.message_store import MessageStore
+from broker.storage.recovery_scan import TOLD_MAX, walk
 from broker.storage.store import StoreDamaged
-from broker.storage.survey import TOLD_MAX, walk
 from tests.memory_journal import MemoryJournal
 
 Place = tuple[int, int]

@@ -15,7 +15,7 @@ CHUNK: Final = 128
 _BLANK: Final = array("Q", bytes(8 * CHUNK))
 
 
-class Cells:
+class IntMap:
     """A map from number to a positive value below 2^64."""
 
     __slots__ = ("_chunks", "_count")
@@ -84,17 +84,17 @@ class Cells:
         return [(each, chunk.tobytes()) for each, chunk in self._chunks.items()]
 
     @classmethod
-    def load(cls, chunks: Iterable[tuple[int, bytes]]) -> Cells:
+    def load(cls, chunks: Iterable[tuple[int, bytes]]) -> IntMap:
         """The map that `dump` wrote.
 
         Raises:
             ValueError: A chunk has another size than all have.
         """
-        cells = cls()
+        found = cls()
         for each, data in chunks:
             chunk = array("Q", data)
             if len(chunk) != CHUNK:
                 raise ValueError(f"expected a chunk of {CHUNK} cells, found {len(data)} bytes")
-            cells._chunks[each] = chunk
-            cells._count += CHUNK - chunk.count(0)
-        return cells
+            found._chunks[each] = chunk
+            found._count += CHUNK - chunk.count(0)
+        return found

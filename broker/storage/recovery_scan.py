@@ -1,4 +1,4 @@
-"""What a start finds of the messages: counted by their heads, none of them decoded.
+"""The scan of all stored messages at a start: their heads are counted, none is decoded.
 
 Reads on over what can't be read: a damaged record, or a whole block of records whose checksum does
 not match, costs its own messages and no others. They are told, by queue and number.
@@ -12,7 +12,7 @@ from typing import Final
 from broker.ports import Journal
 from broker.storage import message_keys as keys
 from broker.storage.bodies import Bodies
-from broker.storage.stock import Stock
+from broker.storage.message_index import MessageIndex
 from broker.storage.store import StoreDamaged
 
 PROGRESS_RECORDS: Final = 100_000
@@ -98,7 +98,7 @@ def _tell(at: bytes, found: bytes | None, lose: Lose, reason: str) -> None:
 
 def count_records(
     journal: Journal, bodies: Bodies, progress: Callable[[int], None], lose: Lose
-) -> dict[int, tuple[Stock, int]]:
+) -> dict[int, tuple[MessageIndex, int]]:
     """Count all messages that are stored.
 
     Args:
@@ -110,11 +110,11 @@ def count_records(
     Returns:
         Per queue what it has, and the highest number that was found, damaged ones included.
     """
-    queues: dict[int, tuple[Stock, int]] = {}
+    queues: dict[int, tuple[MessageIndex, int]] = {}
     unpack, parse_key = keys.HEAD.unpack_from, keys.parse_index_key
     version = keys.VERSION
     found: list[tuple[int, int]] = []
-    last_uid, number, stock, count = -1, 0, Stock(), 0
+    last_uid, number, index, count = -1, 0, MessageIndex(), 0
 
     def scan(start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
         return journal.scan("queue_index", start, end)
@@ -122,11 +122,11 @@ def count_records(
     for key, value in walk(scan, lose):
         uid, following = parse_key(key)
         if uid != last_uid or len(found) >= _ADDED_AT_ONCE:
-            stock.add_older(found)
+            index.add_older(found)
             found.clear()
             if uid != last_uid:
-                queues[last_uid] = stock, number
-                last_uid, stock = uid, Stock()
+                queues[last_uid] = index, number
+                last_uid, index = uid, MessageIndex()
         number = following
         count += 1
         if not count % PROGRESS_RECORDS:
@@ -135,27 +135,27 @@ def count_records(
             lose(uid, number, f"index record of {len(value)} bytes")
             continue
         its_version, flags, size, _ = unpack(value)
-        if (flags or its_version != version) and not _note(value, number, stock, bodies):
+        if (flags or its_version != version) and not _note(value, number, index, bodies):
             lose(uid, number, f"index record starts with {value[:2]!r}")
             continue
         found.append((number, size))
-    stock.add_older(found)
-    queues[last_uid] = stock, number
+    index.add_older(found)
+    queues[last_uid] = index, number
     del queues[-1]
     if count % PROGRESS_RECORDS:
         progress(count)
     return queues
 
 
-def _note(value: bytes, number: int, stock: Stock, bodies: Bodies) -> bool:
+def _note(value: bytes, number: int, index: MessageIndex, bodies: Bodies) -> bool:
     """Note what the flags of a record say; False if it is damaged."""
     try:
         head = keys.peek(value)
     except keys.RecordDamaged:
         return False
     if head.is_timed:
-        stock.is_timed = True
+        index.is_timed = True
     if head.body is not None:
         bodies.count(head.body)
-        stock.external.set(number, head.body.body_id)
+        index.external.set(number, head.body.body_id)
     return True

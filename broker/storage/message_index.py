@@ -1,4 +1,4 @@
-"""What lies on the disk of one queue: numbers and body sizes, at four bytes a message.
+"""Which messages of one queue are on disk: numbers and body sizes, at four bytes a message.
 
 So a queue can be told what it has without a scan, a settle of what is not stored costs the disk
 nothing, and a clean stop can write down what the next start need not count. Most messages leave
@@ -15,19 +15,19 @@ import msgspec
 
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.lines.paged import Paged
-from broker.storage.cells import Cells
+from broker.storage.int_map import IntMap
 
 RECENT_MAX: Final = 2048
 
 
-class StockRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A stock as it is written down.
+class MessageIndexRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A `MessageIndex` as it is stored.
 
     Attributes:
-        is_timed: As in `Stock`.
+        is_timed: As in `MessageIndex`.
         sizes: `Paged.dump` of numbers and body sizes.
-        external: `Cells.dump` of body ids.
-        fresh: As in `Stock`; a summary of an older version has none.
+        external: `IntMap.dump` of body ids.
+        fresh: As in `MessageIndex`; a summary of an older version has none.
     """
 
     is_timed: bool
@@ -36,7 +36,7 @@ class StockRecord(msgspec.Struct, array_like=True, frozen=True):
     fresh: Fresh = NOTHING_FRESH
 
 
-class Stock:
+class MessageIndex:
     """One queue's stored messages.
 
     Attributes:
@@ -51,7 +51,7 @@ class Stock:
     def __init__(self) -> None:
         self.recent: dict[int, int] = {}
         self._older = Paged()
-        self.external = Cells()
+        self.external = IntMap()
         self.fresh = NOTHING_FRESH
         self.is_timed = False
 
@@ -102,21 +102,21 @@ class Stock:
         self.recent.clear()
         return self._older.copy()
 
-    def dump(self) -> StockRecord:
-        """What `load` makes the same stock of."""
+    def dump(self) -> MessageIndexRecord:
+        """The record that `load` takes."""
         is_timed = self.is_timed and len(self) > 0
-        return StockRecord(is_timed, self.paged().dump(), self.external.dump(), self.fresh)
+        return MessageIndexRecord(is_timed, self.paged().dump(), self.external.dump(), self.fresh)
 
     @classmethod
-    def load(cls, record: StockRecord) -> Stock:
-        """The stock that `dump` wrote.
+    def load(cls, record: MessageIndexRecord) -> MessageIndex:
+        """The index that `dump` wrote.
 
         Raises:
             ValueError: It is not one.
         """
-        stock = cls()
-        stock.is_timed = record.is_timed
-        stock._older = Paged.load(record.sizes)
-        stock.external = Cells.load(record.external)
-        stock.fresh = record.fresh
-        return stock
+        index = cls()
+        index.is_timed = record.is_timed
+        index._older = Paged.load(record.sizes)
+        index.external = IntMap.load(record.external)
+        index.fresh = record.fresh
+        return index
