@@ -58,7 +58,7 @@ class _Families(dict[str, list[Segment]]):
         return segments
 
 
-class Batch:
+class CommitBatch:
     """Everything written in one or several turns of the loop, and who waits for it.
 
     Attributes:
@@ -124,7 +124,7 @@ class Batch:
         """True when it does not only remove."""
         return any(segment.puts for family in self.families.values() for segment in family)
 
-    def absorb(self, later: Batch) -> None:
+    def absorb(self, later: CommitBatch) -> None:
         """Take over what was written after this batch: both are written as one, or not at all."""
         self.waiting += later.waiting
         self.size_bytes += later.size_bytes

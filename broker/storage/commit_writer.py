@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from rocksdict import WriteBatch, WriteOptions
 
-from broker.storage.commit_batch import DURABLE_FAMILIES, PASSING_FAMILIES, Batch
+from broker.storage.commit_batch import DURABLE_FAMILIES, PASSING_FAMILIES, CommitBatch
 from broker.storage.commit_stats import JournalStats
-from broker.storage.disk_room import Room, free_bytes
+from broker.storage.disk_room import DiskRoom, free_bytes
 from broker.storage.store import BATCH_KEY, Store, batch_number
 
 MARK_SYNC_BATCHES: Final = 256
@@ -105,7 +105,7 @@ class CommitWriter:
         self._past_the_log.no_slowdown = True
         self._past_the_log.disable_wal = True  # type: ignore[method-assign,assignment]
 
-    def look(self, batches: list[Batch]) -> Look:
+    def look(self, batches: list[CommitBatch]) -> Look:
         """Find out whether there is room for these batches; makes room where that is easy."""
         now_s = time.monotonic()
         if now_s < self._ample_until_s:
@@ -118,10 +118,10 @@ class CommitWriter:
             self._ample_until_s = now_s + AMPLE_S
             return _AMPLE if free is None else Look(True, False, free, 0)
         size = sum(batch.size_bytes for batch in batches)
-        room = Room(free, self._unwritten_bytes())
+        room = DiskRoom(free, self._unwritten_bytes())
         is_short = room.is_short(size, was_short=self._is_short)
         if is_short and self._relieve(room):
-            room = Room(free_bytes(self._store.path) or 0, self._unwritten_bytes())
+            room = DiskRoom(free_bytes(self._store.path) or 0, self._unwritten_bytes())
             is_short = room.is_short(size, was_short=True)
         self._is_short = is_short or self._has_unwritten
         if self._has_unwritten:
@@ -130,7 +130,7 @@ class CommitWriter:
         needed = room.needed_bytes(size, is_removal=is_removal)
         return Look(room.free_bytes >= needed, is_short, room.free_bytes, needed)
 
-    def write(self, batches: list[Batch], *, is_last: bool) -> None:
+    def write(self, batches: list[CommitBatch], *, is_last: bool) -> None:
         """Write batches, and sync if somebody waits for one of them.
 
         Args:
@@ -145,7 +145,7 @@ class CommitWriter:
         if is_last or any(batch.waiting for batch in batches):
             self._sync(is_last=is_last)
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: CommitBatch) -> None:
         began_s = time.perf_counter()
         try:
             if batch.has_pages():
@@ -157,7 +157,9 @@ class CommitWriter:
             raise CommitFailed(self._store.path, f"writing batch {self._number}", error) from error
         self._stats.written(batch.records(), batch.size_bytes, time.perf_counter() - began_s)
 
-    def _put_through(self, batch: Batch, families: Iterable[str], options: WriteOptions) -> None:
+    def _put_through(
+        self, batch: CommitBatch, families: Iterable[str], options: WriteOptions
+    ) -> None:
         began_s, is_told = time.monotonic(), False
         while True:
             writes = self._translate(batch, families)
@@ -195,7 +197,7 @@ class CommitWriter:
         except Exception as error:
             raise CommitFailed(self._store.path, f"syncing batch {self._number}", error) from error
 
-    def _translate(self, batch: Batch, families: Iterable[str]) -> WriteBatch:
+    def _translate(self, batch: CommitBatch, families: Iterable[str]) -> WriteBatch:
         writes = WriteBatch(raw_mode=True)
         for family in families:
             if family not in batch.families:
@@ -216,7 +218,7 @@ class CommitWriter:
             found += family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         return found
 
-    def _relieve(self, room: Room) -> bool:
+    def _relieve(self, room: DiskRoom) -> bool:
         """Write out what is in memory, where that fits; True if it was done."""
         is_worth_it = RELIEF_BYTES_MIN <= room.unwritten_bytes <= room.free_bytes
         return is_worth_it and self._write_tables(time.monotonic())

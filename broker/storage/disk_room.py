@@ -29,7 +29,7 @@ RELIEF_BYTES: Final = 8 * MIB
 """They are freed only with so much more: else the first ones freed would block the others."""
 
 
-class Room(NamedTuple):
+class DiskRoom(NamedTuple):
     """One look at the disk.
 
     Attributes:

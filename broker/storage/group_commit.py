@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.storage.commit_batch import WRITE_ONCE_FAMILIES, Batch, Segment
+from broker.storage.commit_batch import WRITE_ONCE_FAMILIES, CommitBatch, Segment
 from broker.storage.commit_stats import JournalStats
 from broker.storage.commit_writer import CommitWriter, Look
 from broker.storage.store import Store, StoreUnusable
@@ -50,7 +50,7 @@ _MB: Final = 1000 * 1000
 _log = logging.getLogger(__name__)
 
 
-_Work = list[Batch] | None
+_Work = list[CommitBatch] | None
 
 
 class GroupCommit:
@@ -78,9 +78,9 @@ class GroupCommit:
         self._writer = CommitWriter(store, self.stats)
         self._on_failure = on_failure
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._gathering = Batch()
-        self._sealed: list[Batch] = []
-        self._in_flight: list[Batch] = []
+        self._gathering = CommitBatch()
+        self._sealed: list[CommitBatch] = []
+        self._in_flight: list[CommitBatch] = []
         self._turn_end_is_due = False
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_is_over = False
@@ -95,7 +95,7 @@ class GroupCommit:
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         # The thread's own: how it last found the disk, and what it had no room for.
         self._was_short = False
-        self._put_back: Batch | None = None
+        self._put_back: CommitBatch | None = None
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._start()
 
@@ -256,7 +256,7 @@ class GroupCommit:
         if batch.waiting or batch.has_writes():
             batch.began_s = time.perf_counter()
             self._sealed.append(batch)
-            self._gathering = Batch()
+            self._gathering = CommitBatch()
 
     def _end_turn(self) -> None:
         self._turn_end_is_due = False
@@ -297,7 +297,7 @@ class GroupCommit:
             self._is_all_synced = False
         self._work.put(self._in_flight)
 
-    def _finished(self, batches: list[Batch]) -> None:
+    def _finished(self, batches: list[CommitBatch]) -> None:
         if self._is_failed:
             return
         self._in_flight = []
@@ -342,7 +342,7 @@ class GroupCommit:
             _log.warning("store.short is over: %d MB are free", look.free_bytes // _MB)
         self.on_short()
 
-    def _hold(self, batches: list[Batch], look: Look) -> None:
+    def _hold(self, batches: list[CommitBatch], look: Look) -> None:
         """There is no room: keep everything together, so that what is removed need not be written.
 
         Nothing of it was written, and the gathering batch is not closed: a turn is not parted.
@@ -394,7 +394,7 @@ class GroupCommit:
             if not self._carry_out(batches):
                 return
 
-    def _carry_out(self, batches: list[Batch]) -> bool:
+    def _carry_out(self, batches: list[CommitBatch]) -> bool:
         """Look for room and write; False after a failure, when nothing may follow."""
         try:
             look = self._writer.look(batches)

@@ -96,7 +96,7 @@ class BodyAddress(NamedTuple):
         return parts_of(self.size_bytes)
 
 
-class Head(NamedTuple):
+class IndexHead(NamedTuple):
     """What a record says of its message without being decoded.
 
     Attributes:
@@ -193,7 +193,7 @@ def external_record(key: bytes, message: Message, body: BodyAddress) -> bytes:
     return _pack_head(VERSION, flags, size, _crc32(rest, _crc32(key, _SEED[flags] ^ size))) + rest
 
 
-def peek(value: bytes) -> Head:
+def peek(value: bytes) -> IndexHead:
     """What a record's head says, its checksum not looked at.
 
     Raises:
@@ -205,10 +205,12 @@ def peek(value: bytes) -> Head:
     if version != VERSION or flags > FLAGS_MAX:
         raise RecordDamaged(f"index record starts with {value[:2]!r}, expected version {VERSION}")
     if not flags & EXTERNAL:
-        return Head(body_size, flags >= TIMED, None)
+        return IndexHead(body_size, flags >= TIMED, None)
     if len(value) < HEAD.size + _ADDRESS.size:
         raise RecordDamaged(f"index record of {len(value)} bytes lacks its content's address")
-    return Head(body_size, flags >= TIMED, BodyAddress(*_ADDRESS.unpack_from(value, HEAD.size)))
+    return IndexHead(
+        body_size, flags >= TIMED, BodyAddress(*_ADDRESS.unpack_from(value, HEAD.size))
+    )
 
 
 def is_external(value: bytes) -> bool:

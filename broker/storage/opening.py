@@ -20,7 +20,7 @@ SETTLE_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Opened(NamedTuple):
+class OpenedStore(NamedTuple):
     """A store that was just opened.
 
     Attributes:
@@ -34,7 +34,7 @@ class Opened(NamedTuple):
     summary: list[bytes] | None
 
 
-def open_for_node(path: Path) -> Opened:
+def open_for_node(path: Path) -> OpenedStore:
     """Open the store of a starting node. Blocks; changes nothing if it fails.
 
     Args:
@@ -60,13 +60,13 @@ def open_for_node(path: Path) -> Opened:
         for lost in report.lost:
             _log.error("message.lost", extra={"queue": lost.uid, "number": lost.number})
     try:
-        return Opened(store, report, summary.take(path, store.last_batch))
+        return OpenedStore(store, report, summary.take(path, store.last_batch))
     except BaseException:
         store.close()
         raise
 
 
-def count_messages(journal: GroupCommit, opened: Opened) -> MessageStore:
+def count_messages(journal: GroupCommit, opened: OpenedStore) -> MessageStore:
     """Count what is stored, telling the log how far it is. Blocks; reads only.
 
     Args:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from broker.storage.commit_batch import PAGE_FAMILIES, Batch
+from broker.storage.commit_batch import PAGE_FAMILIES, CommitBatch
 from broker.storage.commit_writer import CommitFailed, Look
-from broker.storage.disk_room import Room
+from broker.storage.disk_room import DiskRoom
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import FAMILIES
 from tests.sim.clock import Clock
@@ -39,11 +39,11 @@ class Disk:
     def __init__(self) -> None:
         self.durable: Families = {name: {} for name in FAMILIES}
         self.view: Families = {name: {} for name in FAMILIES}
-        self.unsynced: list[Batch] = []
+        self.unsynced: list[CommitBatch] = []
         self.free_bytes = AMPLE
         self.fails = ""
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: CommitBatch) -> None:
         _put(self.view, batch)
         self.unsynced.append(batch)
 
@@ -63,7 +63,7 @@ class Disk:
         self.fails = ""
 
 
-def _put(families: Families, batch: Batch) -> None:
+def _put(families: Families, batch: CommitBatch) -> None:
     for name, segments in batch.families.items():
         records = families[name]
         for segment in segments:
@@ -107,9 +107,9 @@ class Writer:
         self._counts = counts
         self._is_short = False
 
-    def look(self, batches: list[Batch]) -> Look:
+    def look(self, batches: list[CommitBatch]) -> Look:
         size = sum(batch.size_bytes for batch in batches)
-        room = Room(self._disk.free_bytes, 0)
+        room = DiskRoom(self._disk.free_bytes, 0)
         self._is_short = room.is_short(size, was_short=self._is_short)
         is_removal = not any(batch.has_puts() for batch in batches)
         needed = room.needed_bytes(size, is_removal=is_removal)
@@ -117,7 +117,7 @@ class Writer:
         self._counts["holds"] += not fits
         return Look(fits, self._is_short, room.free_bytes, needed)
 
-    def write(self, batches: list[Batch], *, is_last: bool) -> None:
+    def write(self, batches: list[CommitBatch], *, is_last: bool) -> None:
         for number, batch in enumerate(batches):
             if self._disk.fails == "write" and number == len(batches) - 1:
                 self._counts["failed writes"] += 1
@@ -179,7 +179,7 @@ class Journal(GroupCommit):
         self._disk = disk
         self._life = life
         self._rng = rng
-        self._under_way: list[Batch] = []
+        self._under_way: list[CommitBatch] = []
         store: Any = Store(disk)
         loop: Any = life
         super().__init__(store, on_failure, loop)
@@ -188,11 +188,11 @@ class Journal(GroupCommit):
     def _start(self) -> None:
         self._work: Any = _Work(self)
 
-    def carry_out_later(self, batches: list[Batch]) -> None:
+    def carry_out_later(self, batches: list[CommitBatch]) -> None:
         self._under_way = batches
         self._life.call_later(self._rng.choice((0.001, 0.004, 0.03)), self._carry_out, batches)
 
-    def _carry_out(self, batches: list[Batch]) -> bool:
+    def _carry_out(self, batches: list[CommitBatch]) -> bool:
         self._under_way = []
         return super()._carry_out(batches)
 
@@ -209,6 +209,6 @@ class _Work:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def put(self, batches: list[Batch] | None) -> None:
+    def put(self, batches: list[CommitBatch] | None) -> None:
         if batches is not None:
             self._journal.carry_out_later(batches)

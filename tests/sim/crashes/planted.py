@@ -9,28 +9,28 @@ from unittest.mock import patch
 
 from broker.fifo.fresh import fresh_among
 from broker.fifo.machine import QueueMachine
-from broker.storage.commit_batch import Batch, Segment
+from broker.storage.commit_batch import CommitBatch, Segment
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
 from tests.sim.crashes.disk import Disk, Writer
 
-_write, _hold, _absorb = Writer.write, GroupCommit._hold, Batch._absorb
+_write, _hold, _absorb = Writer.write, GroupCommit._hold, CommitBatch._absorb
 
 
-def _without_sync(self: Any, batches: list[Batch], *, is_last: bool) -> None:
+def _without_sync(self: Any, batches: list[CommitBatch], *, is_last: bool) -> None:
     """Confirms what was only written."""
     for batch in batches:
         self._disk.write(batch)
 
 
-def _confirming(self: Any, batches: list[Batch], look: Any) -> None:
+def _confirming(self: Any, batches: list[CommitBatch], look: Any) -> None:
     """Tells who waits for what is held."""
     for done in [done for batch in batches for done in batch.waiting]:
         done()
     _hold(self, batches, look)
 
 
-def _going_on(self: Any, batches: list[Batch], *, is_last: bool) -> None:
+def _going_on(self: Any, batches: list[CommitBatch], *, is_last: bool) -> None:
     """Takes a failed sync for done: what it was to cover is not on disk, and nobody will know."""
     fails = self._disk.fails
     try:
@@ -41,9 +41,9 @@ def _going_on(self: Any, batches: list[Batch], *, is_last: bool) -> None:
             self._disk.unsynced.clear()
 
 
-def _half(self: Any, batch: Batch) -> None:
+def _half(self: Any, batch: CommitBatch) -> None:
     """Writes a batch in two steps, and a crash may come between them."""
-    first, second = Batch(), Batch()
+    first, second = CommitBatch(), CommitBatch()
     for name, segments in batch.families.items():
         target = first if name == "queue_index" else second
         target.families[name] = segments
@@ -76,7 +76,7 @@ BUGS: Final = {
     "confirm what is held": _patched(GroupCommit, "_hold", _confirming),
     "go on after a failed sync": _patched(Writer, "write", _going_on),
     "torn batch": _patched(Disk, "write", _half),
-    "removals lost": _patched(Batch, "_absorb", _losing_removals),
+    "removals lost": _patched(CommitBatch, "_absorb", _losing_removals),
     "held is new": _patched(QueueMachine, "fresh", _forgetting_what_is_held),
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.message import Message
-from broker.storage.commit_batch import Batch
+from broker.storage.commit_batch import CommitBatch
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
 from broker.storage.message_store import MessageStore
@@ -268,7 +268,7 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from broker.message import Message
-from broker.storage.commit_batch import Batch
+from broker.storage.commit_batch import CommitBatch
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
@@ -371,11 +371,11 @@ def test_a_callback_that_fails_does_not_silence_the_others(tmp_path: Path) -> No
     run_with_journal(tmp_path / "store", body)
 
 
-def listen(journal: GroupCommit, heard: Callable[[list[Batch]], None]) -> None:
+def listen(journal: GroupCommit, heard: Callable[[list[CommitBatch]], None]) -> None:
     """Be told of every list of batches that is written."""
     write = journal._writer.write
 
-    def noted(batches: list[Batch], *, is_last: bool) -> None:
+    def noted(batches: list[CommitBatch], *, is_last: bool) -> None:
         heard(batches)
         write(batches, is_last=is_last)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.storage import commit_writer, group_commit
-from broker.storage.disk_room import HOLD_MARGIN_BYTES, MIB, REMOVAL_MARGIN_BYTES, Room
+from broker.storage.disk_room import HOLD_MARGIN_BYTES, MIB, REMOVAL_MARGIN_BYTES, DiskRoom
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
 
@@ -295,7 +295,7 @@ def test_a_batch_behind_one_that_was_held_is_not_written_without_it(
 
 @pytest.mark.parametrize("free_mib", [0, 10, 33, 50, 400])
 def test_publishers_wait_before_anything_is_held(free_mib: int) -> None:
-    room = Room(free_mib * MIB, 0)
+    room = DiskRoom(free_mib * MIB, 0)
     if not room.fits(MIB, is_removal=False):
         assert room.is_short(MIB, was_short=False)
     if room.is_short(MIB, was_short=False):
