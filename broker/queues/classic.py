@@ -36,10 +36,10 @@ from broker.queues.dead_letters import Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
-from broker.queues.home import Home
 from broker.queues.lifetime import lifetime_of
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
+from broker.queues.node import NodeContext
 from broker.queues.paging.window import Window
 from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import Onward, Replication, Standstill
@@ -72,7 +72,7 @@ class ClassicQueue:
         self,
         record: Queue,
         settings: QueueSettings,
-        home: Home,
+        home: NodeContext,
         machine: QueueMachine | None = None,
     ) -> None:
         self.record = record

@@ -11,7 +11,7 @@ from broker.metadata.commands import DeleteQueue
 from broker.metadata.records import Queue
 from broker.ports import Done, QueueHandle
 from broker.queues.classic import ClassicQueue
-from broker.queues.mail import Mail
+from broker.queues.node import PeerTransport
 from broker.queues.quorum import QuorumQueue
 from broker.queues.refusals import unavailable
 
@@ -34,7 +34,7 @@ class Deletes:
         catalogue: Catalogue,
         classic: Mapping[int, ClassicQueue],
         open_queue: Callable[[Queue], QueueHandle],
-        mail: Mail,
+        mail: PeerTransport,
         propose: Callable[[DeleteQueue, Done], None],
     ) -> None:
         self._node = node

@@ -52,9 +52,9 @@ from broker.metadata.records import Queue
 from broker.ports import Clock, QueueStat
 from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.envelopes import Answer, answers_by_node
-from broker.queues.home import Post
 from broker.queues.lifetime import Lifetime
 from broker.queues.machine_settings import founding_config, rules_of
+from broker.queues.node import Post
 from broker.queues.timing import Defer, DueTimer, Later
 
 _log = logging.getLogger(__name__)

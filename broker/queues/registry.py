@@ -28,18 +28,16 @@ from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal, QueueHandle, QueueStat
-from broker.queues.boots import Boots
 from broker.queues.classic import ClassicQueue
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.histories import Histories
-from broker.queues.home import Home
 from broker.queues.machine_settings import config_of
-from broker.queues.mail import Mail
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
+from broker.queues.node import Boots, NodeContext, PeerTransport
 from broker.queues.paging.level import LAZY_RAM_BYTES
 from broker.queues.paging.pager import Pageable
 from broker.queues.quorum import QuorumQueue, RaftGroup
@@ -112,7 +110,7 @@ class QueueRegistry:
         journal: Journal,
         store: MessageStore,
         groups: Groups,
-        mail: Mail,
+        mail: PeerTransport,
         defer: Defer,
         later: Later | None = None,
         propose: Callable[[DeleteQueue | ChangeRings, Done], None],
@@ -145,7 +143,7 @@ class QueueRegistry:
         self._histories = Histories(
             catalogue, self._dead_letters.post, self.peek_here, self._is_leaderless, has_lease, draw
         )
-        self._home = Home(
+        self._home = NodeContext(
             *(node, clock, journal, store, self._post, mail.is_clogged, defer, after),
             *(self._deletes.unused, self._dead_letters),
         )

@@ -24,7 +24,7 @@ from broker.message import Message
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
 from broker.queues.disk_copy import DiskCopy
-from broker.queues.home import Home
+from broker.queues.node import NodeContext
 from broker.queues.paging.level import DEEP_RAM_BYTES, LAZY_RAM_BYTES, LAZY_READ_BYTES
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Window:
         record: Queue,
         machine: QueueMachine,
         disk: DiskCopy,
-        home: Home,
+        home: NodeContext,
         hand_in: Callable[[], None],
         serve: Callable[[], None],
         *,
