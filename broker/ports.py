@@ -1,9 +1,7 @@
 """What the broker's floors promise each other. No code, only promises.
 
-A queue is reached through a `QueueHandle`, wherever it lives: in this process (classic), on
-another node (remote) or behind a Raft group (quorum). Calls never block and never await; answers
-come through the ports given with the call, in the order the queue decided them, possibly before
-the call returns.
+What channels ask of queues stands in `broker.queues.handle`; here is what queues tell channels, and
+what both need of their node. Calls never block and never await.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.errors import Refusal
-from broker.message import Delivery, Message
+from broker.message import Delivery
 
 
 class Clock(Protocol):
@@ -57,29 +55,6 @@ class ConsumerPort(Protocol):
         limit (P18).
         """
         ...
-
-
-class ConsumerSpec(NamedTuple):
-    """What a queue needs to know of a consumer.
-
-    Attributes:
-        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel;
-            CHANNEL is "NUMBER.GENERATION", so that a number used again is another holder.
-        tag: Consumer tag, unique within the holder.
-        no_ack: Messages count as settled when delivered.
-        exclusive: Refuse if another consumer is there, and be refused to others.
-        prefetch: Most unsettled messages at a time; 0 is without limit.
-        priority: `x-priority`; higher is served first.
-        arguments: The client's arguments as they came.
-    """
-
-    holder: str
-    tag: str
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    priority: int
-    arguments: dict[str, object]
 
 
 class GetResult(NamedTuple):
@@ -133,106 +108,7 @@ class QueueStat(NamedTuple):
 
 
 Done = Callable[[object], None]
-"""Called once, with the value promised by the method or with a `Refusal`."""
-
-
-class QueueHandle(Protocol):
-    """A queue as a channel sees it, wherever it lives.
-
-    Every `done` is called exactly once, also when the queue dies (then with a `Refusal`).
-    """
-
-    @property
-    def is_congested(self) -> bool:
-        """True while the queue is behind: publishers' sockets shall not be read (flow)."""
-        ...
-
-    @property
-    def slowdown_us(self) -> int:
-        """How long a publisher's next read shall wait for each message it has just brought.
-
-        Microseconds, 0 while consumers keep up or there are none. Proportional to how far they
-        lag, so that publishers settle at the rate of the consumers instead of starving them.
-        """
-        ...
-
-    def has_room(self, messages: list[Message]) -> bool:
-        """Whether a publish of these would be taken now (P12); if not, ask again `when_drained`."""
-        ...
-
-    def when_drained(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, when the queue is not congested any more."""
-        ...
-
-    def publish(
-        self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
-        """Enqueue messages in order. The handle keeps them until the queue has answered (P12).
-
-        Args:
-            messages: In publish order.
-            seqnos: The publisher's confirm numbers, one a message; None without confirms.
-            publisher: Hears exactly one verdict for each of `seqnos`.
-        """
-        ...
-
-    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
-        """Attach a consumer. `done(None)` comes before its first delivery."""
-        ...
-
-    def cancel(self, holder: str, tag: str, done: Done) -> None:
-        """Detach a consumer, then `done(None)`; what it holds stays with `holder`."""
-        ...
-
-    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Remove acknowledged messages. Numbers the holder does not hold are ignored.
-
-        Args:
-            holder: Who holds them.
-            tag: Under which consumer tag.
-            numbers: Which.
-            done: `done(None)` once the queue has done it (a durable one at its home: once that is
-                durable); a `Refusal` where one of the numbers was not held any more, or nobody
-                knows (P18). Most callers do not ask.
-        """
-        ...
-
-    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Put unsettled messages back (P16; quorum queues: docs/rabbitmq-behaviour.md 1.16)."""
-        ...
-
-    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Reject without requeue: remove, and dead-letter where configured."""
-        ...
-
-    def release(self, holder: str) -> None:
-        """The channel is gone: cancel its consumers here and requeue all it holds."""
-        ...
-
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
-        """Pause or resume deliveries to a consumer whose socket is full or has drained."""
-        ...
-
-    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
-        """Change a consumer's credit limit (channel-wide qos changed); 0 is without limit."""
-        ...
-
-    def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
-        """Take one message. `done(GetResult)`; an unsettled one is held under tag ""."""
-        ...
-
-    def purge(self, done: Done) -> None:
-        """Remove all ready messages. `done(count)`."""
-        ...
-
-    def stat(self, done: Done, *, is_declare: bool = False) -> None:
-        """`done(QueueStat)`, exact at the moment the queue's home answers.
-
-        Args:
-            done: Told.
-            is_declare: A declare asks, passive or not: it renews a classic queue's `x-expires`.
-        """
-        ...
+"""Called once, with the value that was promised or with a `Refusal`."""
 
 
 class Journal(Protocol):
@@ -292,12 +168,10 @@ class Journal(Protocol):
 __all__ = [
     "Clock",
     "ConsumerPort",
-    "ConsumerSpec",
     "Done",
     "GetResult",
     "Journal",
     "PublisherPort",
-    "QueueHandle",
     "QueueStat",
     "Refusal",
 ]

@@ -41,7 +41,18 @@ class Enqueue(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
 
 
 class Checkout(msgspec.Struct, array_like=True, tag=2, frozen=True):
-    """Attach a consumer (`broker.ports.ConsumerSpec` says what the fields mean)."""
+    """Attach a consumer.
+
+    Attributes:
+        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel;
+            CHANNEL is "NUMBER.GENERATION", so that a number used again is another holder.
+        tag: Consumer tag, unique within the holder.
+        no_ack: Messages count as settled when delivered.
+        exclusive: Refuse if another consumer is there, and be refused to others.
+        prefetch: Most unsettled messages at a time; 0 is without limit.
+        priority: `x-priority`; higher is served first.
+        arguments: The client's arguments as they came.
+    """
 
     holder: str
     tag: str
@@ -128,21 +139,13 @@ class Drop(msgspec.Struct, array_like=True, tag=13, frozen=True, gc=False):
     numbers: list[int]
 
 
-SessionCommand = (
-    Enqueue
-    | Checkout
-    | Cancel
-    | Settle
-    | Requeue
-    | Discard
-    | Release
-    | SetActive
-    | SetPrefetch
-    | Get
-    | Purge
-    | Skip
-    | Drop
+ChannelCommand = (
+    Cancel | Settle | Requeue | Discard | Release | SetActive | SetPrefetch | Get | Purge | Drop
 )
+"""What a channel asks of a queue by `QueueHandle.submit`: the value that its session makes reaches
+the queue's machine, or the offer that carries it there, as it is."""
+
+SessionCommand = Enqueue | Checkout | ChannelCommand | Skip
 
 
 class Offer(msgspec.Struct, array_like=True, tag=20, frozen=True):

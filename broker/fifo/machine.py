@@ -20,6 +20,7 @@ from broker.fifo import ledger, snapshot
 from broker.fifo.commands import (
     Batch,
     Cancel,
+    ChannelCommand,
     Checkout,
     Discard,
     Drop,
@@ -107,6 +108,18 @@ class QueueMachine(Paging):
         self.set_time(now_ms)
         self._apply_offer(offer)
         self.is_pump_due = self.pump()
+
+    def apply_command(self, command: Checkout | ChannelCommand) -> object:
+        """Do what a channel of this node asks; `pump` follows.
+
+        Args:
+            command: As `QueueHandle.attach` or `submit` was given it.
+
+        Returns:
+            Of a Checkout None or a 403 refusal, of a Get a `GetResult`, of a Purge or Drop how
+            many messages went; of a Settle, Requeue or Discard False where a number was not held.
+        """
+        return _COMMANDS[type(command)](self, command)
 
     def mark_durable(self, position: int) -> None:
         """Say that the ledger is safe up to a position: the verdicts owed for it are due.
@@ -488,3 +501,4 @@ _PLAIN: Final[dict[type, Callable[[Queue, Any], bool | None]]] = {
     SetActive: _set_active,
     SetPrefetch: _set_prefetch,
 }
+_COMMANDS: Final[dict[type, Callable[[Queue, Any], object]]] = {**_VALUED, **_PLAIN}

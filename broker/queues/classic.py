@@ -23,15 +23,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, ClassVar
 
 from broker.errors import Refusal
-from broker.fifo.commands import Cancel, Get, Offer, numbers_of
+from broker.fifo.commands import (
+    Cancel,
+    ChannelCommand,
+    Checkout,
+    Discard,
+    Drop,
+    Get,
+    Offer,
+    Purge,
+    Release,
+    Requeue,
+    SetActive,
+    SetPrefetch,
+    Settle,
+    numbers_of,
+)
 from broker.fifo.effects import Dead, Effects, Reply, Verdict
 from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import ConsumerPort, ConsumerSpec, Done, PublisherPort
+from broker.ports import ConsumerPort, Done, PublisherPort
 from broker.queues.dead_letters import Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
@@ -113,7 +129,7 @@ class ClassicQueue:
     def disk(self, disk: DiskCopy) -> None:
         self.window.disk = disk
 
-    # What channels of this node ask (`broker.ports.QueueHandle`).
+    # What channels of this node ask (`broker.queues.handle.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
@@ -158,52 +174,38 @@ class ClassicQueue:
         if seqnos is not None:
             self._safety.confirm(messages, seqnos, refused, publisher)
 
-    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+    def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer of this node."""
-        if self._wait_or_gone(partial(self.consume, spec, port, done), done):
+        if self._wait_or_gone(partial(self.attach, checkout, port, done), done):
             return
-        refusal = self.machine.checkout(
-            spec.holder,
-            spec.tag,
-            no_ack=spec.no_ack,
-            exclusive=spec.exclusive,
-            prefetch=spec.prefetch,
-            priority=spec.priority,
-            arguments=spec.arguments,
-        )
+        refusal = self.machine.apply_command(checkout)
         if refusal is None:
-            self._consumers.attach(spec, port)
+            self._consumers.attach(checkout, port)
         done(refusal)
         self._serve()
         self._check_unused()
 
-    def cancel(self, holder: str, tag: str, done: Done) -> None:
+    def submit(self, command: ChannelCommand, done: Done | None = None) -> None:
+        """Have the machine do something now, or when the queue goes on."""
+        self._SUBMITTED[type(command)](self, command, done)
+
+    def _cancel(self, command: Cancel, done: Done | None) -> None:
         """Detach a consumer of this node; where the queue goes with it, `done` is called then."""
-        if self._wait_or_gone(partial(self.cancel, holder, tag, done), done):
+        done = done or _nobody
+        if self._wait_or_gone(partial(self.submit, command, done), done):
             return
-        self.machine.cancel(holder, tag)
+        self.machine.apply_command(command)
         self._serve()  # what was due to it before comes first
-        self._consumers.detach(holder, tag)
+        self._consumers.detach(command.holder, command.tag)
         self._check_unused(partial(done, None))
 
-    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Remove acknowledged messages."""
-        if not self._stands(partial(self.settle, holder, tag, numbers, done)):
-            self._settled(done, is_held=self.machine.settle(holder, tag, numbers))
-
-    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Put messages back at their places."""
-        if not self._stands(partial(self.requeue, holder, tag, numbers, done)):
+    def _settle(self, command: Settle | Requeue | Discard, done: Done | None) -> None:
+        """Tell the outcome once it is as safe as a confirm would be (P18)."""
+        if self._stands(partial(self.submit, command, done)):
+            return
+        if type(command) is Requeue:
             self.machine.set_time(self._clock.now_ms())
-            self._settled(done, is_held=self.machine.requeue(holder, tag, numbers))
-
-    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Reject messages without requeue."""
-        if not self._stands(partial(self.discard, holder, tag, numbers, done)):
-            self._settled(done, is_held=self.machine.discard(holder, tag, numbers))
-
-    def _settled(self, done: Done | None, *, is_held: bool) -> None:
-        """Tell the outcome of a settle once it is as safe as a confirm would be (P18)."""
+        is_held = self.machine.apply_command(command)
         self._serve()
         if done is None:
             return
@@ -213,40 +215,41 @@ class ClassicQueue:
         else:
             done(lost)
 
-    def release(self, holder: str) -> None:
+    def _release(self, command: Release, _done: Done | None) -> None:
         """End a channel of this node."""
-        if self._stands(partial(self.release, holder)):
+        again = partial(self.submit, command)
+        if self._stands(again):
             return
         self.machine.set_time(self._clock.now_ms())
-        self.machine.release(holder)
-        self._consumers.release(holder)
-        self.holds_back(partial(self.release, holder))  # a consume of this channel may be
-        self.window.repeats(partial(self.release, holder))  # so may a get
+        self.machine.apply_command(command)
+        self._consumers.release(command.holder)
+        self.holds_back(again)  # a consume of this channel may be
+        self.window.repeats(again)  # so may a get
         self._serve()
         self._check_unused()
 
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
-        """Pause or resume a consumer."""
-        if self._stands(partial(self.set_active, holder, tag, active=active)):
+    def _set_active(self, command: SetActive, _done: Done | None) -> None:
+        again = partial(self.submit, command)
+        if self._stands(again):
             return
-        self.machine.set_active(holder, tag, active=active)
-        self._consumers.set_active(holder, tag, active=active)
-        self.holds_back(partial(self.set_active, holder, tag, active=active))
-        if active:
+        self.machine.apply_command(command)
+        self._consumers.set_active(command.holder, command.tag, active=command.active)
+        self.holds_back(again)
+        if command.active:
             self._serve()
 
-    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
-        """Change a consumer's credit limit."""
-        if self._stands(partial(self.set_prefetch, holder, tag, prefetch)):
+    def _set_prefetch(self, command: SetPrefetch, _done: Done | None) -> None:
+        again = partial(self.submit, command)
+        if self._stands(again):
             return
-        self.machine.set_prefetch(holder, tag, prefetch)
-        self._consumers.set_prefetch(holder, tag, prefetch)
-        self.holds_back(partial(self.set_prefetch, holder, tag, prefetch))
+        self.machine.apply_command(command)
+        self._consumers.set_prefetch(command.holder, command.tag, command.prefetch)
+        self.holds_back(again)
         self._serve()
 
-    def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
-        """Take one message."""
-        again = partial(self.get, holder, no_ack=no_ack, done=done)
+    def _get(self, command: Get, done: Done | None) -> None:
+        done = done or _nobody
+        again = partial(self.submit, command, done)
         if self._wait_or_gone(again, done):
             return
         self._life.used()
@@ -254,17 +257,31 @@ class ClassicQueue:
         if self.window.holds_back(again):
             self._serve(is_timed=True)
             return
-        result = self.machine.get(holder, no_ack=no_ack)
+        result = self.machine.apply_command(command)
         self._serve()
         done(result)
 
-    def purge(self, done: Done) -> None:
-        """Remove all ready messages."""
-        if self._wait_or_gone(partial(self.purge, done), done):
+    def _remove(self, command: Purge | Drop, done: Done | None) -> None:
+        done = done or _nobody
+        if self._wait_or_gone(partial(self.submit, command, done), done):
             return
-        count = self.machine.purge()
+        count = self.machine.apply_command(command)
         self._serve()
         done(count)
+
+    # Any: the key is the type of the command that a method takes; typing can't say so of a dict.
+    _SUBMITTED: ClassVar[dict[type, Callable[[Any, Any, Done | None], None]]] = {
+        Settle: _settle,
+        Requeue: _settle,
+        Discard: _settle,
+        Cancel: _cancel,
+        Release: _release,
+        SetActive: _set_active,
+        SetPrefetch: _set_prefetch,
+        Get: _get,
+        Purge: _remove,
+        Drop: _remove,
+    }
 
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
         """Count what is here; a declare renews the queue's life."""
@@ -496,7 +513,7 @@ class ClassicQueue:
         still = self._still
         assert still is not None, "only a mirrored queue can be served elsewhere"
         for consumer in self._consumers.take():
-            onward.adopt(consumer.spec, consumer.port, is_active=consumer.is_active)
+            onward.adopt(consumer.checkout, consumer.port, is_active=consumer.is_active)
         held, self._held = self._held or (), None
         still.pass_on(onward)
         for call in held:
@@ -637,3 +654,7 @@ class ClassicQueue:
 def _holds_none(numbers: list[int]) -> None:
     """A classic queue forgets what died: it dead-letters at most once."""
     del numbers
+
+
+def _nobody(result: object) -> None:
+    """Nobody waits for this outcome."""

@@ -32,8 +32,9 @@ from broker.message import Delivery, Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import Clock, QueueHandle
+from broker.ports import Clock
 from broker.queues.delay_store import as_taken_by, due
+from broker.queues.handle import QueueHandle
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeleteQueue
 from broker.metadata.records import Queue
-from broker.ports import Done, QueueHandle
+from broker.ports import Done
 from broker.queues.classic import ClassicQueue
+from broker.queues.handle import QueueHandle
 from broker.queues.node import PeerTransport
 from broker.queues.quorum import QuorumQueue
 from broker.queues.refusals import unavailable

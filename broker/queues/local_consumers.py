@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
+from broker.fifo.commands import Checkout
 from broker.message import Delivery
-from broker.ports import ConsumerPort, ConsumerSpec
+from broker.ports import ConsumerPort
 
 Key = tuple[str, str]
 """(holder, tag)."""
@@ -16,12 +19,12 @@ class LocalConsumer(NamedTuple):
     """A consumer of this node that calls the queue directly.
 
     Attributes:
-        spec: As asked, with the prefetch it has now.
+        checkout: As asked, with the prefetch it has now.
         port: The channel's ear.
         is_active: False while its socket is full.
     """
 
-    spec: ConsumerSpec
+    checkout: Checkout
     port: ConsumerPort
     is_active: bool = True
 
@@ -34,9 +37,9 @@ class LocalConsumers:
     def __init__(self) -> None:
         self._found: dict[Key, LocalConsumer] = {}
 
-    def attach(self, spec: ConsumerSpec, port: ConsumerPort) -> None:
+    def attach(self, checkout: Checkout, port: ConsumerPort) -> None:
         """Add a consumer, or replace the one of the same holder and tag."""
-        self._found[spec.holder, spec.tag] = LocalConsumer(spec, port)
+        self._found[checkout.holder, checkout.tag] = LocalConsumer(checkout, port)
 
     def detach(self, holder: str, tag: str) -> None:
         """Remove a consumer; an unknown one is ignored."""
@@ -57,8 +60,8 @@ class LocalConsumers:
         """Note a consumer's other limit."""
         local = self._found.get((holder, tag))
         if local is not None:
-            spec = local.spec._replace(prefetch=prefetch)
-            self._found[holder, tag] = local._replace(spec=spec)
+            checkout = msgspec.structs.replace(local.checkout, prefetch=prefetch)
+            self._found[holder, tag] = local._replace(checkout=checkout)
 
     def deliver(self, deliveries: dict[Key, list[Delivery]]) -> None:
         """Hand over what is for consumers here, and take it out of what is due."""

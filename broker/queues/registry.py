@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer, owner_of
+from broker.fifo.commands import Drop, Offer, Purge, owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.message import Delivery
@@ -27,12 +27,13 @@ from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
-from broker.ports import Clock, Done, Journal, QueueHandle, QueueStat
+from broker.ports import Clock, Done, Journal, QueueStat
 from broker.queues.classic import ClassicQueue
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
+from broker.queues.handle import QueueHandle
 from broker.queues.histories import Histories
 from broker.queues.machine_settings import config_of
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
@@ -334,10 +335,7 @@ class QueueRegistry:
             done: Gets how many were removed.
         """
         handle = self._remote.get(store.uid) or self._open_remote(store, is_gone=False)
-        if numbers is None:
-            handle.purge(done)
-        else:
-            handle.drop(numbers, done)
+        handle.submit(Purge() if numbers is None else Drop(numbers), done)
 
     # For group 0.
 

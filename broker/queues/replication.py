@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Checkout, Offer
 from broker.fifo.ledger import LedgerRecord
-from broker.ports import ConsumerPort, ConsumerSpec, QueueHandle
+from broker.ports import ConsumerPort
+from broker.queues.handle import QueueHandle
 
 LEASE: Final = "lease"
 """A reason to stand still: nothing may be told without the lease (P4)."""
@@ -65,7 +66,7 @@ class Replication(Protocol):
 class Onward(QueueHandle, Protocol):
     """The way to a queue that another node serves from now on (`remote.RemoteQueue`)."""
 
-    def adopt(self, spec: ConsumerSpec, port: ConsumerPort, *, is_active: bool = True) -> None:
+    def adopt(self, checkout: Checkout, port: ConsumerPort, *, is_active: bool = True) -> None:
         """Attach a consumer that has called this node's machine, without a word to its client."""
         ...
 

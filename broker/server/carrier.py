@@ -1,4 +1,4 @@
-"""Carries out what a session asks for: one method per effect, nothing decided here."""
+"""Executes a session's effects. Decides nothing: what a queue is asked goes to its handle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.fifo.commands import Get, SetActive
 from broker.metadata.commands import AnyCommand
-from broker.ports import GetResult, QueueHandle
+from broker.ports import Done, GetResult
+from broker.queues.handle import QueueHandle
 from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
 from broker.server.throttle import Behind, Throttle
@@ -56,7 +58,7 @@ class Carrier:
         self._ports: dict[int, ChannelPort] = {}
         self._later: list[effects.Effect] = []  # of answers that came while a list is run
         self._is_running = False
-        self._gets: list[effects.Get] = []  # of clients that don't read
+        self._gets: list[effects.QueueRequest] = []  # of clients that don't read
         self._parked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
         self._congested: dict[int, Behind] = {}  # by queue; at 0 the way of direct replies
         self._slowdown_us = 0
@@ -65,17 +67,10 @@ class Carrier:
         self.got_bytes = 0
         self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
             effects.PublishTo: self._publish,
-            effects.Settle: self._settle,
-            effects.Requeue: self._requeue,
-            effects.Discard: self._discard,
-            effects.SetPrefetch: self._set_prefetch,
-            effects.SetActive: self._set_active,
+            effects.QueueRequest: self._request,
             effects.HasRoom: self._has_room,
-            effects.Release: self._release,
-            effects.Consume: self._consume,
-            effects.Cancel: self._cancel,
-            effects.Get: self._get,
-            effects.Purge: self._purge,
+            effects.ChannelEnded: self._end_channel,
+            effects.Attach: self._attach,
             effects.Stat: self._stat,
             effects.DeleteQueue: self._delete_queue,
             effects.Propose: self._propose,
@@ -92,8 +87,8 @@ class Carrier:
         """
         if self._is_running:
             for effect in asked:
-                if type(effect) is effects.SetActive:
-                    self._set_active(effect)
+                if _is_set_active(effect):
+                    self._handlers[type(effect)](effect)
                 else:
                     self._later.append(effect)
             return
@@ -102,8 +97,7 @@ class Carrier:
         try:
             while asked:
                 for effect in asked:
-                    is_put_off = self._parked and type(effect) is not effects.SetActive
-                    if is_put_off and self._is_behind_parked(effect):
+                    if self._parked and self._is_behind_parked(effect):
                         continue
                     handlers[type(effect)](effect)
                 asked, self._later = self._later, []
@@ -124,6 +118,8 @@ class Carrier:
 
     def _is_behind_parked(self, effect: effects.Effect) -> bool:
         """Whether an effect is for a queue with something parked, and goes behind it."""
+        if _is_set_active(effect):
+            return False
         queue = getattr(effect, "queue", None)
         uid = getattr(effect, "queue_uid", 0) if queue is None else queue.uid
         waiting = self._parked.get(uid)
@@ -157,14 +153,12 @@ class Carrier:
 
     def _completion(self, token: int) -> Callable[[object], None]:
         def done(result: object) -> None:
+            if isinstance(result, GetResult) and result.delivery is not None:
+                self.got_bytes += len(result.delivery.message.content)
             now_ms = self._context.clock.monotonic_ms()
             self._run_and_write(self._session.complete(token, result, now_ms))
 
         return done
-
-    def _settled(self, channel: int) -> Callable[[object], None]:
-        """Tell the channel whose commit waits for the outcome of a settle."""
-        return lambda result: self._run_and_write(self._session.settled(channel, result))
 
     def _publish(self, effect: effects.PublishTo) -> None:
         handle = self._queues.open(effect.queue)
@@ -180,95 +174,57 @@ class Carrier:
             self._slowdown_us += slowdown_us * len(effect.messages)
             self._held.add(effect.channel)
 
-    def _settle(self, effect: effects.Settle) -> None:
+    def _request(self, effect: effects.QueueRequest) -> None:
+        """Submit a command. A get waits for a client that has not read what it got before."""
+        command = effect.command
+        if type(command) is Get and (self.is_full or self.got_bytes > GOT_BYTES_MAX):
+            self._gets.append(effect)
+            return
+        done = self._completion(effect.token) if effect.token else None
+        if effect.queue is not None:
+            self._queues.open(effect.queue).submit(command, done)
+        else:
+            self._submit(effect, done)
+
+    def _submit(self, effect: effects.QueueRequest, done: Done | None) -> None:
         handle = self._queues.find(effect.queue_uid)
-        done = self._settled(effect.waits) if effect.waits else None
         if handle is not None:
-            handle.settle(effect.holder, effect.tag, effect.numbers, done)
+            handle.submit(effect.command, done)
         elif done is not None:
             done(None)  # the queue went in good order
-
-    def _requeue(self, effect: effects.Requeue) -> None:
-        handle = self._queues.find(effect.queue_uid)
-        done = self._settled(effect.waits) if effect.waits else None
-        if handle is not None:
-            handle.requeue(effect.holder, effect.tag, effect.numbers, done)
-        elif done is not None:
-            done(None)  # the queue went in good order
-
-    def _discard(self, effect: effects.Discard) -> None:
-        handle = self._queues.find(effect.queue_uid)
-        done = self._settled(effect.waits) if effect.waits else None
-        if handle is not None:
-            handle.discard(effect.holder, effect.tag, effect.numbers, done)
-        elif done is not None:
-            done(None)  # the queue went in good order
-
-    def _set_prefetch(self, effect: effects.SetPrefetch) -> None:
-        handle = self._queues.find(effect.queue_uid)
-        if handle is not None:
-            handle.set_prefetch(effect.holder, effect.tag, effect.prefetch)
-
-    def _set_active(self, effect: effects.SetActive) -> None:
-        handle = self._queues.find(effect.queue_uid)
-        if handle is not None:
-            handle.set_active(effect.holder, effect.tag, active=effect.active)
 
     def _has_room(self, effect: effects.HasRoom) -> None:
         for each in self._session.resume_no_ack(effect.channel):
-            self._set_active(each)
+            self._request(each)
 
-    def _release(self, effect: effects.Release) -> None:
-        for uid in effect.queue_uids:
-            parked = self._parked.get(uid)
-            if parked is not None:
-                parked.append(effects.Release(effect.channel, effect.holder, [uid]))
-            elif (handle := self._queues.find(uid)) is not None:
-                handle.release(effect.holder)
-        self._ports.pop(effect.channel, None)
-        self._gets = [each for each in self._gets if each.holder != effect.holder]
-        self._throttle.forget(effect.channel)
+    def _end_channel(self, effect: effects.ChannelEnded) -> None:
+        channel = effect.channel
+        for waiting in self._parked.values():
+            if any(type(each) is effects.PublishTo and each.channel == channel for each in waiting):
+                waiting.append(effect)  # they will have its port made again
+        self._ports.pop(channel, None)
+        self._gets = [
+            each
+            for each in self._gets
+            if not (isinstance(each.command, Get) and each.command.holder == effect.holder)
+        ]
+        self._throttle.forget(channel)
 
-    def _consume(self, effect: effects.Consume) -> None:
+    def _attach(self, effect: effects.Attach) -> None:
         handle = self._queues.open(effect.queue)
-        handle.consume(effect.spec, self._port(effect.channel), self._completion(effect.token))
+        handle.attach(effect.checkout, self._port(effect.channel), self._completion(effect.token))
 
-    def _cancel(self, effect: effects.Cancel) -> None:
-        handle = self._queues.find(effect.queue_uid)
-        done = self._completion(effect.token)
-        if handle is None:
-            done(None)
-        else:
-            handle.cancel(effect.holder, effect.tag, done)
-
-    def end_consumers(self, ends: list[effects.Cancel], done: Callable[[object], None]) -> None:
+    def end_consumers(
+        self, ends: list[effects.QueueRequest], done: Callable[[object], None]
+    ) -> None:
         """Cancel consumers of a session that ends.
 
         Args:
-            ends: Which; nobody hears of their tokens.
+            ends: Their cancels.
             done: Called once for each.
         """
         for effect in ends:
-            handle = self._queues.find(effect.queue_uid)
-            if handle is None:
-                done(None)
-            else:
-                handle.cancel(effect.holder, effect.tag, done)
-
-    def _get(self, effect: effects.Get) -> None:
-        """Get, unless the client has not read what it got before: what it asks for is no credit."""
-        if self.is_full or self.got_bytes > GOT_BYTES_MAX:
-            self._gets.append(effect)
-            return
-        complete = self._completion(effect.token)
-
-        def done(result: object) -> None:
-            if isinstance(result, GetResult) and result.delivery is not None:
-                self.got_bytes += len(result.delivery.message.content)
-            complete(result)
-
-        handle = self._queues.open(effect.queue)
-        handle.get(effect.holder, no_ack=effect.no_ack, done=done)
+            self._submit(effect, done)
 
     def go_on(self) -> None:
         """What was got has been written: get what had to wait."""
@@ -276,9 +232,6 @@ class Carrier:
         if self._gets and not self.is_full:
             asked, self._gets = self._gets, []
             self._run_and_write(list(asked))
-
-    def _purge(self, effect: effects.Purge) -> None:
-        self._queues.open(effect.queue).purge(self._completion(effect.token))
 
     def _stat(self, effect: effects.Stat) -> None:
         done = self._completion(effect.token) if effect.token else _nobody
@@ -317,6 +270,11 @@ class Carrier:
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
         self._close(effect.error)
+
+
+def _is_set_active(effect: effects.Effect) -> bool:
+    """True for what pauses or resumes a consumer: it waits for nothing."""
+    return type(effect) is effects.QueueRequest and type(effect.command) is SetActive
 
 
 def _nobody(result: object) -> None:

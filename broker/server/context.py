@@ -12,7 +12,8 @@ from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import AnyCommand
 from broker.metadata.records import Queue
-from broker.ports import Clock, Done, QueueHandle
+from broker.ports import Clock, Done
+from broker.queues.handle import QueueHandle
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
 from broker.server.outbox import Outbox

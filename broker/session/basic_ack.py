@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode
+from broker.fifo.commands import Discard, Requeue, Settle
 from broker.session.basic_consume import unpark
 from broker.session.channel import Channel, Give
-from broker.session.effects import Discard, Requeue, Settle
 from broker.session.unacked import Source
 
 
@@ -96,9 +96,9 @@ def _settle(channel: Channel, source: Source, numbers: list[int]) -> None:
     settles = channel.context.settles
     settle = settles.get(source)
     if settle is None:
-        settles[source] = Settle(source.queue_uid, channel.holder, source.tag, numbers)
+        settles[source] = Settle(channel.holder, source.tag, numbers)
     else:
-        settle.numbers += numbers
+        settle.numbers.extend(numbers)
 
 
 def _take_in_transaction(channel: Channel, kind: Give, tag: int, *, multiple: bool) -> None:

@@ -9,13 +9,14 @@ from broker.amqp import fields, spec
 from broker.amqp.content import raw_headers, with_raw_headers
 from broker.amqp.frames import content_frames, encode_deliveries, method_frame
 from broker.errors import AmqpError, ReplyCode, quoted
+from broker.fifo.commands import Cancel, Checkout, Get, Requeue, SetActive, SetPrefetch
 from broker.message import Delivery, Message
 from broker.metadata.arguments import consumer_fault
 from broker.metadata.records import Queue
-from broker.ports import ConsumerSpec, GetResult
+from broker.ports import GetResult
 from broker.session import reply_to
 from broker.session.channel import Channel, Consumer
-from broker.session.effects import Cancel, Consume, Get, HasRoom, Requeue, SetActive, SetPrefetch
+from broker.session.effects import Attach, HasRoom, QueueRequest
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
@@ -46,7 +47,8 @@ def qos(channel: Channel, method: spec.BasicQos) -> None:
         for consumer in channel.consumers.values():
             if not consumer.no_ack:
                 allowed = credit(consumer.prefetch, limit)
-                channel.emit(SetPrefetch(consumer.queue_uid, channel.holder, consumer.tag, allowed))
+                command = SetPrefetch(channel.holder, consumer.tag, allowed)
+                channel.emit(QueueRequest(consumer.queue_uid, command))
         unpark(channel)
     channel.send(spec.BasicQosOk())
 
@@ -87,7 +89,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     channel.consumers[tag] = consumer
     channel.touched[queue.uid] = None
     allowed = 0 if method.no_ack else credit(prefetch, channel.window.limit)
-    asked = ConsumerSpec(
+    checkout = Checkout(
         channel.holder,
         tag,
         method.no_ack,
@@ -102,7 +104,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         consumer.is_attached = True
         if consumer.no_ack and is_limit_reached(channel):
             channel.window.is_holding = True
-            channel.emit(SetActive(consumer.queue_uid, channel.holder, tag, active=False))
+            channel.set_active(consumer, active=False)
         if not method.no_wait:
             channel.send(spec.BasicConsumeOk(tag))
 
@@ -111,7 +113,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         _raise(refusal)
 
     token = channel.ask(attached, refused)
-    channel.emit(Consume(token, channel.key, queue, asked))
+    channel.emit(Attach(token, channel.key, queue, checkout))
 
 
 def _raise(refusal: object) -> None:
@@ -172,7 +174,7 @@ def cancel(channel: Channel, method: spec.BasicCancel) -> None:
             channel.send(spec.BasicCancelOk(tag))
 
     token = channel.ask(detached, detached)
-    channel.emit(Cancel(token, consumer.queue_uid, channel.holder, tag))
+    channel.emit(QueueRequest(consumer.queue_uid, Cancel(channel.holder, tag), token))
 
 
 def get(channel: Channel, method: spec.BasicGet) -> None:
@@ -219,7 +221,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         write_content(channel, answer, message)
 
     token = channel.ask(got)
-    channel.emit(Get(token, queue, channel.holder, method.no_ack))
+    command = Get(channel.holder, method.no_ack)
+    channel.emit(QueueRequest(queue.uid, command, token, queue))
 
 
 def write_content(channel: Channel, method: spec.Method, message: Message) -> None:
@@ -261,7 +264,7 @@ def _pause_no_ack(channel: Channel) -> None:
             channel.emit(effect)
 
 
-def resume_no_ack(channel: Channel) -> list[SetActive]:
+def resume_no_ack(channel: Channel) -> list[QueueRequest]:
     """Resume consumers without acks if there is room."""
     if not channel.window.is_holding or is_limit_reached(channel):
         return []
@@ -269,9 +272,9 @@ def resume_no_ack(channel: Channel) -> list[SetActive]:
     return [] if channel.context.is_paused else _no_ack_consumers(channel, active=True)
 
 
-def _no_ack_consumers(channel: Channel, *, active: bool) -> list[SetActive]:
+def _no_ack_consumers(channel: Channel, *, active: bool) -> list[QueueRequest]:
     return [
-        SetActive(consumer.queue_uid, channel.holder, consumer.tag, active)
+        QueueRequest(consumer.queue_uid, SetActive(channel.holder, consumer.tag, active))
         for consumer in channel.consumers.values()
         if consumer.no_ack and consumer.is_attached
     ]
@@ -344,7 +347,8 @@ def requeue_parked(channel: Channel, consumer: Consumer) -> None:
     """Give a consumer's parked deliveries back to its queue."""
     numbers = channel.window.remove(consumer)
     if numbers:
-        channel.emit(Requeue(consumer.queue_uid, channel.holder, consumer.tag, numbers))
+        command = Requeue(channel.holder, consumer.tag, numbers)
+        channel.emit(QueueRequest(consumer.queue_uid, command))
     unpark(channel)
 
 

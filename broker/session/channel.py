@@ -14,11 +14,12 @@ from broker.amqp import spec
 from broker.amqp.assembler import Command, Publish
 from broker.amqp.frames import encode_ack
 from broker.errors import AmqpError, ReplyCode
+from broker.fifo.commands import Discard, Release, Requeue, SetActive, Settle
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.session.confirms import Confirms
 from broker.session.context import Answer, Context, Permissions, Question
-from broker.session.effects import Discard, Effect, Release, Requeue, Settle
+from broker.session.effects import ChannelEnded, Effect, QueueRequest
 from broker.session.prefetch import Window
 from broker.session.unacked import Entry, Source, Taken, Unacked
 
@@ -253,23 +254,30 @@ class Channel:
             self.context.held_bytes -= len(command.message.content)
         return command
 
-    def give(self, kind: Give, taken: Taken, waits: int = 0) -> int:
-        """Tell queues what became of deliveries: one effect per consumer.
+    def give(self, kind: Give, taken: Taken, settled: Answer | None = None) -> int:
+        """Tell queues what became of deliveries: one request per consumer.
 
         Args:
             kind: What became of them.
             taken: Message numbers by source.
-            waits: The channel's key where its commit waits for the outcome.
+            settled: Told the outcome of each where a commit waits for it: None, or a Refusal.
 
         Returns:
-            How many effects.
+            How many requests.
         """
         by_source: dict[Source, list[int]] = {}
         for source, numbers in taken:
             by_source.setdefault(source, []).extend(numbers)
         for source, numbers in by_source.items():
-            self.emit(kind(source.queue_uid, self.holder, source.tag, numbers, waits))
+            token = 0 if settled is None else self.ask(settled, settled)
+            command = kind(self.holder, source.tag, numbers)
+            self.emit(QueueRequest(source.queue_uid, command, token))
         return len(by_source)
+
+    def set_active(self, consumer: Consumer, *, active: bool) -> None:
+        """Pause or resume a consumer."""
+        command = SetActive(self.holder, consumer.tag, active)
+        self.emit(QueueRequest(consumer.queue_uid, command))
 
     def end(self) -> None:
         """Release everything; nothing more is written on this channel but close and close-ok."""
@@ -285,7 +293,9 @@ class Channel:
         self.commit = None
         self.confirms = None
         self.reply_key = ""
-        self.emit(Release(self.key, self.holder, list(self.touched)))
+        for uid in self.touched:
+            self.emit(QueueRequest(uid, Release(self.holder)))
+        self.emit(ChannelEnded(self.key, self.holder))
         self.touched = {}
 
     def flush_confirms(self) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from broker.amqp.frames import method_frame
 from broker.amqp.spec import Method
 from broker.errors import AmqpError, ReplyCode, quoted
+from broker.fifo.commands import Settle
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.catalogue import Catalogue
-from broker.session.effects import Effect, PublishTo, Settle
+from broker.session.effects import Effect, PublishTo, QueueRequest
 from broker.session.facts import ConnectionFacts, Limits, Names, Placement
 from broker.session.unacked import Source
 
@@ -125,7 +126,9 @@ class Context:
             self.effects += self.publishes.values()
             self.publishes.clear()
         if self.settles:
-            self.effects += self.settles.values()
+            self.effects += [
+                QueueRequest(source.queue_uid, settle) for source, settle in self.settles.items()
+            ]
             self.settles.clear()
 
     def exchange(self, name: str) -> Exchange:

@@ -11,9 +11,10 @@ something later in it.
 A channel is named by its `key`, an opaque number that no other channel of the session ever had:
 what comes late for a channel that is gone can't hit one that was opened since under its number.
 
+What a session wants of a queue it says in the queue machine's commands (`broker.fifo.commands`).
 A queue is named by its metadata record where the shell may have to open a handle, and by its
-incarnation (`uid`) where a handle must exist already; an unknown uid means that the queue is gone
-and the effect is dropped.
+incarnation (`uid`) alone where a handle must exist already; an unknown uid means that the queue is
+gone.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import TypeAlias
 import msgspec
 
 from broker.errors import AmqpError
+from broker.fifo.commands import ChannelCommand, Checkout
 from broker.message import Message
 from broker.metadata.commands import AnyCommand
 from broker.metadata.records import Queue
-from broker.ports import ConsumerSpec
 
 
 class PublishTo(msgspec.Struct):
@@ -45,119 +46,58 @@ class PublishTo(msgspec.Struct):
     seqnos: list[int] | None
 
 
-class Settle(msgspec.Struct):
-    """Acknowledged messages: `QueueHandle.settle`. One per consumer in a chunk.
+class QueueRequest(msgspec.Struct):
+    """Have a queue's machine do something: `QueueHandle.submit`. One effect for all commands.
 
     Attributes:
-        waits: Key of the channel whose tx.commit waits for the outcome, for `Session.settled`;
-            0 where nobody does. The same in `Requeue` and `Discard`.
+        queue_uid: The queue's incarnation.
+        command: What it shall do; acknowledgements of one consumer are one command a chunk.
+        token: 0 where nobody waits for the outcome. Result: `GetResult` of a Get, how many
+            messages went of a Purge, None of all others; of a settle that is lost a Refusal (P18).
+        queue: The record, where the handle may have to be opened. None: it is open, or the queue
+            went in good order, and the result is None.
     """
 
     queue_uid: int
-    holder: str
-    tag: str
-    numbers: list[int]
-    waits: int = 0
-
-
-class Requeue(msgspec.Struct):
-    """Messages that go back to the queue: `QueueHandle.requeue`."""
-
-    queue_uid: int
-    holder: str
-    tag: str
-    numbers: list[int]
-    waits: int = 0
-
-
-class Discard(msgspec.Struct):
-    """Messages rejected without requeue: `QueueHandle.discard`."""
-
-    queue_uid: int
-    holder: str
-    tag: str
-    numbers: list[int]
-    waits: int = 0
-
-
-class SetPrefetch(msgspec.Struct):
-    """A consumer's credit limit changed: `QueueHandle.set_prefetch`; 0 is without limit."""
-
-    queue_uid: int
-    holder: str
-    tag: str
-    prefetch: int
-
-
-class SetActive(msgspec.Struct):
-    """Pause or resume one consumer: `QueueHandle.set_active`."""
-
-    queue_uid: int
-    holder: str
-    tag: str
-    active: bool
+    command: ChannelCommand
+    token: int = 0
+    queue: Queue | None = None
 
 
 class HasRoom(msgspec.Struct):
     """A channel has room under its limit: call `Session.resume_no_ack` with its key.
 
-    Not a SetActive for each consumer: what is settled before it may bring deliveries that take the
+    No SetActive for each consumer: what is settled before it may bring deliveries that take the
     room again.
     """
 
     channel: int
 
 
-class Release(msgspec.Struct):
-    """A channel is gone: `QueueHandle.release(holder)` at every queue named here.
+class ChannelEnded(msgspec.Struct):
+    """A channel is gone: verdicts for it may be dropped. Its queues were asked for a Release.
 
     Attributes:
-        channel: The channel's key; verdicts for it may be dropped from now on.
+        channel: The channel's key.
         holder: The channel's holder string.
-        queue_uids: Every queue where the channel consumed or got.
     """
 
     channel: int
     holder: str
-    queue_uids: list[int]
 
 
-class Consume(msgspec.Struct):
-    """Attach a consumer: `QueueHandle.consume`. Result: None, before its first delivery.
+class Attach(msgspec.Struct):
+    """Attach a consumer: `QueueHandle.attach`. Result: None, before its first delivery.
 
     Attributes:
         channel: The channel's key, for `Session.deliver` and `consumer_lost`.
+        checkout: What the queue needs to know of it.
     """
 
     token: int
     channel: int
     queue: Queue
-    spec: ConsumerSpec
-
-
-class Cancel(msgspec.Struct):
-    """Detach a consumer: `QueueHandle.cancel`. Result: None, after its last delivery."""
-
-    token: int
-    queue_uid: int
-    holder: str
-    tag: str
-
-
-class Get(msgspec.Struct):
-    """Take one message: `QueueHandle.get`. Result: `GetResult`."""
-
-    token: int
-    queue: Queue
-    holder: str
-    no_ack: bool
-
-
-class Purge(msgspec.Struct):
-    """Empty a queue: `QueueHandle.purge`. Result: how many messages went."""
-
-    token: int
-    queue: Queue
+    checkout: Checkout
 
 
 class Stat(msgspec.Struct):
@@ -223,17 +163,10 @@ class CloseConnection(msgspec.Struct):
 
 Effect: TypeAlias = (
     PublishTo
-    | Settle
-    | Requeue
-    | Discard
-    | SetPrefetch
-    | SetActive
+    | QueueRequest
     | HasRoom
-    | Release
-    | Consume
-    | Cancel
-    | Get
-    | Purge
+    | ChannelEnded
+    | Attach
     | Stat
     | DeleteQueue
     | Propose

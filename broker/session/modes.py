@@ -13,7 +13,7 @@ Source:
 from __future__ import annotations
 
 from broker.amqp import spec
-from broker.errors import AmqpError, ReplyCode
+from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.offers import pieces
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
@@ -69,9 +69,14 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     channel.transaction = Transaction()
     _write_returns(channel, transaction)
     missing = _emit_publishes(channel, transaction)
+
+    def settled(result: object) -> None:
+        if not commit_verdict(channel, 1, ok=not isinstance(result, Refusal)):
+            channel.wait()
+
     for kind, entries in transaction.taken:
         taken = [(source, [number]) for _, source, number in entries]
-        missing += channel.give(kind, taken, waits=channel.key)
+        missing += channel.give(kind, taken, settled)
     unpark(channel)
     if not missing:
         channel.send(spec.TxCommitOk())

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode, quoted
+from broker.fifo.commands import Purge
 from broker.metadata.commands import Bind, DeclareQueue, Unbind
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.ports import QueueStat
 from broker.session import reply_to
 from broker.session.channel import Channel
-from broker.session.effects import DeleteQueue, Propose, Purge, Stat
+from broker.session.effects import DeleteQueue, Propose, QueueRequest, Stat
 from broker.session.exchange import check_binding_arguments, check_source, stripped
 from broker.session.shards import check_not_sharded, shard_for
 
@@ -242,7 +243,7 @@ def purge(channel: Channel, method: spec.QueuePurge) -> None:
             channel.send(spec.QueuePurgeOk(result))
 
     token = channel.ask(purged)
-    channel.emit(Purge(token, queue))
+    channel.emit(QueueRequest(queue.uid, Purge(), token, queue))
 
 
 def delete(channel: Channel, method: spec.QueueDelete) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Command, Fault, MethodCommand, Publish
 from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.fifo.commands import Cancel
 from broker.message import Delivery, Message
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
@@ -23,7 +24,7 @@ from broker.session.basic_publish import WORK_MAX
 from broker.session.channel import Channel, Consumer
 from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
-from broker.session.effects import Cancel, CloseConnection, Effect, SetActive
+from broker.session.effects import CloseConnection, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Limits, Names, Placement, Quota
 from broker.session.listing import ChannelFacts, facts_of_channel
 
@@ -242,7 +243,7 @@ class Session:
                 basic_consume.deliver(found, consumer, deliveries)
         return self._take() if self._context.effects else []
 
-    def resume_no_ack(self, channel: int) -> list[SetActive]:
+    def resume_no_ack(self, channel: int) -> list[QueueRequest]:
         """What a HasRoom asks for: consumers to resume, if there is still room.
 
         Args:
@@ -263,15 +264,6 @@ class Session:
     def rejected(self, channel: int, seqnos: Sequence[int]) -> list[Effect]:
         """A queue refused these publishes, or nobody knows. Told to the client at `flush`."""
         return self._verdict(channel, seqnos, ok=False)
-
-    def settled(self, channel: int, result: object) -> list[Effect]:
-        """The outcome of a settle that a commit waits for (P18).
-
-        Args:
-            channel: The channel's key, as the effect had it in `waits`.
-            result: None, or a Refusal where it was lost.
-        """
-        return self._verdict(channel, (0,), ok=not isinstance(result, Refusal))
 
     def consumer_lost(self, channel: int, tag: str) -> list[Effect]:
         """A consumer's queue is gone: the client gets basic.cancel if it understands it.
@@ -351,17 +343,16 @@ class Session:
             for consumer in channel.consumers.values():
                 is_held = consumer.no_ack and channel.window.is_holding
                 if consumer.is_attached and not is_held:
-                    effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active)
-                    self._context.emit(effect)
+                    channel.set_active(consumer, active=active)
         return self._take()
 
-    def consumers_to_end(self) -> list[Cancel]:
+    def consumers_to_end(self) -> list[QueueRequest]:
         """What ends the connection's consumers whose queues may go with them, exclusive ones not.
 
         For a connection whose client waits for close-ok; call it before `close_channels`.
         """
         return [
-            Cancel(0, consumer.queue_uid, channel.holder, consumer.tag)
+            QueueRequest(consumer.queue_uid, Cancel(channel.holder, consumer.tag))
             for channel in self._channels.values()
             for consumer in _consumers_to_end(channel)
             if consumer.queue.exclusive_owner is None
@@ -602,7 +593,8 @@ class Session:
 
         for consumer in ending:
             token = channel.ask(ended, ended)
-            channel.emit(Cancel(token, consumer.queue_uid, channel.holder, consumer.tag))
+            command = Cancel(channel.holder, consumer.tag)
+            channel.emit(QueueRequest(consumer.queue_uid, command, token))
         return True
 
     def _finish_close(self, channel: Channel) -> None:
@@ -683,8 +675,7 @@ class Session:
     def _pause_new(self, channel: Channel) -> None:
         for consumer in channel.consumers.values():
             if consumer.is_attached:
-                effect = SetActive(consumer.queue_uid, channel.holder, consumer.tag, active=False)
-                self._context.emit(effect)
+                channel.set_active(consumer, active=False)
 
 
 def _consumers_to_end(channel: Channel) -> list[Consumer]:

@@ -14,8 +14,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from broker.fifo.commands import Cancel, Checkout, Release, Settle
 from broker.message import Delivery, Message
-from broker.ports import ConsumerSpec, Done, QueueHandle
+from broker.ports import Done
+from broker.queues.handle import QueueHandle
 
 TAG: Final = "warren.migration"
 
@@ -26,7 +28,7 @@ class Mover:
     Args:
         source: Where messages come from.
         target: Where they go.
-        holder: Who holds them meanwhile, see `ConsumerSpec.holder`.
+        holder: Who holds them meanwhile, see `Checkout.holder`.
         defer: `loop.call_soon`: queues are not called from their own callbacks.
 
     Attributes:
@@ -66,18 +68,18 @@ class Mover:
             prefetch: Most messages under way at a time.
             done: Called with None, or with a `Refusal`.
         """
-        spec = ConsumerSpec(self._holder, TAG, False, False, prefetch, 0, {})
-        self._source.consume(spec, self, done)
+        checkout = Checkout(self._holder, TAG, False, False, prefetch, 0, {})
+        self._source.attach(checkout, self, done)
 
     def leave(self, done: Done) -> None:
         """Consume no more; `done(None)` once the source knows."""
-        self._source.cancel(self._holder, TAG, done)
+        self._source.submit(Cancel(self._holder, TAG), done)
 
     def end(self) -> None:
         """Let go: what is not acknowledged is ready in the source again, at its old place."""
         self._waiting.clear()
         self._under_way.clear()
-        self._source.release(self._holder)
+        self._source.submit(Release(self._holder))
 
     # From the source.
 
@@ -124,7 +126,7 @@ class Mover:
         self._is_due = False
         arrived, self._arrived = self._arrived, []
         if arrived:
-            self._source.settle(self._holder, TAG, sorted(arrived))
+            self._source.submit(Settle(self._holder, TAG, sorted(arrived)))
             self.moved += len(arrived)
         waiting, self._waiting = self._waiting, []
         if waiting and not self.failure:

@@ -20,6 +20,7 @@ from aiohttp import web
 from broker.amqp.content import Properties, build_message, decode_properties
 from broker.amqp.frames import body_of
 from broker.errors import AmqpError, Refusal, ReplyCode, quoted
+from broker.fifo.commands import Cancel, Discard, Get, Release, Requeue
 from broker.management import paging, request_body
 from broker.management.answers import (
     bad_request,
@@ -37,7 +38,8 @@ from broker.message import Delivery, Message
 from broker.metadata.access import refused_topic
 from broker.metadata.commands import DeclareQueue
 from broker.metadata.results import Declared
-from broker.ports import GetResult, QueueHandle
+from broker.ports import GetResult
+from broker.queues.handle import QueueHandle
 from broker.session.basic_publish import check_expiration
 from broker.session.delays import with_stores
 from broker.session.gathering import Copies, keyed_copies
@@ -253,7 +255,7 @@ async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> 
     size = 0
     try:
         while len(found) < count and size < GET_BYTES_MAX:
-            result = await queues.ask(partial(_get, handle, holder, no_ack=no_ack))
+            result = await queues.ask(partial(handle.submit, Get(holder, no_ack)))
             if not isinstance(result, GetResult) or result.delivery is None:
                 break
             found.append(result)
@@ -262,18 +264,14 @@ async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> 
                 await asyncio.sleep(0)  # a queue that is here answers at once
         numbers = [result.delivery.number for result in found if result.delivery is not None]
         if numbers and ack_mode == "reject_requeue_false":
-            handle.discard(holder, "", numbers)
+            handle.submit(Discard(holder, "", numbers))
         elif numbers and not no_ack:
-            handle.requeue(holder, "", numbers)
+            handle.submit(Requeue(holder, "", numbers))
     finally:
-        handle.release(holder)
+        handle.submit(Release(holder))
     # Commands of a node are applied in order: when this one is answered, so are those above.
-    await queues.ask(partial(handle.cancel, holder, ""))
+    await queues.ask(partial(handle.submit, Cancel(holder, "")))
     return found
-
-
-def _get(handle: QueueHandle, holder: str, done: Any, *, no_ack: bool) -> None:
-    handle.get(holder, no_ack=no_ack, done=done)
 
 
 def _shown(result: GetResult, encoding: str, truncate: int | None) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from broker.cluster.replicas.target import GroupSizes
 from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Purge
 from broker.management import paging, request_body
 from broker.management.answers import (
     ApiError,
@@ -490,7 +492,7 @@ async def purge(call: Call) -> web.Response:
     queue = named(call)
     call.check("read", "queue", queue.name, queue.vhost)
     _check_not_owned(queue)
-    await ask(call.serving.queues.open(queue).purge)
+    await ask(partial(call.serving.queues.open(queue).submit, Purge()))
     return no_content()
 
 

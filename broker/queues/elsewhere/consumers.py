@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from broker.errors import Refusal
 from broker.fifo import commands
 from broker.fifo.inbox import ConsumerInbox, Leaving
 from broker.message import Delivery
-from broker.ports import ConsumerPort, ConsumerSpec, Done, GetResult
+from broker.ports import ConsumerPort, Done, GetResult
 
 BASE_BITS: Final = 48
 """Message numbers stay below 2 to that: nine years at a million messages a second."""
@@ -62,16 +64,16 @@ class Consumer:
     """An attached consumer, or one that is about to be.
 
     Attributes:
-        spec: As asked, with the prefetch it has now.
+        checkout: As asked, with the prefetch it has now.
         port: The channel's ear.
         asked: Its latest checkout.
         is_active: False while its socket is full.
     """
 
-    __slots__ = ("asked", "is_active", "port", "spec")
+    __slots__ = ("asked", "checkout", "is_active", "port")
 
-    def __init__(self, spec: ConsumerSpec, port: ConsumerPort, asked: Asked) -> None:
-        self.spec = spec
+    def __init__(self, checkout: commands.Checkout, port: ConsumerPort, asked: Asked) -> None:
+        self.checkout = checkout
         self.port = port
         self.asked = asked
         self.is_active = True
@@ -95,29 +97,29 @@ class RemoteConsumers:
         """Consumers that are here, or asked for."""
         return len(self._consumers)
 
-    def attach(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> Asked:
+    def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> Asked:
         """Note a consumer; its checkout is to be asked with what this returns as its token."""
-        key = (spec.holder, spec.tag)
+        key = (checkout.holder, checkout.tag)
         asked = Asked(key, done)
-        self._consumers[key] = Consumer(spec, port, asked)
+        self._consumers[key] = Consumer(checkout, port, asked)
         return asked
 
     def adopt(
-        self, spec: ConsumerSpec, port: ConsumerPort, *, is_active: bool
+        self, checkout: commands.Checkout, port: ConsumerPort, *, is_active: bool
     ) -> list[tuple[commands.SessionCommand, Asked | None]]:
         """Note a consumer that follows its queue from where it called the machine itself.
 
         Returns:
             What to ask the new machine, each with its token; nothing for one that ends.
         """
-        if spec.arguments.get(CANCEL_ON_FAILOVER) is True:
-            port.consumer_lost(spec.tag)
+        if checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
+            port.consumer_lost(checkout.tag)
             return []
-        key = (spec.holder, spec.tag)
+        key = (checkout.holder, checkout.tag)
         asked = Asked(key, None)
-        self._consumers[key] = found = Consumer(spec, port, asked)
+        self._consumers[key] = found = Consumer(checkout, port, asked)
         found.is_active = is_active
-        port.consumer_moved(spec.tag)
+        port.consumer_moved(checkout.tag)
         return _checkout(found)
 
     def answered(self, asked: Asked, value: object) -> None:
@@ -160,7 +162,7 @@ class RemoteConsumers:
         """Remember a consumer's limit, for the next master."""
         found = self._consumers.get(key)
         if found is not None:
-            found.spec = found.spec._replace(prefetch=prefetch)
+            found.checkout = msgspec.structs.replace(found.checkout, prefetch=prefetch)
 
     def deliver(self, holder: str, tag: str, deliveries: list[Delivery]) -> Leaving | None:
         """Hand a consumer what is new of some deliveries; they are not of an earlier leader.
@@ -175,7 +177,7 @@ class RemoteConsumers:
             here and the queue did not know it yet: the channel would hold it and never hear of it.
         """
         found = self._consumers.get((holder, tag))
-        no_ack = found is not None and found.spec.no_ack
+        no_ack = found is not None and found.checkout.no_ack
         fresh = self._inbox.accept(holder, tag, deliveries, no_ack=no_ack)
         if not fresh:
             return None
@@ -215,7 +217,7 @@ class RemoteConsumers:
         if found is None:
             return True
         used = self._inbox.outstanding(holder, tag)
-        return 0 < found.spec.prefetch < used * CREDIT_SHARE
+        return 0 < found.checkout.prefetch < used * CREDIT_SHARE
 
     def forget(self, leaving: Leaving) -> None:
         """A settle was answered."""
@@ -239,7 +241,7 @@ class RemoteConsumers:
     def lose_all(self) -> None:
         """The queue is gone."""
         for found in self.take_attached():
-            found.port.consumer_lost(found.spec.tag)
+            found.port.consumer_lost(found.checkout.tag)
 
     def take_attached(self) -> list[Consumer]:
         """Forget all consumers; return those that had their consume-ok and hear that it is over."""
@@ -257,7 +259,7 @@ class RemoteConsumers:
         again: list[tuple[commands.SessionCommand, Asked | None]] = []
         told = [each for each in self._consumers.values() if each.asked.done is None]
         for found in told:
-            if found.spec.arguments.get(CANCEL_ON_FAILOVER) is True:
+            if found.checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
                 del self._consumers[found.asked.key]
         for key, found in self._consumers.items():
             found.asked = Asked(key, found.asked.done)
@@ -267,8 +269,8 @@ class RemoteConsumers:
     def tell_moved(self, told: list[Consumer]) -> None:
         """Tell consumers that they have moved, or have ended as they asked to."""
         for found in told:
-            tag = found.spec.tag
-            if found.spec.arguments.get(CANCEL_ON_FAILOVER) is True:
+            tag = found.checkout.tag
+            if found.checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
                 found.port.consumer_lost(tag)
             else:
                 found.port.consumer_moved(tag)
@@ -276,9 +278,7 @@ class RemoteConsumers:
 
 def _checkout(found: Consumer) -> list[tuple[commands.SessionCommand, Asked | None]]:
     """What to ask a machine to have a consumer, each command with its token."""
-    asked: list[tuple[commands.SessionCommand, Asked | None]] = [
-        (commands.Checkout(*found.spec), found.asked)
-    ]
+    asked: list[tuple[commands.SessionCommand, Asked | None]] = [(found.checkout, found.asked)]
     if not found.is_active:
         asked.append((commands.SetActive(*found.asked.key, active=False), None))
     return asked

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from broker.errors import Refusal
 from broker.fifo import commands
@@ -35,7 +35,7 @@ from broker.fifo.offers import HELD_MS_MAX, UNANSWERED_MAX, Offers, Outcome, Una
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
-from broker.ports import Clock, ConsumerPort, ConsumerSpec, Done, PublisherPort
+from broker.ports import Clock, ConsumerPort, Done, PublisherPort
 from broker.queues.elsewhere.consumers import Asked, RemoteConsumers
 from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.elsewhere.stats import AskStat, StatQuestions
@@ -133,7 +133,7 @@ class RemoteQueue:
     def record(self, record: Queue) -> None:
         self._route.record = record
 
-    # What channels ask (`broker.ports.QueueHandle`).
+    # What channels ask (`broker.queues.handle.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
@@ -176,54 +176,44 @@ class RemoteQueue:
         if self._is_down() or not self._add(commands.Enqueue(messages), token):
             self._end([Outcome(token, 0, len(messages), False, None)])
 
-    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+    def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""
         if not self._refuses(done):
-            asked = self._consumers.attach(spec, port, done)
-            self._add(commands.Checkout(*spec), asked)
+            asked = self._consumers.attach(checkout, port, done)
+            self._add(checkout, asked)
 
-    def adopt(self, spec: ConsumerSpec, port: ConsumerPort, *, is_active: bool = True) -> None:
+    def adopt(
+        self, checkout: commands.Checkout, port: ConsumerPort, *, is_active: bool = True
+    ) -> None:
         """Attach a consumer that a queue served here has had, now that its master has moved away.
 
         It hears nothing if all goes well; it is lost where it asked to end with its master.
 
         Args:
-            spec: As it was asked for, with the prefetch it has now.
+            checkout: As it was asked for, with the prefetch it has now.
             port: The channel's ear.
             is_active: False while its socket is full.
         """
         if self._is_deleted:
-            port.consumer_lost(spec.tag)
+            port.consumer_lost(checkout.tag)
             return
-        for command, token in self._consumers.adopt(spec, port, is_active=is_active):
+        for command, token in self._consumers.adopt(checkout, port, is_active=is_active):
             self._add(command, token)
 
-    def cancel(self, holder: str, tag: str, done: Done) -> None:
+    def submit(self, command: commands.ChannelCommand, done: Done | None = None) -> None:
+        """Number a command and offer it, after what it means for the consumers here."""
+        self._SUBMITTED[type(command)](self, command, done)
+
+    def _cancel(self, command: commands.Cancel, done: Done | None) -> None:
         """Detach a consumer; it may still get messages until that is done."""
-        token = Cancelled(self._consumers.find((holder, tag)), done)
-        if not self._add(commands.Cancel(holder, tag), token):
+        token = Cancelled(self._consumers.find((command.holder, command.tag)), done or _nobody)
+        if not self._add(command, token):
             self._cancelled(token, None)
 
-    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Remove acknowledged messages."""
-        self._settle(commands.Settle, holder, tag, numbers, done)
-
-    def requeue(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Put messages back."""
-        self._settle(commands.Requeue, holder, tag, numbers, done)
-
-    def discard(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        """Reject messages without requeue."""
-        self._settle(commands.Discard, holder, tag, numbers, done)
-
     def _settle(
-        self,
-        kind: type[commands.Settle | commands.Requeue | commands.Discard],
-        holder: str,
-        tag: str,
-        given: list[int],
-        done: Done | None,
+        self, command: commands.Settle | commands.Requeue | commands.Discard, done: Done | None
     ) -> None:
+        holder, tag, given = command.holder, command.tag, command.numbers
         numbers = self._consumers.numbers(given)
         if len(numbers) < len(given):
             # Handed out by a machine that has ended since (P18): its numbers may mean others now.
@@ -232,15 +222,17 @@ class RemoteQueue:
                 done = None
             if not numbers:
                 return
+        if numbers is not given:
+            command = type(command)(holder, tag, numbers)
         leaving = self._consumers.leaving(holder, tag, numbers)
         token = leaving if done is None else Settled(leaving, done)
         is_urgent = (
             done is not None
-            or kind is not commands.Settle
+            or type(command) is not commands.Settle
             or self._lag > 0
             or self._consumers.is_credit_short(holder, tag)
         )
-        is_asked = self._add(kind(holder, tag, numbers), token, is_urgent=is_urgent)
+        is_asked = self._add(command, token, is_urgent=is_urgent)
         if done is not None and not is_asked:
             done(None if self._is_deleted else settle_lost(self.record))
 
@@ -249,39 +241,45 @@ class RemoteQueue:
         """Consumers of this node."""
         return self._consumers.count
 
-    def release(self, holder: str) -> None:
-        """End a channel."""
-        self._consumers.release(holder)
-        for got in self._gets.pop(holder, ()):
+    def _release(self, command: commands.Release, _done: Done | None) -> None:
+        self._consumers.release(command.holder)
+        for got in self._gets.pop(command.holder, ()):
             got.is_over = True
-        self._add(commands.Release(holder), None)
+        self._add(command, None)
 
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
-        """Pause or resume a consumer."""
-        self._consumers.set_active((holder, tag), active=active)
-        self._add(commands.SetActive(holder, tag, active), None)
+    def _set_active(self, command: commands.SetActive, _done: Done | None) -> None:
+        self._consumers.set_active((command.holder, command.tag), active=command.active)
+        self._add(command, None)
 
-    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
-        """Change a consumer's credit limit."""
-        self._consumers.set_prefetch((holder, tag), prefetch)
-        self._add(commands.SetPrefetch(holder, tag, prefetch), None)
+    def _set_prefetch(self, command: commands.SetPrefetch, _done: Done | None) -> None:
+        self._consumers.set_prefetch((command.holder, command.tag), command.prefetch)
+        self._add(command, None)
 
-    def get(self, holder: str, *, no_ack: bool, done: Done) -> None:
-        """Take one message."""
+    def _get(self, command: commands.Get, done: Done | None) -> None:
+        done = done or _nobody
         if not self._refuses(done):
-            got = Got(holder, done)
-            self._gets.setdefault(holder, []).append(got)
-            self._add(commands.Get(holder, no_ack), got)
+            got = Got(command.holder, done)
+            self._gets.setdefault(command.holder, []).append(got)
+            self._add(command, got)
 
-    def purge(self, done: Done) -> None:
-        """Remove all ready messages."""
+    def _remove(self, command: commands.Purge | commands.Drop, done: Done | None) -> None:
+        done = done or _nobody
         if not self._refuses(done):
-            self._add(commands.Purge(), done)
+            self._add(command, done)
 
-    def drop(self, numbers: list[int], done: Done) -> None:
-        """Remove ready messages by number (a store's: delays that are cancelled)."""
-        if not self._refuses(done):
-            self._add(commands.Drop(numbers), done)
+    # Any: the key is the type of the command that a method takes; typing can't say so of a dict.
+    _SUBMITTED: ClassVar[dict[type, Callable[[Any, Any, Done | None], None]]] = {
+        commands.Settle: _settle,
+        commands.Requeue: _settle,
+        commands.Discard: _settle,
+        commands.Cancel: _cancel,
+        commands.Release: _release,
+        commands.SetActive: _set_active,
+        commands.SetPrefetch: _set_prefetch,
+        commands.Get: _get,
+        commands.Purge: _remove,
+        commands.Drop: _remove,
+    }
 
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
         """Ask the node that serves the queue; wait a little for one that is being elected."""
@@ -569,7 +567,7 @@ class RemoteQueue:
         lost = self._consumers.take_attached()
         self._end(outcomes)  # who is told may consume anew at once
         for found in lost:
-            found.port.consumer_lost(found.spec.tag)
+            found.port.consumer_lost(found.checkout.tag)
         self._resume_drained()
 
     def _refuses(self, done: Done) -> bool:
@@ -587,3 +585,7 @@ class RemoteQueue:
 
     def _is_down(self) -> bool:
         return isinstance(self._route, HomeRoute) and self._route.is_down()
+
+
+def _nobody(result: object) -> None:
+    """Nobody waits for this outcome."""

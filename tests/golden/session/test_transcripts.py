@@ -22,12 +22,12 @@ import pytest
 from broker.amqp import spec
 from broker.amqp.assembler import Command
 from broker.metadata import commands
-from broker.session.effects import Effect
+from broker.session.effects import Effect, QueueRequest
 from tests.golden.datadriven import Case, run
 from tests.unit.session.rig import _NAMES, Client, World, command, publish
 
 _KINDS = {name: kind for kind, name in _NAMES.items()}
-_SKIPPED = {"token", "queue", "spec", "command", "holder", "messages", "error", "message"}
+_SKIPPED = {"token", "queue", "checkout", "command", "holder", "messages", "error", "message"}
 
 
 def value_of(text: str) -> object:
@@ -53,22 +53,27 @@ def parse_line(line: str, channel: int) -> Command:
 
 
 def show_effect(effect: Effect) -> str:
-    words = [type(effect).__name__]
+    asked = effect.command if isinstance(effect, QueueRequest) else effect
+    words = [type(asked).__name__]
     queue = getattr(effect, "queue", None)
     if queue is not None:
         words.append(queue.name)
-    if hasattr(effect, "messages"):
-        words.append(f"messages={len(effect.messages)}")
-    if hasattr(effect, "command"):
-        words.append(type(effect.command).__name__)
-    if hasattr(effect, "spec"):
-        words.append(f"prefetch={effect.spec.prefetch}")
-    for field in effect.__struct_fields__:
-        value = getattr(effect, field)
+    elif isinstance(effect, QueueRequest):
+        words.append(f"queue_uid={effect.queue_uid}")
+    if hasattr(asked, "messages"):
+        words.append(f"messages={len(asked.messages)}")
+    if hasattr(asked, "command"):
+        words.append(type(asked.command).__name__)
+    if hasattr(asked, "checkout"):
+        words.append(f"prefetch={asked.checkout.prefetch}")
+    for field in asked.__struct_fields__:
+        value = getattr(asked, field)
         if field == "channel":
             value &= 0xFFFF
         if field not in _SKIPPED and value not in (None, "", False):
             words.append(f"{field}={value}")
+    if isinstance(effect, QueueRequest) and effect.token:
+        words.append("awaited")
     return " ".join(words)
 
 

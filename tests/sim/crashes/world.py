@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from broker.amqp.content import Properties, build_message
 from broker.errors import Refusal
+from broker.fifo.commands import Checkout, Discard, Purge, Release, Requeue, Settle
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -275,8 +276,8 @@ class World:
         consumer = Consumer(
             self.node.holder(f"1.{self._holder}"), {} if judges else self.known[name]
         )
-        spec = rig.ConsumerSpec(consumer.holder, "t", False, False, prefetch, 0, {})
-        self.handle(name).consume(spec, consumer, _told)
+        spec = Checkout(consumer.holder, "t", False, False, prefetch, 0, {})
+        self.handle(name).attach(spec, consumer, _told)
         return consumer
 
     def settle(self) -> None:
@@ -291,13 +292,13 @@ class World:
             numbers = [item.number for item in chosen]
             handle, holder = self.handle(name), consumer.holder
             if self.rng.random() < 0.4:
-                handle.requeue(holder, "t", numbers, _told)
+                handle.submit(Requeue(holder, "t", numbers), _told)
                 continue
             ended = [self.known[name][ident_of(item.message)] for item in chosen]
             for known in ended:
                 known.is_ended = True
-            act = handle.settle if self.rng.random() < 0.8 else handle.discard
-            act(holder, "t", numbers, partial(self._over, ended))
+            end = Settle if self.rng.random() < 0.8 else Discard
+            handle.submit(end(holder, "t", numbers), partial(self._over, ended))
 
     def _over(self, ended: list[Known], refusal: object) -> None:
         if refusal is None:
@@ -309,13 +310,13 @@ class World:
         name = self.rng.choice(list(QUEUES))
         for known in self.known[name].values():
             known.is_ended = True
-        self.handle(name).purge(_told)
+        self.handle(name).submit(Purge(), _told)
 
     def release(self) -> None:
         """A channel closes."""
         name = self.rng.choice(list(QUEUES))
         if self.consumers[name]:
-            self.handle(name).release(self.consumers[name].pop().holder)
+            self.handle(name).submit(Release(self.consumers[name].pop().holder))
 
     def page(self) -> None:
         """The node is short of memory for a moment."""
@@ -332,13 +333,13 @@ class World:
         """
         for name in QUEUES:
             for consumer in self.consumers[name]:
-                self.handle(name).release(consumer.holder)
+                self.handle(name).submit(Release(consumer.holder))
             self.consumers[name].clear()
         for name, known in self.known.items():
             consumer = self._attach(name, 0, judges=True)
             self.run(QUIET_MS)
             found = [ident_of(item.message) for item in consumer.held]
-            self.handle(name).release(consumer.holder)
+            self.handle(name).submit(Release(consumer.holder))
             self._judge(name, known, found, is_restarted=is_restarted)
             self._judge_flags(name, known, consumer, is_restarted=is_restarted)
             self.counts["judged"] += len(found)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.amqp.content import Properties, build_message
 from broker.errors import Refusal
+from broker.fifo.commands import Checkout, Get, Requeue, Settle
 from broker.message import Delivery, Message
-from broker.ports import ConsumerSpec, GetResult
+from broker.ports import GetResult
 from tests.sim.mirrored.connection import Connection
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Client:
         prefetch = self.world.options.prefetch
 
         def act() -> None:
-            spec = ConsumerSpec(connection.holder, tag, False, False, prefetch, 0, {})
+            spec = Checkout(connection.holder, tag, False, False, prefetch, 0, {})
             connection.consume(spec, partial(self._consumes, tag))
 
         connection.perform(act)
@@ -289,7 +290,7 @@ class Client:
         def act() -> None:
             queue = connection.queue()
             if queue is not None:
-                queue.get(connection.holder, no_ack=False, done=done)
+                queue.submit(Get(connection.holder, False), done)
 
         connection.perform(act)
 
@@ -313,8 +314,9 @@ class Client:
             queue = connection.queue()
             if queue is None:
                 return
-            settle = queue.requeue if is_requeue else queue.settle
-            settle(connection.holder, held.tag, [held.number], done if is_asked else None)
+            kind = Requeue if is_requeue else Settle
+            settle = kind(connection.holder, held.tag, [held.number])
+            queue.submit(settle, done if is_asked else None)
 
         connection.perform(act)
 

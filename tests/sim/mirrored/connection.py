@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.fifo.commands import Cancel, Checkout, Release, SetActive
 from broker.message import Delivery
-from broker.ports import ConsumerSpec, QueueHandle
+from broker.queues.handle import QueueHandle
 from tests.sim.mirrored.options import PLAIN_EPOCHS
 
 if TYPE_CHECKING:
@@ -76,19 +77,19 @@ class Connection:
         record = self._process.catalogue.queue_by_uid(self._serving.world.uid)
         return None if record is None else self._serving.queues.open(record)
 
-    def consume(self, spec: ConsumerSpec, done: Callable[[object], None]) -> None:
+    def consume(self, spec: Checkout, done: Callable[[object], None]) -> None:
         queue = self.queue()
         if queue is None:
             self._say(lambda: done("gone"))
             return
         self._tags.add(spec.tag)
-        queue.consume(spec, self, lambda result: self._say(lambda: done(result)))
+        queue.attach(spec, self, lambda result: self._say(lambda: done(result)))
 
     def cancel(self, tag: str, done: Callable[[object], None]) -> None:
         queue = self.queue()
         self._tags.discard(tag)
         if queue is not None:
-            queue.cancel(self.holder, tag, lambda result: self._say(lambda: done(result)))
+            queue.submit(Cancel(self.holder, tag), lambda result: self._say(lambda: done(result)))
 
     def reopen_channel(self) -> None:
         """Close the channel and open another."""
@@ -99,7 +100,7 @@ class Connection:
         self._tags.clear()
         queue = self._serving.queues.find(self._serving.world.uid)
         if queue is not None:
-            queue.release(self.holder)
+            queue.submit(Release(self.holder))
 
     def say(self, what: Callable[[], None]) -> None:
         """Have the client hear something."""
@@ -173,7 +174,7 @@ class Connection:
         queue = self._serving.queues.find(self._serving.world.uid)
         if queue is not None:
             for tag in sorted(self._tags):
-                queue.set_active(self.holder, tag, active=active)
+                queue.submit(SetActive(self.holder, tag, active=active))
 
     # The end
 

@@ -15,6 +15,7 @@ import pytest
 
 from broker.amqp.content import Properties, build_message
 from broker.config import Settings
+from broker.fifo.commands import Get
 from broker.interpreter import settle_memory
 from broker.management import listings
 from broker.management.pace import SLICE_S, Pace, ordered
@@ -348,15 +349,9 @@ async def test_messages_that_are_got_leave_the_loop_to_others():
 class Full:
     """A queue that is here, with more messages than anybody takes."""
 
-    def get(self, _holder, *, done, no_ack):
-        message = build_message("", "q", Properties(), b"x" * 500)
-        done(GetResult(Delivery(1, 0, message), 1))
-
-    def requeue(self, *_):
-        pass
-
-    def release(self, _holder):
-        pass
-
-    def cancel(self, _holder, _tag, done):
-        done(None)
+    def submit(self, command, done=None):
+        if isinstance(command, Get):
+            message = build_message("", "q", Properties(), b"x" * 500)
+            done(GetResult(Delivery(1, 0, message), 1))
+        elif done is not None:
+            done(None)

@@ -14,13 +14,13 @@ from typing import Any
 
 from broker.amqp.content import Properties, build_message
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Checkout, Offer
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes, Declared
-from broker.ports import ConsumerSpec, Done
+from broker.ports import Done
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import QuorumQueue
 from broker.queues.registry import QueueRegistry
@@ -173,8 +173,8 @@ class Node:
     def holder(self, channel: str = "1.1") -> str:
         return f"{self.name}/{self.boot}/1/{channel}"
 
-    def spec(self, tag: str = "t", *, no_ack: bool = False, prefetch: int = 0) -> ConsumerSpec:
-        return ConsumerSpec(self.holder(), tag, no_ack, False, prefetch, 0, {})
+    def spec(self, tag: str = "t", *, no_ack: bool = False, prefetch: int = 0) -> Checkout:
+        return Checkout(self.holder(), tag, no_ack, False, prefetch, 0, {})
 
     # Groups
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Checkout, Offer
 from broker.fifo.config import classic_config, mirrored_config
 from broker.fifo.ledger import LedgerRecord, cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
@@ -22,7 +22,7 @@ from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.metadata.rings import Ring, RingMember
-from broker.ports import ConsumerSpec, Done
+from broker.ports import Done
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer, answers_by_node
 from tests.model.fills import Disk, fills_of
@@ -102,12 +102,12 @@ class Node:
         no_ack: bool = False,
         exclusive: bool = False,
         cancel_on_failover: object = None,
-    ) -> ConsumerSpec:
+    ) -> Checkout:
         arguments = {}
         if cancel_on_failover is not None:
             arguments = {"x-cancel-on-ha-failover": cancel_on_failover}
         holder = self.holder(channel)
-        return ConsumerSpec(holder, tag, no_ack, exclusive, prefetch, 0, arguments)
+        return Checkout(holder, tag, no_ack, exclusive, prefetch, 0, arguments)
 
     def replay(self, sent: list[list[LedgerRecord]]) -> None:
         if self.replica is not None:
@@ -346,7 +346,7 @@ def flags(channel: Channel) -> list[tuple[bytes, bool]]:
 
 def consuming(node: Node, tag: str = "t", **how: object) -> tuple[Channel, list[object]]:
     channel, told = Channel(), list[object]()
-    node.handle.consume(node.spec(tag, **how), channel, told.append)  # type: ignore[arg-type]
+    node.handle.attach(node.spec(tag, **how), channel, told.append)  # type: ignore[arg-type]
     node.world.settle()
     return channel, told
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Cancel, Offer, Settle
 from broker.fifo.machine import QueueMachine
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -41,13 +41,13 @@ def test_what_was_handed_out_before_the_cancel_comes_before_its_answer(world: Ri
     in_one_turn(
         world,
         lambda: world.nodes[B].handle.publish([message(b"1")], None, Channel()),
-        lambda: node.handle.cancel(
-            node.holder(), "t", lambda _: told.append(len(reader.delivered))
+        lambda: node.handle.submit(
+            Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered))
         ),
     )
     assert told == [1]
     assert bodies(reader) == [b"1"]
-    node.handle.settle(node.holder(), "t", [reader.delivered[0].number])
+    node.handle.submit(Settle(node.holder(), "t", [reader.delivered[0].number]))
     world.settle()
     assert world.master is not None
     assert world.master.machine.stat()[:2] == (0, 0)
@@ -59,7 +59,7 @@ def test_what_comes_for_a_consumer_after_its_end_goes_back(world: RingedWorld) -
     reader, _ = consuming(node, prefetch=1)
     told = list[object]()
     node.is_clogged = True
-    node.handle.cancel(node.holder(), "t", told.append)
+    node.handle.submit(Cancel(node.holder(), "t"), told.append)
     world.clock.ms += 61_000
     node.handle.tick()
     assert told == [None]
@@ -78,8 +78,8 @@ def test_a_tag_is_free_once_its_cancel_was_asked(world: RingedWorld) -> None:
     node = world.nodes[C]
     first, _ = consuming(node, prefetch=1)
     second, told = Channel(), list[object]()
-    node.handle.cancel(node.holder(), "t", lambda _: None)
-    node.handle.consume(node.spec("t"), second, told.append)
+    node.handle.submit(Cancel(node.holder(), "t"), lambda _: None)
+    node.handle.attach(node.spec("t"), second, told.append)
     world.settle()
     world.nodes[B].handle.publish([message(b"1")], None, Channel())
     world.settle()
@@ -94,11 +94,11 @@ def test_a_cancel_given_up_twice_spares_the_next_consumer_of_its_tag(world: Ring
     consuming(node, prefetch=1)
     told, second = list[object](), Channel()
     node.is_clogged = True
-    node.handle.cancel(node.holder(), "t", told.append)
+    node.handle.submit(Cancel(node.holder(), "t"), told.append)
     world.tick(61)
     assert told == [None], "given up: another one follows, for the queue alone"
     world.tick(30)
-    node.handle.consume(node.spec("t", prefetch=1), second, told.append)
+    node.handle.attach(node.spec("t", prefetch=1), second, told.append)
     world.tick(32)
     node.is_clogged = False
     node.handle.drained(A)
@@ -116,15 +116,15 @@ def test_the_same_within_ten_seconds_where_most_members_are_dead() -> None:
     node = world.nodes[C]
     handle = node.registry.open(queue)
     second, told = Channel(), list[object]()
-    handle.consume(node.spec("t"), Channel(), lambda _: None)
+    handle.attach(node.spec("t"), Channel(), lambda _: None)
     world.settle()
     for name in (A, B):
         world.kill(name)
     world.leaders.clear()
-    handle.cancel(node.holder(), "t", told.append)
+    handle.submit(Cancel(node.holder(), "t"), told.append)
     world.tick(6)
     assert told == [None], "given up after 5 s"
-    handle.consume(node.spec("t"), second, told.append)
+    handle.attach(node.spec("t"), second, told.append)
     world.tick(4)
     for name in (A, B):
         world.boot(name)
@@ -143,10 +143,10 @@ def test_a_consume_behind_a_cancel_outlives_a_restart_of_the_home() -> None:
     node = world.nodes[B]
     handle = node.registry.open(queue)
     second, told = Channel(), list[object]()
-    handle.consume(node.spec("t1"), Channel(), lambda _: None)
+    handle.attach(node.spec("t1"), Channel(), lambda _: None)
     world.settle()
-    handle.cancel(
-        node.holder(), "t1", lambda _: handle.consume(node.spec("t2"), second, told.append)
+    handle.submit(
+        Cancel(node.holder(), "t1"), lambda _: handle.attach(node.spec("t2"), second, told.append)
     )
     world.nodes[A].journal.sync()
     world.boot(A, world.nodes[A].disk)  # back before anybody saw it dead
@@ -165,12 +165,12 @@ def test_what_a_cancelled_consumer_holds_comes_to_no_other_of_its_tag() -> None:
     node = world.nodes[C]
     handle = node.registry.open(queue)
     first, second = Channel(), Channel()
-    handle.consume(node.spec("t", prefetch=1), first, lambda _: None)
+    handle.attach(node.spec("t", prefetch=1), first, lambda _: None)
     handle.publish([message(b"1")], None, Channel())
     world.settle()
-    handle.cancel(node.holder(), "t", lambda _: None)
+    handle.submit(Cancel(node.holder(), "t"), lambda _: None)
     world.settle()
-    handle.consume(node.spec("t", no_ack=True), second, lambda _: None)
+    handle.attach(node.spec("t", no_ack=True), second, lambda _: None)
     world.settle()
     world.lead(queue, B)
     world.settle()
@@ -222,9 +222,9 @@ def test_what_is_due_to_a_consumer_at_the_master_comes_before_its_cancel() -> No
     queue = mirrored(world)
     node, handle = world.nodes[A], world.nodes[A].registry.open(queue)
     reader, told = Channel(), list[int]()
-    handle.consume(node.spec("t", prefetch=1), reader, lambda _: None)
+    handle.attach(node.spec("t", prefetch=1), reader, lambda _: None)
     ear = published_as_the_lease_ends(world, queue, b"1")
-    handle.cancel(node.holder(), "t", lambda _: told.append(len(reader.delivered)))
+    handle.submit(Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered)))
     world.settle()
     lease_back(world)
     assert (told, ear.verdicts) == ([1], [(1, True)])
@@ -241,10 +241,10 @@ def test_an_answer_in_parts_brings_a_cancel_last() -> None:
     with patch.object(
         home, "send_answer", lambda to, answer: [plain(to, part) for part in cut_answer(answer)]
     ):
-        handle.consume(node.spec("t", no_ack=True), reader, lambda _: None)
+        handle.attach(node.spec("t", no_ack=True), reader, lambda _: None)
         world.settle()
         ear = published_as_the_lease_ends(world, queue, b"x" * 1_200_000)
-        handle.cancel(node.holder(), "t", lambda _: told.append(len(reader.delivered)))
+        handle.submit(Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered)))
         world.settle()
         lease_back(world)
     assert (told, ear.verdicts) == ([1], [(1, True)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.amqp.content import decode_properties
+from broker.fifo.commands import Discard, Get, Purge
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.queues import dead_letters
@@ -33,7 +34,7 @@ def contents(world: World, queue: Queue, node: str = A) -> list[tuple[bytes, dic
     while True:
         got: list[Any] = []
         handle = world.nodes[node].registry.open(queue)
-        handle.get(world.nodes[node].holder(), no_ack=True, done=got.append)
+        handle.submit(Get(world.nodes[node].holder(), True), got.append)
         world.settle()
         (result,) = got
         if result.delivery is None:
@@ -47,9 +48,9 @@ def reject(world: World, queue: Queue, node: str = A) -> None:
     """Get one message and reject it."""
     handle, holder = world.nodes[node].registry.open(queue), world.nodes[node].holder()
     got: list[Any] = []
-    handle.get(holder, no_ack=False, done=got.append)
+    handle.submit(Get(holder, False), got.append)
     world.settle()
-    handle.discard(holder, "", [got[0].delivery.number])
+    handle.submit(Discard(holder, "", [got[0].delivery.number]))
     world.settle()
 
 
@@ -105,7 +106,7 @@ def test_purge_and_delete_kill_nobody() -> None:
     target = world.declare("dead")
     queue = world.declare("q", arguments=dead_letter("dead"))
     publish(world, queue, 1)
-    world.nodes[A].registry.open(queue).purge(_ignore)
+    world.nodes[A].registry.open(queue).submit(Purge(), _ignore)
     publish(world, queue, 2)
     world.nodes[A].registry.delete(queue, _ignore, if_unused=False, if_empty=False)
     world.settle()
@@ -495,12 +496,12 @@ def test_large_ones_that_die_together_all_come_to_a_queue_elsewhere(
     if kind == "quorum":
         world.lead(target, B)
     handle, channel = world.nodes[A].registry.open(queue), Channel()
-    handle.consume(world.nodes[A].spec("c"), channel, lambda _: None)
+    handle.attach(world.nodes[A].spec("c"), channel, lambda _: None)
     for size_mib in sizes_mib:
         handle.publish([message(bytes(size_mib << 20))], None, channel)
     world.settle()
     numbers = [each.number for each in channel.delivered]
-    handle.discard(world.nodes[A].holder(), "c", numbers)
+    handle.submit(Discard(world.nodes[A].holder(), "c", numbers))
     world.settle()
     assert ready(world, target, B) == len(sizes_mib)
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.fifo.commands import Discard, Get, Requeue, Settle
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from tests.unit.queues.mirrored.trio import Trio
@@ -76,16 +77,16 @@ def test_each_message_is_in_one_place(
             handle.publish([message(b"%d" % number) for number in numbers], numbers, channel)
         elif step == "get":
             got: list[Any] = []
-            handle.get(holder, no_ack=False, done=got.append)
+            handle.submit(Get(holder, False), got.append)
             world.settle()
             delivery = got[0].delivery
             if delivery is not None and how == "ack":
-                handle.settle(holder, "", [delivery.number])
+                handle.submit(Settle(holder, "", [delivery.number]))
                 taken = delivery.message
                 read.append(bytes(taken.content[-1 - taken.body_size : -1]))
             elif delivery is not None:
-                end = handle.discard if how == "reject" else handle.requeue
-                end(holder, "", [delivery.number])
+                end = Discard if how == "reject" else Requeue
+                handle.submit(end(holder, "", [delivery.number]))
         elif step == "advance":
             world.advance(how)
         else:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from broker.amqp.content import Properties, build_message, decode_properties
 from broker.amqp.frames import body_of
+from broker.fifo.commands import Cancel, Discard, Get, Purge
 from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -81,7 +82,7 @@ class Rig:
         channel = Channel()
         there = self.world.nodes[node]
         spec = there.spec(no_ack=True)
-        there.registry.open(self.queue).consume(spec, channel, lambda _: None)
+        there.registry.open(self.queue).attach(spec, channel, lambda _: None)
         self.world.settle()
         return channel
 
@@ -130,8 +131,8 @@ def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
     got = rig.consumer()
     assert bodies(got) == [b"x"]
     rig.publish(A, delayed(b"y", 100, expiration="1000"))
-    rig.world.nodes[A].registry.open(rig.queue).cancel(
-        rig.world.nodes[A].holder(), "t", lambda _: None
+    rig.world.nodes[A].registry.open(rig.queue).submit(
+        Cancel(rig.world.nodes[A].holder(), "t"), lambda _: None
     )
     rig.world.advance(1_200)
     assert bodies(rig.consumer()) == []
@@ -208,11 +209,11 @@ def test_a_queue_that_refuses_gets_it_later_and_holds_nobody_up() -> None:
     rig.world.advance(301)
     assert bodies(rig.consumer()) == [b"3"]
     assert rig.kept() == 1
-    rig.world.nodes[A].registry.open(full).purge(lambda _: None)
+    rig.world.nodes[A].registry.open(full).submit(Purge(), lambda _: None)
     rig.world.advance(10_000)
     assert rig.kept() == 0
     count: list[object] = []
-    rig.world.nodes[A].registry.open(full).purge(count.append)
+    rig.world.nodes[A].registry.open(full).submit(Purge(), count.append)
     rig.world.settle()
     assert count == [1]
 
@@ -293,9 +294,9 @@ def test_dead_letters_are_delayed_by_such_an_exchange() -> None:
     handle.publish([sent], None, rig.channel)
     rig.world.settle()
     taken: list[Any] = []
-    handle.get(node.holder(), no_ack=False, done=taken.append)
+    handle.submit(Get(node.holder(), False), taken.append)
     rig.world.settle()
-    handle.discard(node.holder(), "", [taken[0].delivery.number])
+    handle.submit(Discard(node.holder(), "", [taken[0].delivery.number]))
     rig.world.advance(1_999)
     assert bodies(got) == []
     rig.world.advance(2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Cancel, Release
 from broker.ports import Done
 from tests.unit.queues.rig import A, B, Channel, World, message
 
@@ -73,13 +74,13 @@ def test_a_cancel_is_answered_when_the_auto_delete_queue_is_gone(node: str) -> N
     queue = world.declare(auto_delete=True)
     here, channel = world.nodes[node], Channel()
     handle = here.registry.open(queue)
-    handle.consume(here.spec(), channel, _ignore)
-    handle.consume(here.spec("u"), channel, _ignore)
+    handle.attach(here.spec(), channel, _ignore)
+    handle.attach(here.spec("u"), channel, _ignore)
     world.settle()
     found: list[object] = []
     for tag in ("t", "u"):
         exists = partial(world.catalogue.queue_by_uid, queue.uid)
-        handle.cancel(here.holder(), tag, lambda _result: found.append(exists()))  # noqa: B023
+        handle.submit(Cancel(here.holder(), tag), lambda _result: found.append(exists()))  # noqa: B023
         world.settle()
     assert found == [queue, None]
     assert channel.lost == []
@@ -92,10 +93,10 @@ def test_a_cancel_is_answered_also_where_the_cluster_does_not_agree(node: str) -
     queue = world.declare(auto_delete=True)
     here, answers = world.nodes[node], list[object]()
     handle = here.registry.open(queue)
-    handle.consume(here.spec(), Channel(), _ignore)
+    handle.attach(here.spec(), Channel(), _ignore)
     world.settle()
     world.agrees = False
-    handle.cancel(here.holder(), "t", answers.append)
+    handle.submit(Cancel(here.holder(), "t"), answers.append)
     world.settle()
     assert answers == [None]
     assert world.catalogue.queue_by_uid(queue.uid) is not None
@@ -110,8 +111,8 @@ def test_a_channel_that_ends_while_its_consume_is_held_back_leaves_nothing() -> 
     node, channel = world.nodes[A], Channel()
     local = node.registry.open(queue)
     local.begin_delete(if_unused=False, if_empty=False)  # type: ignore[attr-defined]
-    local.consume(node.spec(), channel, _ignore)
-    local.release(node.holder())
+    local.attach(node.spec(), channel, _ignore)
+    local.submit(Release(node.holder()))
     local.resume()  # type: ignore[attr-defined]
     found: list[object] = []
     local.stat(found.append)
@@ -156,8 +157,8 @@ def test_a_delete_right_after_the_last_cancel_of_an_auto_delete_queue() -> None:
     queue = world.declare(auto_delete=True)
     node = world.nodes[A]
     handle, answers = node.registry.open(queue), list[object]()
-    handle.consume(node.spec(), Channel(), _ignore)
-    handle.cancel(node.holder(), "t", _ignore)
+    handle.attach(node.spec(), Channel(), _ignore)
+    handle.submit(Cancel(node.holder(), "t"), _ignore)
     assert len(world.waiting) == 1, "its end is proposed"
     node.registry.delete(queue, answers.append, if_unused=False, if_empty=False)
     world.agree()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.errors import Refusal, ReplyCode
+from broker.fifo.commands import Cancel, Get, Release
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.ports import Done
@@ -26,7 +27,7 @@ def exists(world: World, queue: Queue) -> bool:
 
 def consume(world: World, queue: Queue, node: str = A) -> Channel:
     channel = Channel()
-    world.nodes[node].registry.open(queue).consume(world.nodes[node].spec(), channel, _ignore)
+    world.nodes[node].registry.open(queue).attach(world.nodes[node].spec(), channel, _ignore)
     world.settle()
     return channel
 
@@ -49,7 +50,7 @@ def test_a_consumer_a_get_and_a_declare_are_uses(node: str) -> None:
     world, queue = expiring()
     handle = world.nodes[node].registry.open(queue)
     world.advance(400)
-    handle.get(world.nodes[node].holder(), no_ack=True, done=_ignore)
+    handle.submit(Get(world.nodes[node].holder(), True), _ignore)
     world.advance(400)
     handle.stat(_ignore, is_declare=True)
     world.advance(400)
@@ -57,7 +58,7 @@ def test_a_consumer_a_get_and_a_declare_are_uses(node: str) -> None:
     consume(world, queue, node)
     world.advance(5_000)
     assert exists(world, queue)
-    handle.cancel(world.nodes[node].holder(), "t", _ignore)
+    handle.submit(Cancel(world.nodes[node].holder(), "t"), _ignore)
     world.advance(400)
     handle.publish([message()], None, Channel())
     handle.stat(_ignore)
@@ -109,10 +110,10 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_fir
     assert exists(world, queue)
     consume(world, queue, A)
     consume(world, queue, B)
-    world.nodes[A].registry.open(queue).cancel(world.nodes[A].holder(), "t", _ignore)
+    world.nodes[A].registry.open(queue).submit(Cancel(world.nodes[A].holder(), "t"), _ignore)
     world.advance(1_000)
     assert exists(world, queue)
-    world.nodes[B].registry.open(queue).release(world.nodes[B].holder())
+    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].holder()))
     world.advance(10)
     assert not exists(world, queue)
 
@@ -131,7 +132,7 @@ def test_a_quorum_queue_goes_too_and_a_declare_does_not_keep_it() -> None:
     world, queue = quorum(x_expires=500)
     handle = world.nodes[B].registry.open(queue)
     world.advance(400)
-    handle.get(world.nodes[B].holder(), no_ack=True, done=_ignore)
+    handle.submit(Get(world.nodes[B].holder(), True), _ignore)
     world.advance(400)
     handle.stat(_ignore, is_declare=True)
     assert exists(world, queue)
@@ -144,7 +145,7 @@ def test_a_quorum_queue_with_consumers_stays_and_its_next_leader_counts_anew() -
     consume(world, queue, B)
     world.advance(5_000)
     assert exists(world, queue)
-    world.nodes[B].registry.open(queue).cancel(world.nodes[B].holder(), "t", _ignore)
+    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].holder(), "t"), _ignore)
     world.advance(400)
     world.lead(queue, C)
     world.advance(400)
@@ -183,8 +184,8 @@ def test_a_delete_in_doubt_is_not_proposed_again_by_a_later_leadership() -> None
     assert exists(world, queue)
     assert channel.verdicts == [(1, True)]
     assert len(channel.delivered) == 1
-    world.nodes[B].registry.open(queue).cancel(world.nodes[B].holder(), "t", _ignore)
-    world.nodes[B].registry.open(queue).release(world.nodes[B].holder())
+    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].holder(), "t"), _ignore)
+    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].holder()))
     world.advance(1_900)
     assert exists(world, queue)
     world.advance(200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Refusal
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Offer, SetActive, Settle
 from broker.metadata import commands, ring_commands
 from broker.queues.envelopes import Answer
 from tests.unit.queues.rig import A, B, C, Channel, message
@@ -383,7 +383,9 @@ def test_nothing_happens_to_channels_when_a_policy_comes_and_goes(record_first: 
         world.set_policy({})
         world.step(found)
     exchange(3)
-    node.handle.settle(node.holder(), "t", [delivery.number for delivery in reader.delivered])
+    node.handle.submit(
+        Settle(node.holder(), "t", [delivery.number for delivery in reader.delivered])
+    )
     world.settle()
     assert master.machine.stat().unacked == 0
     assert world.ring.master is not None
@@ -415,12 +417,12 @@ def test_a_consumer_taken_over_from_a_direct_handle_has_new_numbers(world: Ringe
     node.handle.adopt(node.spec(), reader, is_active=False)
     world.settle()
     assert (ending.lost, reader.moved, reader.delivered) == (["e"], ["t"], [])
-    node.handle.set_active(node.holder(), "t", active=True)
+    node.handle.submit(SetActive(node.holder(), "t", active=True))
     world.settle()
     (delivery,) = reader.delivered
     told: list[object] = []
-    node.handle.settle(node.holder(), "t", [1], told.append)
+    node.handle.submit(Settle(node.holder(), "t", [1]), told.append)
     assert [type(each) for each in told] == [Refusal]
-    node.handle.settle(node.holder(), "t", [delivery.number], told.append)
+    node.handle.submit(Settle(node.holder(), "t", [delivery.number]), told.append)
     world.settle()
     assert told[1:] == [None]

@@ -5,6 +5,17 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Refusal
+from broker.fifo.commands import (
+    Cancel,
+    Discard,
+    Get,
+    Purge,
+    Release,
+    Requeue,
+    SetActive,
+    SetPrefetch,
+    Settle,
+)
 from broker.metadata import commands, ring_commands
 from broker.ports import GetResult, QueueStat
 from tests.unit.queues.rig import A, B, C, Channel, message
@@ -29,7 +40,7 @@ def test_a_consumer_goes_on_without_a_word(world: RingedWorld) -> None:
         node.handle.publish([message(body)], None, Channel())
     world.settle()
     assert bodies(reader) == [b"1", b"2"]
-    node.handle.settle(node.holder(), "t", [reader.delivered[0].number])
+    node.handle.submit(Settle(node.holder(), "t", [reader.delivered[0].number]))
     world.settle()
     assert bodies(reader) == [b"1", b"2", b"3"]
     fail_over(world)
@@ -49,19 +60,21 @@ def test_an_ack_of_an_old_delivery_does_not_settle_the_new_one(world: RingedWorl
     old, new = [delivery.number for delivery in reader.delivered]
     assert world.master is not None
     lost, done = list[object](), list[object]()
-    node.handle.settle(node.holder(), "t", [old], lost.append)
+    node.handle.submit(Settle(node.holder(), "t", [old]), lost.append)
     world.settle()
     assert [type(each) for each in lost] == [Refusal]
     assert world.master.machine.stat().unacked == 1
-    node.handle.settle(node.holder(), "t", [old, new], lost.append)
+    node.handle.submit(Settle(node.holder(), "t", [old, new]), lost.append)
     world.settle()
     assert [type(each) for each in lost] == [Refusal, Refusal]
     assert world.master.machine.stat().unacked == 0
     assert done == []
 
 
-@pytest.mark.parametrize("way", ["settle", "requeue", "discard"])
-def test_a_commit_whose_settles_were_lost_hears_of_it(world: RingedWorld, way: str) -> None:
+@pytest.mark.parametrize("way", [Settle, Requeue, Discard])
+def test_a_commit_whose_settles_were_lost_hears_of_it(
+    world: RingedWorld, way: type[Settle | Requeue | Discard]
+) -> None:
     """P18: partial tx completion, and not only once somebody is promoted."""
     node, told = world.nodes[C], list[object]()
     reader, _ = consuming(node)
@@ -70,7 +83,7 @@ def test_a_commit_whose_settles_were_lost_hears_of_it(world: RingedWorld, way: s
     assert world.master is not None
     before = len(world.master.sent)
     world.cut.add((A, C))  # the answer is lost, and so is what the master did
-    getattr(node.handle, way)(node.holder(), "t", [reader.delivered[0].number], told.append)
+    node.handle.submit(way(node.holder(), "t", [reader.delivered[0].number]), told.append)
     world.settle()
     world.kill(A, seen=before)
     assert [type(each) for each in told] == [Refusal]
@@ -102,7 +115,7 @@ def test_a_consume_under_way_is_answered_by_the_next_master(
         world.cut.add((C, A))
     else:
         world.cut.add((A, C))
-    node.handle.consume(node.spec(cancel_on_failover=True), reader, told.append)
+    node.handle.attach(node.spec(cancel_on_failover=True), reader, told.append)
     world.settle()
     assert told == []
     fail_over(world)
@@ -127,14 +140,14 @@ def test_a_consumer_that_finds_no_place_any_more_is_lost(world: RingedWorld) -> 
 def test_a_paused_consumer_stays_paused_and_keeps_its_latest_limit(world: RingedWorld) -> None:
     node = world.nodes[C]
     reader, _ = consuming(node, prefetch=1)
-    node.handle.set_prefetch(node.holder(), "t", 2)
-    node.handle.set_active(node.holder(), "t", active=False)
+    node.handle.submit(SetPrefetch(node.holder(), "t", 2))
+    node.handle.submit(SetActive(node.holder(), "t", active=False))
     world.settle()
     fail_over(world)
     node.handle.publish([message(b"%d" % n) for n in range(3)], None, Channel())
     world.settle()
     assert reader.delivered == []
-    node.handle.set_active(node.holder(), "t", active=True)
+    node.handle.submit(SetActive(node.holder(), "t", active=True))
     world.settle()
     assert bodies(reader) == [b"0", b"1"]
 
@@ -149,9 +162,9 @@ def test_what_happens_to_a_consumer_while_nobody_serves_is_kept_in_order(
     cancelled: list[object] = []
     fresh = Channel()
     told: list[object] = []
-    node.handle.cancel(node.holder(), "t", cancelled.append)
-    node.handle.release(node.holder("2.1"))
-    node.handle.consume(node.spec("new"), fresh, told.append)
+    node.handle.submit(Cancel(node.holder(), "t"), cancelled.append)
+    node.handle.submit(Release(node.holder("2.1")))
+    node.handle.attach(node.spec("new"), fresh, told.append)
     world.promote()
     world.settle()
     assert (cancelled, told) == ([None], [None])
@@ -165,7 +178,7 @@ def test_a_cancel_under_way_is_done_when_its_master_dies(world: RingedWorld) -> 
     reader, _ = consuming(node, cancel_on_failover=True)
     world.cut.add((C, A))
     told: list[object] = []
-    node.handle.cancel(node.holder(), "t", told.append)
+    node.handle.submit(Cancel(node.holder(), "t"), told.append)
     fail_over(world)
     assert (told, reader.lost, reader.moved) == ([None], [], [])
     assert world.master is not None
@@ -178,7 +191,7 @@ def test_a_queue_deleted_without_a_master_takes_its_consumers_along(world: Ringe
     world.kill(A)
     channel = Channel()
     node.handle.publish([message()], [1], channel)
-    node.handle.purge(asked.append)
+    node.handle.submit(Purge(), asked.append)
     world.apply(commands.DeleteQueue(world.uid))
     assert reader.lost == ["t"]
     assert channel.verdicts == [(1, False)]
@@ -194,7 +207,7 @@ def test_a_get_under_way_is_asked_of_the_next_master(world: RingedWorld) -> None
     node.handle.publish([message(b"1")], None, Channel())
     world.settle()
     world.cut.add((A, C))
-    node.handle.get(node.holder(), no_ack=False, done=got.append)
+    node.handle.submit(Get(node.holder(), False), got.append)
     node.handle.publish([message(b"2")], None, Channel())  # a later number, which mirrors know
     world.settle()
     assert got == []
@@ -204,16 +217,16 @@ def test_a_get_under_way_is_asked_of_the_next_master(world: RingedWorld) -> None
     assert result.delivery is not None
     assert (result.delivery.delivery_count, result.remaining) == (1, 1)
     fail_over(world, B)
-    node.handle.get(node.holder(), no_ack=False, done=got.append)
+    node.handle.submit(Get(node.holder(), False), got.append)
     world.settle()
     assert world.master is not None
-    node.handle.settle(node.holder(), "", [result.delivery.number])
+    node.handle.submit(Settle(node.holder(), "", [result.delivery.number]))
     world.settle()
     assert world.master.machine.stat().unacked == 1
     again = got[1]
     assert isinstance(again, GetResult)
     assert again.delivery is not None
-    node.handle.settle(node.holder(), "", [again.delivery.number])
+    node.handle.submit(Settle(node.holder(), "", [again.delivery.number]))
     world.settle()
     assert world.master.machine.stat().unacked == 0
 
@@ -224,9 +237,9 @@ def test_nobodys_questions_are_not_asked_again(world: RingedWorld) -> None:
     node.handle.publish([message()], None, Channel())
     world.settle()
     world.cut.add((C, A))
-    node.handle.get(node.holder(), no_ack=False, done=got.append)
-    node.handle.consume(node.spec("x"), Channel(), got.append)
-    node.handle.release(node.holder())
+    node.handle.submit(Get(node.holder(), False), got.append)
+    node.handle.attach(node.spec("x"), Channel(), got.append)
+    node.handle.submit(Release(node.holder()))
     world.settle()
     fail_over(world)
     assert [type(each) for each in got] == [Refusal, Refusal]
@@ -246,10 +259,10 @@ def test_gets_whose_channel_has_ended_are_not_asked_again(world: RingedWorld, co
     world.settle()
     world.cut.add((A, C))
     for _ in range(count):
-        node.handle.get(node.holder(), no_ack=False, done=got.append)
+        node.handle.submit(Get(node.holder(), False), got.append)
     world.settle()
     world.cut.clear()
-    node.handle.release(node.holder())
+    node.handle.submit(Release(node.holder()))
     world.settle()
     fail_over(world)
     assert len(got) == count
@@ -263,7 +276,7 @@ def test_a_purge_is_answered_by_the_next_master(world: RingedWorld) -> None:
     node.handle.publish([message()] * 3, None, Channel())
     world.settle()
     world.cut.add((C, A))
-    node.handle.purge(counts.append)
+    node.handle.submit(Purge(), counts.append)
     world.settle()
     fail_over(world)
     assert counts == [3]
@@ -275,8 +288,8 @@ def test_questions_wait_a_minute_for_a_master(world: RingedWorld) -> None:
     reader, _ = consuming(node)
     told: list[object] = []
     world.kill(A)
-    node.handle.get(node.holder(), no_ack=True, done=told.append)
-    node.handle.consume(node.spec("x"), Channel(), told.append)
+    node.handle.submit(Get(node.holder(), True), told.append)
+    node.handle.attach(node.spec("x"), Channel(), told.append)
     node.handle.stat(told.append)
     world.tick(59)
     assert (told, reader.lost) == ([], [])
@@ -306,7 +319,7 @@ def test_a_queue_whose_master_stopped_in_good_order_says_so(world: RingedWorld) 
     assert world.ring.master is not None
     world.unserve(A)
     world.step(ring_commands.RingStopped(world.uid, world.ring.master, 1))
-    node.handle.get(node.holder(), no_ack=True, done=told.append)
+    node.handle.submit(Get(node.holder(), True), told.append)
     channel = Channel()
     node.handle.publish([message()], [1], channel)
     assert channel.verdicts == [(1, False)]

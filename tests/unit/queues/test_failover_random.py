@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from broker.errors import Refusal
+from broker.fifo.commands import Cancel, Get, Release, Requeue, Settle
 from broker.message import Delivery
 from broker.metadata import ring_commands
 from broker.ports import GetResult
@@ -73,8 +75,8 @@ class Client(Channel):
             assert not self.is_told, "consume-ok twice"
             self.is_attached = self.is_told = result is None
 
-        spec = self.node.spec(prefetch=PREFETCH)._replace(holder=self.holder)
-        self.node.handle.consume(spec, self, done)
+        spec = replace(self.node.spec(prefetch=PREFETCH), holder=self.holder)
+        self.node.handle.attach(spec, self, done)
 
     def cancel(self) -> None:
         if not self.is_told or self.is_waiting:
@@ -87,7 +89,7 @@ class Client(Channel):
             self.answers_due -= 1
             self.is_attached = self.is_told = self.is_waiting = False
 
-        self.node.handle.cancel(self.holder, "t", done)
+        self.node.handle.submit(Cancel(self.holder, "t"), done)
 
     def get(self) -> None:
         if self.is_waiting:
@@ -104,7 +106,7 @@ class Client(Channel):
                 self._note(result.delivery)
                 self.gotten.append(result.delivery)
 
-        self.node.handle.get(self.holder, no_ack=False, done=done)
+        self.node.handle.submit(Get(self.holder, False), done)
 
     def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
         assert self.is_told, "consume-ok comes first"
@@ -142,7 +144,7 @@ class Client(Channel):
         some = [mine.pop(0) for _ in range(rng.randint(1, len(mine)))]
         numbers = [each.number for each in some]
         if rng.random() < 0.2:
-            handle.requeue(self.holder, tag, numbers)
+            handle.submit(Requeue(self.holder, tag, numbers))
             return
         self.answers_due += 1
 
@@ -151,12 +153,12 @@ class Client(Channel):
             if not isinstance(result, Refusal):
                 self.world.settled.update(map(body_of, some))
 
-        handle.settle(self.holder, tag, numbers, done)
+        handle.submit(Settle(self.holder, tag, numbers), done)
 
     def leave(self) -> None:
         """End this channel; another one begins."""
         self.is_over = True
-        self.node.handle.release(self.holder)
+        self.node.handle.submit(Release(self.holder))
 
 
 class RandomWorld(RingedWorld):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.fifo.commands import SetActive
 from broker.fifo.effects import pack_value
 from broker.fifo.offers import HELD_BYTES_MAX
 from broker.message import Delivery
@@ -26,7 +27,7 @@ def test_a_clogged_link_pauses_the_consumers_behind_it() -> None:
     world = World()
     queue = world.declare()
     channel, here = Channel(), Channel()
-    world.nodes[B].registry.open(queue).consume(world.nodes[B].spec(no_ack=True), channel, _ignore)
+    world.nodes[B].registry.open(queue).attach(world.nodes[B].spec(no_ack=True), channel, _ignore)
     world.settle()
     home = world.nodes[A]
     handle = home.registry.open(queue)
@@ -59,7 +60,7 @@ def test_a_quorum_queue_hands_out_a_mebibyte_an_entry(no_ack: bool) -> None:
     """Else a consumer that reads nothing would be given all of it, whatever it says meanwhile."""
     world, handle = filled_quorum_queue()
     channel = Channel()
-    handle.consume(world.nodes[B].spec(no_ack=no_ack), channel, _ignore)
+    handle.attach(world.nodes[B].spec(no_ack=no_ack), channel, _ignore)
     counts = [0]
     while counts[-1] < 40:
         step(world)
@@ -70,14 +71,14 @@ def test_a_quorum_queue_hands_out_a_mebibyte_an_entry(no_ack: bool) -> None:
 def test_a_full_consumer_of_a_quorum_queue_stops_it_between_two_entries() -> None:
     world, handle = filled_quorum_queue()
     channel, spec = Channel(), world.nodes[B].spec(no_ack=True)
-    handle.consume(spec, channel, _ignore)
+    handle.attach(spec, channel, _ignore)
     while not channel.delivered:
         step(world)
-    handle.set_active(spec.holder, spec.tag, active=False)
+    handle.submit(SetActive(spec.holder, spec.tag, active=False))
     for _ in range(100):  # no more is to come
         step(world)
     assert len(channel.delivered) < 20
-    handle.set_active(spec.holder, spec.tag, active=True)
+    handle.submit(SetActive(spec.holder, spec.tag, active=True))
     while len(channel.delivered) < 25:
         step(world)
     world.lead(handle.record, C)  # it finds work half done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.fifo.commands import Get, Requeue
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from tests.memory_journal import MemoryDisk
@@ -27,8 +28,8 @@ def served(request: pytest.FixtureRequest) -> tuple[World, Queue]:
     handle = node.registry.open(queue)
     handle.publish([message(b"%d" % each) for each in range(1, 7)], list(range(1, 7)), channel)
     for _ in range(2):
-        handle.get(node.holder(), no_ack=False, done=_ignore)
-    handle.requeue(node.holder(), "", [1])
+        handle.submit(Get(node.holder(), False), _ignore)
+    handle.submit(Requeue(node.holder(), "", [1]))
     world.settle()
     return world, queue
 
@@ -46,7 +47,7 @@ def started(world: World, disk: MemoryDisk, summary: list[bytes] | None) -> Node
 def counts(node: Node, queue: Queue) -> list[int]:
     """How often each message was delivered before; they are handed out by this."""
     channel = Channel()
-    node.registry.open(queue).consume(node.spec(), channel, _ignore)
+    node.registry.open(queue).attach(node.spec(), channel, _ignore)
     node.world.settle()
     return [item.delivery_count for item in channel.delivered]
 
@@ -80,7 +81,7 @@ def test_a_broker_that_is_stopped_and_started_in_its_process_knows_too() -> None
     queue = world.declare()
     node, channel = world.nodes[A], Channel()
     node.registry.open(queue).publish([message(b"1"), message(b"2")], [1, 2], channel)
-    node.registry.open(queue).get(node.holder(), no_ack=False, done=_ignore)
+    node.registry.open(queue).submit(Get(node.holder(), False), _ignore)
     world.settle()
     node.registry.stop()
     node.registry.reconcile_all()
@@ -98,7 +99,7 @@ def test_a_mirrored_queue_that_nobody_took_over_knows_it_a_promoted_one_does_not
     trio.tick(3)
     trio.confirmed(A, 1, 2)
     node = trio.nodes[A]
-    node.registry.open(trio.queue).get(node.holder(), no_ack=False, done=_ignore)
+    node.registry.open(trio.queue).submit(Get(node.holder(), False), _ignore)
     trio.settle()
     trio.boot(A, *_stopped(trio, A))
     trio.tick(3)

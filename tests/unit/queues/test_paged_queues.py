@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from broker.fifo.commands import Discard, Get, Purge, Release, Requeue, Settle
 from broker.fifo.lines.paged import CHUNK_RAM_BYTES
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -27,6 +28,7 @@ from tests.unit.queues.test_dead_lettering import dead_letter
 
 SMALL, LARGE = 1_000, 6_000
 COUNT = 1_500
+ENDS = {"settle": Settle, "requeue": Requeue}
 LAZY: dict[str, object] = {"x-queue-mode": "lazy"}
 
 Body = bytes
@@ -91,7 +93,7 @@ def numbers_of(channel: Channel) -> list[int]:
 def consume(world: World, queue: Queue, node: str = A, **how: Any) -> Channel:
     channel = Channel()
     home = world.nodes[node]
-    home.registry.open(queue).consume(home.spec(**how), channel, lambda _: None)
+    home.registry.open(queue).attach(home.spec(**how), channel, lambda _: None)
     world.settle()
     return channel
 
@@ -99,7 +101,7 @@ def consume(world: World, queue: Queue, node: str = A, **how: Any) -> Channel:
 def get(world: World, queue: Queue, node: str = A, *, no_ack: bool = True) -> GetResult:
     found: list[Any] = []
     home = world.nodes[node]
-    home.registry.open(queue).get(home.holder(), no_ack=no_ack, done=found.append)
+    home.registry.open(queue).submit(Get(home.holder(), no_ack), found.append)
     world.settle()
     assert isinstance(found[0], GetResult)
     return found[0]
@@ -132,8 +134,8 @@ def test_what_consumers_hold_pages_out_too_and_can_be_settled() -> None:
     assert len(held) == COUNT
     assert stat(world, queue).ram_bytes <= LAZY_READ_BYTES
     handle, holder = world.nodes[A].registry.open(queue), world.nodes[A].holder()
-    handle.settle(holder, "t", held[: COUNT // 2])
-    handle.requeue(holder, "t", held[COUNT // 2 :])
+    handle.submit(Settle(holder, "t", held[: COUNT // 2]))
+    handle.submit(Requeue(holder, "t", held[COUNT // 2 :]))
     world.settle()
     assert numbers_of(channel)[COUNT:] == [*range(COUNT // 2 + 1, COUNT + 1)]
     assert all(each.delivery_count for each in channel.delivered[COUNT:])
@@ -155,7 +157,7 @@ def test_a_get_finds_the_head_wherever_it_is(node: str) -> None:
     home = world.nodes[node]
     found: list[Any] = []
     for _ in range(3):
-        home.registry.open(queue).get(home.holder(), no_ack=True, done=found.append)
+        home.registry.open(queue).submit(Get(home.holder(), True), found.append)
     world.settle()
     assert [each.delivery.number for each in found] == [1, 2, 3]
     assert found[-1].remaining == COUNT - 3
@@ -200,13 +202,13 @@ def test_a_purge_leaves_nothing_behind() -> None:
     held = get(world, queue, no_ack=False).delivery
     assert held is not None
     purged: list[Any] = []
-    world.nodes[A].registry.open(queue).purge(purged.append)
+    world.nodes[A].registry.open(queue).submit(Purge(), purged.append)
     world.settle()
     assert purged == [COUNT - 1]
     assert stat(world, queue).ready == 0
     disk = world.nodes[A].disk.families
     assert len(disk.get("queue_index", {})) + len(disk.get("pages", {})) <= 1
-    world.nodes[A].registry.open(queue).requeue(world.nodes[A].holder(), "", [held.number])
+    world.nodes[A].registry.open(queue).submit(Requeue(world.nodes[A].holder(), "", [held.number]))
     fill(world, queue, range(1, 11))
     assert numbers_of(consume(world, queue, no_ack=True)) == [1, *range(1, 11)]
 
@@ -234,7 +236,7 @@ def test_rejected_stubs_are_dead_lettered_with_their_content() -> None:
     channel = consume(world, queue)
     assert stat(world, queue).alpha < COUNT  # stubs are held
     handle, holder = world.nodes[A].registry.open(queue), world.nodes[A].holder()
-    handle.discard(holder, "t", [each.number for each in channel.delivered])
+    handle.submit(Discard(holder, "t", [each.number for each in channel.delivered]))
     world.settle()
     assert numbers_of(consume(world, target, no_ack=True)) == [*range(1, COUNT + 1)]
 
@@ -340,7 +342,7 @@ def _run(world: World, queue: Queue, steps: list[tuple[str, float]]) -> list[obj
         elif held:
             cut = int(chance * len(held))
             part, held = held[:cut], held[cut:]
-            getattr(handle, what)(holder, "", part)
+            handle.submit(ENDS[what](holder, "", part))
             world.settle()
         told.append(stat(world, queue)[:5])
     return told
@@ -367,7 +369,7 @@ def test_a_queue_that_is_deleted_while_it_is_read_loses_nothing(
     """Its records went with it: nobody looks for them any more."""
     world, queue = deep()
     home = world.nodes[A]
-    home.registry.open(queue).consume(home.spec(prefetch=500), Channel(), lambda _: None)
+    home.registry.open(queue).attach(home.spec(prefetch=500), Channel(), lambda _: None)
     assert home.deferred  # it was about to go on
     world.apply(commands.DeleteQueue(queue.uid))
     world.settle()
@@ -385,10 +387,10 @@ def test_gets_behind_much_that_has_expired_come_in_order_and_in_turns() -> None:
     world.clock.ms += 1_000
     found: list[Any] = []
     for _ in range(4):
-        handle.get(home.holder(), no_ack=True, done=found.append)
+        handle.submit(Get(home.holder(), True), found.append)
     far = world.nodes[B]
     assert found == []
-    far.registry.open(queue).get(far.holder(), no_ack=True, done=found.append)
+    far.registry.open(queue).submit(Get(far.holder(), True), found.append)
     world.settle()
     numbers = [each.delivery and each.delivery.number for each in found]
     assert numbers == [5_001, 5_002, 5_003, None, None]
@@ -418,10 +420,10 @@ def test_no_page_is_left_of_what_has_ended(*, durable: bool) -> None:
     assert get(world, queue, no_ack=False).delivery is not None
     channel = Channel()
     handle, home = world.nodes[A].registry.open(queue), world.nodes[A]
-    handle.consume(home.spec(), channel, lambda _: None)
+    handle.attach(home.spec(), channel, lambda _: None)
     world.settle()
     assert len(home.disk.families["pages"]) > COUNT // 2  # stubs are held
-    handle.settle(home.holder(), "t", [each.number for each in channel.delivered])
+    handle.submit(Settle(home.holder(), "t", [each.number for each in channel.delivered]))
     world.settle()
     assert stat(world, queue).unacked == 1
     assert len(home.disk.families["pages"]) <= 1
@@ -438,9 +440,9 @@ def test_a_channel_that_goes_while_its_get_waits_holds_nothing(node: str) -> Non
     world.settle()
     world.clock.ms += 1_000
     there = home.registry.open(queue)
-    there.get(home.holder(), no_ack=False, done=lambda _: None)
+    there.submit(Get(home.holder(), False), lambda _: None)
     if node == A:
-        there.release(home.holder())
+        there.submit(Release(home.holder()))
     else:
         while world.nodes[B].deferred:
             world.nodes[B].deferred.popleft()()

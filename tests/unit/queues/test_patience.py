@@ -16,9 +16,9 @@ from broker.fifo.commands import (
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.queue_settings import settings_of
 from broker.metadata.records import Queue
-from broker.ports import QueueHandle
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.envelopes import Answer
+from broker.queues.handle import QueueHandle
 from broker.queues.quorum import SETTLES_WAIT_S, QuorumQueue
 from tests.unit.queues.rig import message
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.fifo.commands import Offer, Settle
+from broker.fifo.commands import Checkout, Offer, Settle
 from broker.message import Delivery
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Node, Queue
-from broker.ports import ConsumerSpec
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.quorum import SETTLES_WAIT_S
@@ -42,8 +41,8 @@ class Origin:
             defer=self.turn.append,
             later=lambda seconds, run: self.timers.append((seconds, run)),
         )
-        spec = ConsumerSpec(HOLDER, "t", False, False, prefetch, 0, {})
-        self.handle.consume(spec, Channel(), lambda _result: None)
+        spec = Checkout(HOLDER, "t", False, False, prefetch, 0, {})
+        self.handle.attach(spec, Channel(), lambda _result: None)
         self.end_turn()
         deliveries = [Delivery(n, 0, message()) for n in range(1, messages + 1)]
         answer = Answer(UID, 1, replies=[(self.sent[-1].session, 1, [0])])
@@ -64,8 +63,8 @@ class Origin:
 
 def test_acknowledgements_with_plenty_of_credit_leave_together() -> None:
     origin = Origin(prefetch=100, messages=3)
-    origin.handle.settle(HOLDER, "t", [1])
-    origin.handle.settle(HOLDER, "t", [2])
+    origin.handle.submit(Settle(HOLDER, "t", [1]))
+    origin.handle.submit(Settle(HOLDER, "t", [2]))
     assert origin.end_turn() == []
     ((seconds, give_up),) = origin.timers
     assert seconds == SETTLES_WAIT_S
@@ -76,10 +75,10 @@ def test_acknowledgements_with_plenty_of_credit_leave_together() -> None:
 
 def test_a_publish_takes_acknowledgements_along_and_their_timer_is_void() -> None:
     origin = Origin(prefetch=100, messages=3)
-    origin.handle.settle(HOLDER, "t", [1])
+    origin.handle.submit(Settle(HOLDER, "t", [1]))
     origin.handle.publish([message()], None, Channel())
     assert origin.end_turn() == [[1]]
-    origin.handle.settle(HOLDER, "t", [2])
+    origin.handle.submit(Settle(HOLDER, "t", [2]))
     origin.timers[0][1]()
     assert origin.end_turn() == []
     assert len(origin.timers) == 2
@@ -88,18 +87,18 @@ def test_a_publish_takes_acknowledgements_along_and_their_timer_is_void() -> Non
 @pytest.mark.parametrize("prefetch", [1, 2, 7])
 def test_an_acknowledgement_is_urgent_when_credit_is_short(prefetch: int) -> None:
     origin = Origin(prefetch=prefetch, messages=min(prefetch, 3))
-    origin.handle.settle(HOLDER, "t", [1])
+    origin.handle.submit(Settle(HOLDER, "t", [1]))
     assert origin.end_turn() == [[1]]
 
 
 def test_an_acknowledgement_somebody_waits_for_is_urgent() -> None:
     origin = Origin(prefetch=100, messages=1)
-    origin.handle.settle(HOLDER, "t", [1], lambda _result: None)
+    origin.handle.submit(Settle(HOLDER, "t", [1]), lambda _result: None)
     assert origin.end_turn() == [[1]]
 
 
 def test_an_acknowledgement_is_urgent_while_messages_wait_at_the_queue() -> None:
     origin = Origin(prefetch=100, messages=1)
     origin.handle.receive(THERE, Answer(UID, 1, lag=5))
-    origin.handle.settle(HOLDER, "t", [1])
+    origin.handle.submit(Settle(HOLDER, "t", [1]))
     assert origin.end_turn() == [[1]]

@@ -11,10 +11,13 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from broker.fifo.commands import Cancel, Requeue, Settle
 from broker.message import Delivery
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
+from broker.queues.handle import QueueHandle
 from raft.errors import ProposalDropped
 from tests.unit.queues.rig import A, B, C, Channel, Node, World, message
 
@@ -86,8 +89,8 @@ class Client(Channel):
             self.is_consuming = result is None
             self.told = tag if result is None else None
 
-        spec = self.here.spec(tag, prefetch=PREFETCH)._replace(holder=self.holder())
-        self.here.registry.open(self.world.queue).consume(spec, self, done)
+        spec = replace(self.here.spec(tag, prefetch=PREFETCH), holder=self.holder())
+        self.here.registry.open(self.world.queue).attach(spec, self, done)
 
     def cancel(self) -> None:
         """It keeps what it holds."""
@@ -99,7 +102,7 @@ class Client(Channel):
             self.is_consuming = self.is_ending = False
             self.told = None
 
-        self.here.registry.open(self.world.queue).cancel(self.holder(), self.told, done)
+        self.here.registry.open(self.world.queue).submit(Cancel(self.holder(), self.told), done)
 
     def deliver(self, consumer_tag: str, deliveries: list[Delivery]) -> None:  # type: ignore[override]
         assert consumer_tag == self.told, "after consume-ok, before cancel-ok"
@@ -127,19 +130,19 @@ class Client(Channel):
         count = len(self.held) if all_of_it else rng.randint(1, len(self.held))
         some, self.held = self.held[:count], self.held[count:]
         if not all_of_it and rng.random() < 0.2:
-            self.for_each_tag(some, queue.requeue)
+            self.for_each_tag(some, Requeue, queue)
             return
         for _, each in some:
             body = int(bytes(each.message.content[-1 - each.message.body_size : -1]))
             assert body not in self.acked or self.world.has_crashed, "acked twice"
             self.acked.add(body)
-        self.for_each_tag(some, queue.settle)
+        self.for_each_tag(some, Settle, queue)
 
     def for_each_tag(
-        self, some: list[tuple[str, Delivery]], act: Callable[[str, str, list[int]], None]
+        self, some: list[tuple[str, Delivery]], kind: type[Settle | Requeue], queue: QueueHandle
     ) -> None:
         for tag in dict.fromkeys(tag for tag, _ in some):
-            act(self.holder(), tag, [each.number for of, each in some if of == tag])
+            queue.submit(kind(self.holder(), tag, [each.number for of, each in some if of == tag]))
 
 
 class RandomWorld(World):

@@ -25,7 +25,7 @@ def consuming(world: World, queue: Queue, node: str, channel: Channel | None = N
     channel = channel or Channel()
     handle = world.nodes[node].registry.open(queue)
     refusals: list[object] = []
-    handle.consume(world.nodes[node].spec(), channel, refusals.append)
+    handle.attach(world.nodes[node].spec(), channel, refusals.append)
     handle.publish([message()], [1], channel)
     world.settle()
     assert refusals == [None]
@@ -118,7 +118,7 @@ def test_a_record_from_before_a_delete_revives_nothing() -> None:
         world.apply(commands.DeleteQueue(queue.uid))
         registry.open(queue).publish([message()], [1], channel)
         refusals: list[object] = []
-        registry.open(queue).consume(world.nodes[A].spec(), channel, refusals.append)
+        registry.open(queue).attach(world.nodes[A].spec(), channel, refusals.append)
         world.settle()
         assert channel.verdicts == [(1, True)]  # as RabbitMQ: the queue went in good order
         assert len(refusals) == 1

@@ -138,7 +138,7 @@ def test_a_late_leader_is_not_heard() -> None:
     world.lead(queue, A)
     node, channel = world.nodes[C], Channel()
     handle = node.registry.open(queue)
-    handle.consume(node.spec(), channel, lambda _result: None)
+    handle.attach(node.spec(), channel, lambda _result: None)
     world.settle()
     late = [(node.holder(), "t", [Delivery(1, 0, message())])]
     world.lead(queue, B)

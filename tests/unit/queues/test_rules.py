@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.amqp.content import Properties, build_message
+from broker.fifo.commands import Cancel, Get
 from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -71,7 +72,7 @@ def test_an_expired_message_is_never_got() -> None:
     world.settle()
     world.clock.ms += 500  # no timer has rung yet
     found: list[Any] = []
-    world.nodes[A].registry.open(queue).get(world.nodes[A].holder(), no_ack=True, done=found.append)
+    world.nodes[A].registry.open(queue).submit(Get(world.nodes[A].holder(), True), found.append)
     assert found == [GetResult(None, 0)]
 
 
@@ -91,7 +92,7 @@ def test_a_timer_that_was_set_for_later_does_not_keep_an_earlier_end_waiting() -
     handle.publish([expiring(60_000)], None, Channel())
     world.settle()
     found: list[Any] = []
-    handle.get(world.nodes[A].holder(), no_ack=True, done=found.append)
+    handle.submit(Get(world.nodes[A].holder(), True), found.append)
     handle.publish([expiring(50)], None, Channel())
     world.advance(60)
     assert ready(world, queue) == 0
@@ -148,7 +149,7 @@ def test_drop_head_keeps_the_youngest() -> None:
     world.settle()
     assert sorted(channel.verdicts) == [(1, True), (2, True), (3, True)]
     consumer = Channel()
-    world.nodes[A].registry.open(queue).consume(world.nodes[A].spec(), consumer, _ignore)
+    world.nodes[A].registry.open(queue).attach(world.nodes[A].spec(), consumer, _ignore)
     assert [each.number for each in consumer.delivered] == [2, 3]
 
 
@@ -187,7 +188,7 @@ def test_ttl_0_reaches_a_waiting_consumer_even_as_the_clock_moves_on() -> None:
     """Rows: 1.4 TTL 0"""
     world, queue = world_with()
     handle, consumer = world.nodes[A].registry.open(queue), Channel()
-    handle.consume(world.nodes[A].spec(), consumer, _ignore)
+    handle.attach(world.nodes[A].spec(), consumer, _ignore)
     read = world.clock.now_ms
 
     def moving() -> int:
@@ -198,7 +199,7 @@ def test_ttl_0_reaches_a_waiting_consumer_even_as_the_clock_moves_on() -> None:
     handle.publish([expiring(0)], None, Channel())
     world.settle()
     assert len(consumer.delivered) == 1
-    handle.cancel(world.nodes[A].holder(), "t", _ignore)
+    handle.submit(Cancel(world.nodes[A].holder(), "t"), _ignore)
     handle.publish([expiring(0)], None, Channel())
     world.settle()
     assert ready(world, queue) == 0

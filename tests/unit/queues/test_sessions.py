@@ -11,7 +11,7 @@ def test_an_offer_that_came_before_the_first_leader_is_not_missed() -> None:
     queue = world.declare_quorum()
     node, channel, refusals = world.nodes[B], Channel(), list[object]()
     handle = node.registry.open(queue)
-    handle.consume(node.spec(), channel, refusals.append)
+    handle.attach(node.spec(), channel, refusals.append)
     world.settle()  # A does not lead yet and drops it
     world.cut.add((A, B))
     world.lead(queue, A)
@@ -50,7 +50,7 @@ def test_what_a_channel_holds_is_sent_again_by_a_new_leader_and_dropped_when_see
     world.lead(queue, A)
     node, channel = world.nodes[B], Channel()
     handle = node.registry.open(queue)
-    handle.consume(node.spec(), channel, lambda _result: None)
+    handle.attach(node.spec(), channel, lambda _result: None)
     handle.publish([message(b"1")], None, channel)
     world.settle()
     world.cut.add((A, B))
@@ -125,5 +125,5 @@ def test_confirmed_messages_are_back_after_a_restart_as_delivered_before() -> No
     world.settle()
     disk = world.kill(A)
     node = world.boot(A, disk)
-    node.registry.open(queue).consume(node.spec(), channel, lambda _result: None)
+    node.registry.open(queue).attach(node.spec(), channel, lambda _result: None)
     assert [(item.number > 0, item.delivery_count) for item in channel.delivered] == [(True, 1)] * 2

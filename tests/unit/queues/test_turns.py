@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.fifo.commands import Get, Requeue
 from broker.metadata.records import Queue
 from broker.ports import GetResult
 from tests.unit.queues.rig import A, B, Channel, World, message
@@ -36,10 +37,10 @@ def test_a_consumer_that_waits_is_served_before_a_get_in_the_same_turn(
     world, queue = declare()
     here, channel, results = world.nodes[node], Channel(), list[object]()
     handle = here.registry.open(queue)
-    handle.consume(here.spec(), channel, results.append)
+    handle.attach(here.spec(), channel, results.append)
     world.settle()
     handle.publish([message()], None, channel)
-    handle.get(here.holder("1.2"), no_ack=True, done=results.append)
+    handle.submit(Get(here.holder("1.2"), True), results.append)
     world.settle()
     assert results == [None, GetResult(None, 0)]
     assert [item.number for item in channel.delivered] == [1]
@@ -55,10 +56,10 @@ def test_ttl_zero_is_not_delivered_again_in_the_same_millisecond(declare: Kind, 
     world, queue = declare(**{"x-message-ttl": 0})
     here, channel = world.nodes[node], Channel()
     handle = here.registry.open(queue)
-    handle.consume(here.spec(prefetch=1), channel, lambda _result: None)
+    handle.attach(here.spec(prefetch=1), channel, lambda _result: None)
     world.settle()
     handle.publish([message()], None, channel)
     world.settle()
-    handle.requeue(here.holder(), "t", [item.number for item in channel.delivered])
+    handle.submit(Requeue(here.holder(), "t", [item.number for item in channel.delivered]))
     world.settle()
     assert [item.number for item in channel.delivered] == [1]

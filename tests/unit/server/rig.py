@@ -12,6 +12,7 @@ from typing import Any
 from broker.amqp import methods, spec
 from broker.amqp.frames import FRAME, PROTOCOL_HEADER, method_frame
 from broker.config import Settings
+from broker.fifo.commands import ChannelCommand, Checkout, Release, SetActive
 from broker.metadata import commands
 from broker.metadata.access import Access
 from broker.metadata.records import Queue
@@ -92,17 +93,17 @@ class Sink:
         if seqnos is not None:
             publisher.confirmed(seqnos)
 
-    def consume(self, spec: Any, port: Any, done: Callable[[object], None]) -> None:
+    def attach(self, checkout: Checkout, port: Any, done: Callable[[object], None]) -> None:
         done(None)
+
+    def submit(self, command: ChannelCommand, done: Callable[[object], None] | None = None) -> None:
+        if type(command) is SetActive:
+            self.active.append(command.active)
+        elif type(command) is Release:
+            self.released.append(command.holder)
 
     def stat(self, done: Callable[[object], None], *, is_declare: bool = False) -> None:
         done(QueueStat(0, 0, 0, 0, 0, "running"))
-
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
-        self.active.append(active)
-
-    def release(self, holder: str) -> None:
-        self.released.append(holder)
 
 
 class Node:

@@ -6,6 +6,7 @@ from typing import Any
 from broker.amqp import spec
 from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import method_frame
+from broker.fifo.commands import ChannelCommand, Get
 from broker.metadata import commands
 from broker.ports import GetResult
 from broker.session.reply_to import ReplyAddress, encode_address
@@ -35,12 +36,12 @@ async def test_a_bug_in_one_connection_does_not_reach_the_queue() -> None:
     client = await node.client().with_channel()
     port: Any = None
 
-    def consume(spec: Any, given: Any, done: Callable[[object], None]) -> None:
+    def attach(checkout: Any, given: Any, done: Callable[[object], None]) -> None:
         nonlocal port
         port = given
         done(None)
 
-    node.sink.consume = consume  # type: ignore[method-assign]
+    node.sink.attach = attach  # type: ignore[method-assign]
     client.send(spec.QueueDeclare("q"), spec.BasicConsume("q", "tag"), channel=1)
     assert isinstance((await client.heard())[-1], spec.BasicConsumeOk)
     port.deliver("tag", ["no delivery"])
@@ -58,17 +59,24 @@ async def test_a_consumer_of_a_connection_that_just_ended_is_released() -> None:
     client.send(spec.QueueDeclare("q"), channel=1)
     await client.heard()
     happened: list[str] = []
-    node.sink.get = lambda holder, no_ack, done: done(GetResult(None, 0))  # type: ignore[attr-defined]
-    consume, release = node.sink.consume, node.sink.release
-    node.sink.consume = lambda *given: (happened.append("consume"), consume(*given))  # type: ignore
-    node.sink.release = lambda holder: (happened.append("release"), release(holder))  # type: ignore
+    attach, submit = node.sink.attach, node.sink.submit
+
+    def noted(command: ChannelCommand, done: Callable[[object], None] | None) -> None:
+        happened.append(type(command).__name__.lower())
+        if isinstance(command, Get) and done is not None:
+            done(GetResult(None, 0))
+        else:
+            submit(command, done)
+
+    node.sink.attach = lambda *given: (happened.append("attach"), attach(*given))  # type: ignore
+    node.sink.submit = noted  # type: ignore[method-assign]
     client.send(
         method_frame(1, spec.BasicGet("q")),
         method_frame(1, spec.ChannelFlow(active=False)),
         method_frame(2, spec.BasicConsume("q", "tag")),
     )
     assert isinstance((await client.heard())[-1], spec.ConnectionClose)
-    assert happened[0] == "consume"
+    assert happened[:2] == ["get", "attach"]
     assert happened.count("release") >= 1
 
 

@@ -15,8 +15,9 @@ from broker.amqp import spec
 from broker.amqp.connection import LINGER_MS
 from broker.amqp.frames import method_frame
 from broker.errors import ReplyCode
+from broker.fifo.commands import Cancel, ChannelCommand, Checkout, Settle
 from broker.message import Delivery
-from broker.ports import ConsumerPort, ConsumerSpec, Done
+from broker.ports import ConsumerPort, Done
 from broker.server.connection import CLOSE_WAITS_MS
 from broker.session.session import CLOSE_MS_MAX
 from tests.unit.server.rig import Client, Node, Sink, turn, virtually
@@ -45,15 +46,17 @@ class Slow(Sink):
         self.cancelled: list[Callable[[object], None]] = []
         self.port: ConsumerPort | None = None
 
-    def consume(self, spec: ConsumerSpec, port: ConsumerPort, done: Done) -> None:
+    def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         self.port = port
         done(None)
 
-    def cancel(self, holder: str, tag: str, done: Done) -> None:
-        self.cancelled.append(done)
-
-    def settle(self, holder: str, tag: str, numbers: list[int], done: Done | None = None) -> None:
-        self.settled += numbers
+    def submit(self, command: ChannelCommand, done: Done | None = None) -> None:
+        if isinstance(command, Settle):
+            self.settled += command.numbers
+        elif isinstance(command, Cancel) and done is not None:
+            self.cancelled.append(done)
+        else:
+            super().submit(command, done)
 
 
 @virtually

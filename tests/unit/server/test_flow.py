@@ -15,6 +15,7 @@ from typing import Any
 from broker.amqp import spec
 from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import method_frame
+from broker.fifo.commands import ChannelCommand, Checkout, Get, Purge, Release
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -53,18 +54,21 @@ class Slow(Sink):
         for resume in waiting:
             resume()
 
-    def consume(self, spec: Any, port: Any, done: Callable[[object], None]) -> None:
+    def attach(self, checkout: Checkout, port: Any, done: Callable[[object], None]) -> None:
         self.port = port
         done(None)
         if self.stock and self.active[-1:] != [False]:
-            self.serve(spec.tag)
+            self.serve(checkout.tag)
 
     def serve(self, tag: str) -> None:
         self.port.deliver(tag, [Delivery(n, 0, each) for n, each in enumerate(self.stock, 1)])
 
-    def get(self, holder: str, *, no_ack: bool, done: Callable[[object], None]) -> None:
-        self.got.append(holder)
-        done(GetResult(Delivery(len(self.got), 0, self.stock[0]), 1))
+    def submit(self, command: ChannelCommand, done: Callable[[object], None] | None = None) -> None:
+        if isinstance(command, Get) and done is not None:
+            self.got.append(command.holder)
+            done(GetResult(Delivery(len(self.got), 0, self.stock[0]), 1))
+        else:
+            super().submit(command, done)
 
 
 class Full(Slow, RemoteQueue):
@@ -82,12 +86,13 @@ class Full(Slow, RemoteQueue):
         self.happened.append(f"publish {len(messages)}")
         super().publish(messages, seqnos, publisher)
 
-    def purge(self, done: Callable[[object], None]) -> None:
-        self.happened.append("purge")
-        done(0)
-
-    def release(self, holder: str) -> None:
-        self.happened.append("release")
+    def submit(self, command: ChannelCommand, done: Callable[[object], None] | None = None) -> None:
+        if isinstance(command, Purge | Release):
+            self.happened.append(type(command).__name__.lower())
+        if isinstance(command, Purge) and done is not None:
+            done(0)
+        else:
+            Slow.submit(self, command, done)
 
 
 class Narrow(Full):

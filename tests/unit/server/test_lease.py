@@ -21,7 +21,7 @@ class Slow(Sink):
     def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
         self.publisher = publisher
 
-    def consume(self, spec: Any, port: Any, done: Callable[[object], None]) -> None:
+    def attach(self, checkout: Any, port: Any, done: Callable[[object], None]) -> None:
         self.consumer = port
         done(None)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import struct
+from typing import Any
 
 from broker.amqp import methods, spec
 from broker.amqp.assembler import Ack, Command, MethodCommand, Publish
 from broker.amqp.content import Properties, build_message, facts_of, raw_properties
 from broker.errors import AmqpError, Refusal, ReplyCode, quoted
 from broker.fifo.config import QueueConfig
-from broker.fifo.queue import Queue as Fifo
+from broker.fifo.machine import QueueMachine as Fifo
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.access import Access
@@ -128,79 +129,35 @@ class World:
             told = session.rejected if is_refused else session.confirmed
             self.run(client, told(effect.channel, effect.seqnos))
 
-    def _settled(self, client: Client, channel: int, *, is_held: bool) -> None:
-        if channel:
-            lost = Refusal(ReplyCode.PRECONDITION_FAILED, "lost")
-            self.run(client, client.session.settled(channel, None if is_held else lost))
-
-    def _settle(self, client: Client, effect: asked.Settle) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            is_held = fifo.settle(effect.holder, effect.tag, effect.numbers)
-            self._settled(client, effect.waits, is_held=is_held)
-
-    def _requeue(self, client: Client, effect: asked.Requeue) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            is_held = fifo.requeue(effect.holder, effect.tag, effect.numbers)
-            self._settled(client, effect.waits, is_held=is_held)
-
-    def _discard(self, client: Client, effect: asked.Discard) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            is_held = fifo.discard(effect.holder, effect.tag, effect.numbers)
-            self._settled(client, effect.waits, is_held=is_held)
-
-    def _setprefetch(self, client: Client, effect: asked.SetPrefetch) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            fifo.set_prefetch(effect.holder, effect.tag, effect.prefetch)
-
-    def _setactive(self, client: Client, effect: asked.SetActive) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            fifo.set_active(effect.holder, effect.tag, active=effect.active)
+    def _queuerequest(self, client: Client, effect: asked.QueueRequest) -> None:
+        fifo = self.fifos.get(effect.queue_uid)
+        if fifo is not None:
+            result = fifo.apply_command(effect.command)
+            if result is False:
+                result = Refusal(ReplyCode.PRECONDITION_FAILED, "lost")
+            elif result is True:
+                result = None
+        else:
+            result = None if effect.queue is None else self.gone(effect.queue.name)
+        if effect.token:
+            self._done(client, effect.token, result)
 
     def _hasroom(self, client: Client, effect: asked.HasRoom) -> None:
         for each in client.session.resume_no_ack(effect.channel):
-            self._setactive(client, each)
+            self._queuerequest(client, each)
 
-    def _release(self, client: Client, effect: asked.Release) -> None:
-        for uid in effect.queue_uids:
-            if fifo := self.fifos.get(uid):
-                fifo.release(effect.holder)
+    def _channelended(self, client: Client, effect: asked.ChannelEnded) -> None:
+        """Nothing is kept for a channel here."""
 
-    def _consume(self, client: Client, effect: asked.Consume) -> None:
+    def _attach(self, client: Client, effect: asked.Attach) -> None:
         fifo = self.fifos.get(effect.queue.uid)
-        if fifo is None:
-            self._done(client, effect.token, self.gone(effect.queue.name))
-            return
-        spec_ = effect.spec
-        result = fifo.checkout(
-            spec_.holder,
-            spec_.tag,
-            no_ack=spec_.no_ack,
-            exclusive=spec_.exclusive,
-            prefetch=spec_.prefetch,
-            priority=spec_.priority,
+        result = (
+            self.gone(effect.queue.name) if fifo is None else fifo.apply_command(effect.checkout)
         )
         self._done(client, effect.token, result)
-
-    def _cancel(self, client: Client, effect: asked.Cancel) -> None:
-        if fifo := self.fifos.get(effect.queue_uid):
-            fifo.cancel(effect.holder, effect.tag)
-            self._done(client, effect.token, None)
-        else:
-            self._done(client, effect.token, self.gone("?"))
 
     def gone(self, name: str) -> Refusal:
         return Refusal(ReplyCode.NOT_FOUND, f"no {quoted('queue', name, '/')}")
-
-    def _get(self, client: Client, effect: asked.Get) -> None:
-        fifo = self.fifos.get(effect.queue.uid)
-        result = (
-            fifo.get(effect.holder, no_ack=effect.no_ack) if fifo else self.gone(effect.queue.name)
-        )
-        self._done(client, effect.token, result)
-
-    def _purge(self, client: Client, effect: asked.Purge) -> None:
-        fifo = self.fifos.get(effect.queue.uid)
-        self._done(client, effect.token, fifo.purge() if fifo else self.gone(effect.queue.name))
 
     def _stat(self, client: Client, effect: asked.Stat) -> None:
         fifo = self.fifos.get(effect.queue.uid)
@@ -353,3 +310,17 @@ def show(method: spec.Method) -> str:
 def deliveries(*numbers: int, body: bytes = b"x", count: int = 0) -> list[Delivery]:
     message: Message = build_message("", "q", Properties(), body)
     return [Delivery(number, count, message) for number in numbers]
+
+
+def commands_of(effects: list[Effect], *kinds: type) -> list[Any]:
+    """The commands of some kinds that queues were asked for."""
+    found = [each.command for each in effects if isinstance(each, asked.QueueRequest)]
+    return [each for each in found if isinstance(each, kinds)]
+
+
+def kinds_of(effects: list[Effect]) -> list[type]:
+    """What was asked, by type: of queues the commands' types."""
+    return [
+        type(each.command) if isinstance(each, asked.QueueRequest) else type(each)
+        for each in effects
+    ]

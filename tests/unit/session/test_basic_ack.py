@@ -4,8 +4,8 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack
-from broker.session.effects import Discard, Requeue
-from tests.unit.session.rig import Client, World, publish
+from broker.fifo.commands import Discard, Requeue
+from tests.unit.session.rig import Client, World, commands_of, publish
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def test_nack_requeues_as_redelivered(client: Client) -> None:
 def test_nack_without_requeue_discards(client: Client) -> None:
     client.call(spec.BasicNack(delivery_tag=2, multiple=True))
     client.call(spec.BasicReject(delivery_tag=3))
-    effects = [e.numbers for e in client.world.log if isinstance(e, Discard)]
+    effects = [each.numbers for each in commands_of(client.world.log, Discard)]
     assert effects == [[1, 2], [3]]
 
 
 def test_reject_with_requeue(client: Client) -> None:
     assert bodies(client.call(spec.BasicReject(delivery_tag=2, requeue=True))) == ["'2'"]
-    assert [e.numbers for e in client.world.log if isinstance(e, Requeue)] == [[2]]
+    assert [each.numbers for each in commands_of(client.world.log, Requeue)] == [[2]]
 
 
 def test_unknown_tag_of_nack_and_reject_names_the_method(client: Client) -> None:

@@ -7,12 +7,13 @@ from broker.amqp import fields, spec
 from broker.amqp.assembler import Ack, MethodCommand
 from broker.amqp.content import Properties, build_message, decode_properties, raw_properties
 from broker.amqp.frames import content_frames
+from broker.fifo.commands import Release, Requeue, SetPrefetch
 from broker.message import Delivery
 from broker.metadata import commands
 from broker.session.basic_consume import counted
-from broker.session.effects import Consume, Release, Requeue, SetPrefetch
+from broker.session.effects import Attach, ChannelEnded
 from broker.session.facts import Limits
-from tests.unit.session.rig import Client, World, publish
+from tests.unit.session.rig import Client, World, commands_of, kinds_of, publish
 from tests.wire import every_field
 
 
@@ -53,9 +54,9 @@ def test_queues_get_arguments_without_the_marks_of_their_wire_types(client: Clie
     """Whatever encodes them later knows plain values only; listings show what the client gave."""
     given = every_field.values()
     assert consume(client, arguments=given) == ["1 basic.consume-ok consumer_tag=c"]
-    (asked,) = [each for each in client.world.log if isinstance(each, Consume)]
-    assert asked.spec.arguments == fields.plain_table(given)
-    msgspec.msgpack.encode(asked.spec.arguments)
+    (asked,) = [each for each in client.world.log if isinstance(each, Attach)]
+    assert asked.checkout.arguments == fields.plain_table(given)
+    msgspec.msgpack.encode(asked.checkout.arguments)
     ((shown,),) = [each.consumers for each in client.session.listing()]
     assert shown.arguments == given
 
@@ -208,7 +209,7 @@ def test_parked_deliveries_go_back_when_their_consumer_is_cancelled(client: Clie
     client.feed(publish("q"), publish("r"))
     client.world.log.clear()
     assert client.call(spec.BasicCancel(consumer_tag="b")) == ["1 basic.cancel-ok consumer_tag=b"]
-    assert [e.tag for e in client.world.log if isinstance(e, Requeue)] == ["b"]
+    assert [each.tag for each in commands_of(client.world.log, Requeue)] == ["b"]
     assert client.call(spec.BasicGet(queue="r", no_ack=True)) == [
         "1 basic.get-ok delivery_tag=2 redelivered routing_key=r 'x'"
     ]
@@ -221,7 +222,7 @@ def test_qos_per_consumer_takes_the_channel_limit_away(client: Client) -> None:
     assert len(client.feed(*[publish()] * 3)) == 1
     client.world.log.clear()
     lines = client.call(spec.BasicQos(prefetch_count=0))
-    assert [e.prefetch for e in client.world.log if isinstance(e, SetPrefetch)] == [0]
+    assert [each.prefetch for each in commands_of(client.world.log, SetPrefetch)] == [0]
     assert len(lines) == 3
     assert lines[-1].startswith("1 basic.deliver") or "1 basic.qos-ok" in lines
 
@@ -308,7 +309,7 @@ def test_what_get_holds_is_released_with_the_channel(client: Client) -> None:
     client.call(spec.BasicGet(queue="q"))
     client.world.log.clear()
     client.call(spec.ChannelClose())
-    assert [type(effect) for effect in client.world.log] == [Release]
+    assert kinds_of(client.world.log) == [Release, ChannelEnded]
 
 
 def test_queue_on_a_dead_node_is_404(client: Client) -> None:

@@ -5,11 +5,12 @@ import pytest
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Fault, MethodCommand
 from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.fifo.commands import Cancel, Release, Requeue, Settle
 from broker.metadata import commands
-from broker.session.effects import Cancel, CloseConnection, PublishTo, Release, Requeue, Settle
+from broker.session.effects import ChannelEnded, CloseConnection, PublishTo
 from broker.session.facts import Limits
 from broker.session.session import CLOSE_MS_MAX
-from tests.unit.session.rig import Client, World, deliveries, publish
+from tests.unit.session.rig import Client, World, commands_of, deliveries, kinds_of, publish
 
 
 @pytest.fixture
@@ -47,8 +48,7 @@ def test_hard_error_releases_and_ignores_the_rest(client: Client) -> None:
     with_queue(client).call(spec.BasicConsume(queue="q", consumer_tag="c"))
     client.world.log.clear()
     assert client.call(spec.ChannelFlow(active=False), spec.BasicQos()) == []
-    kinds = [type(effect) for effect in client.world.log]
-    assert kinds == [Release, CloseConnection]
+    assert kinds_of(client.world.log) == [Release, ChannelEnded, CloseConnection]
     assert client.error is not None
     assert (client.error.code, client.error.text) == (540, "active=false")
     assert client.session.is_closed
@@ -108,7 +108,7 @@ def test_close_ok_waits_for_auto_delete_queues(consuming: Client) -> None:
     assert consuming.take() == []
     world.let_go()
     assert consuming.take() == ["1 channel.close-ok", "1 channel.open-ok"]
-    assert [type(effect) for effect in world.log] == [Cancel, Cancel, Release]
+    assert kinds_of(world.log) == [Cancel, Cancel, *[Release] * 3, ChannelEnded]
 
 
 def test_close_ok_does_not_wait_for_ever(consuming: Client) -> None:
@@ -135,7 +135,7 @@ def test_settles_of_a_chunk_are_one_effect_per_consumer(client: Client) -> None:
     client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
     client.world.log.clear()
     client.feed(Ack(1, 2, True), Ack(1, 4, False), Ack(1, 3, False))
-    assert [(e.tag, e.numbers) for e in client.world.log if isinstance(e, Settle)] == [
+    assert [(each.tag, each.numbers) for each in commands_of(client.world.log, Settle)] == [
         ("c", [1, 2, 4, 3])
     ]
 
@@ -290,9 +290,9 @@ def test_what_a_moved_consumer_has_parked_goes_back_when_it_is_cancelled(client:
     client.call(spec.BasicCancel(consumer_tag="c"))
     client.world.run(client, client.session.consumer_moved(key, "c"))
     client.session.deliver(key, "c", deliveries(7, 8))
-    (effect,) = client.session.complete(client.session._context.last_token, None, 0)
-    assert isinstance(effect, Requeue)
-    assert effect.numbers == [8]
+    effects = client.session.complete(client.session._context.last_token, None, 0)
+    assert kinds_of(effects) == [Requeue]
+    assert commands_of(effects, Requeue)[0].numbers == [8]
 
 
 def test_a_move_that_comes_late_finds_nobody(client: Client) -> None:
@@ -344,7 +344,7 @@ def test_close_channels_releases_and_writes_nothing(client: Client) -> None:
     with_queue(client).feed(publish())
     client.call(spec.BasicConsume(queue="q"))
     effects = client.session.close_channels()
-    assert [type(effect) for effect in effects] == [Release]
+    assert kinds_of(effects) == [Release, ChannelEnded]
     assert client.take() == []
     assert client.feed(publish()) == []
 

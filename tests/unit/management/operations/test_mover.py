@@ -40,7 +40,7 @@ class Carried:
     def bodies(self) -> list[bytes]:
         channel = Channel()
         spec = self.node.spec(no_ack=True)
-        self.node.registry.open(self.target).consume(spec, channel, lambda _: None)
+        self.node.registry.open(self.target).attach(spec, channel, lambda _: None)
         self.trio.settle()
         return self.trio.bodies(channel)
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer
+from broker.fifo.commands import Offer, Release
 from broker.queues.lifetime import RETURN_TICKS
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel
@@ -86,7 +86,7 @@ class Returning(Trio):
     def come_and_go(self) -> None:
         """A consumer of B."""
         self.consume(B)
-        self.nodes[B].registry.open(self.queue).release(self.nodes[B].holder())
+        self.nodes[B].registry.open(self.queue).submit(Release(self.nodes[B].holder()))
         self.settle()
 
     def delete_unused(self, node: str) -> list[object]:
@@ -109,7 +109,7 @@ def test_an_auto_delete_queue_waits_for_the_consumers_of_its_last_master() -> No
     trio.tick(60)
     assert trio.is_there
     assert trio.consumer.lost == []
-    trio.nodes[C].registry.open(trio.queue).release(trio.nodes[C].holder())
+    trio.nodes[C].registry.open(trio.queue).submit(Release(trio.nodes[C].holder()))
     trio.settle()
     assert not trio.is_there
 
@@ -126,7 +126,7 @@ def test_a_queue_without_another_master_before_goes_at_once() -> None:
     trio.uid = trio.declare("q", auto_delete=True).uid
     trio.settle()
     trio.consume(B)
-    trio.nodes[B].registry.open(trio.queue).release(trio.nodes[B].holder())
+    trio.nodes[B].registry.open(trio.queue).submit(Release(trio.nodes[B].holder()))
     trio.settle()
     assert trio.catalogue.queue_by_uid(trio.uid) is None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from broker.errors import Refusal
+from broker.fifo.commands import SetActive, SetPrefetch, Settle
 from broker.metadata import commands
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel
@@ -19,15 +22,15 @@ def moved_away(
     node, consumer, told = trio.nodes[A], Channel(), list[object]()
     spec = node.spec(prefetch=1)
     if cancel_on_failover:
-        spec = spec._replace(arguments={"x-cancel-on-ha-failover": True})
-    node.registry.open(trio.queue).consume(spec, consumer, told.append)
+        spec = replace(spec, arguments={"x-cancel-on-ha-failover": True})
+    node.registry.open(trio.queue).attach(spec, consumer, told.append)
     trio.policy()
     trio.tick(2)
     trio.confirmed(A, 1)
     if is_paused:
         handle = node.registry.open(trio.queue)
-        handle.set_active(node.holder(), "t", active=False)
-        handle.set_prefetch(node.holder(), "t", 2)
+        handle.submit(SetActive(node.holder(), "t", active=False))
+        handle.submit(SetPrefetch(node.holder(), "t", 2))
     trio.policy(ha_mode="nodes", ha_params=[B, C])
     trio.tick(3)
     assert trio.master == B
@@ -43,11 +46,11 @@ def test_what_was_delivered_directly_cannot_be_settled_at_the_next_master() -> N
     assert trio.bodies(consumer) == [b"1", b"1"]
     node, outcomes = trio.nodes[A], list[object]()
     handle = node.registry.open(trio.queue)
-    handle.settle(node.holder(), "t", [old.number], outcomes.append)
+    handle.submit(Settle(node.holder(), "t", [old.number]), outcomes.append)
     trio.tick()
     assert [type(each) for each in outcomes] == [Refusal]
     assert trio.depth(B) == 1
-    handle.settle(node.holder(), "t", [new.number], outcomes.append)
+    handle.submit(Settle(node.holder(), "t", [new.number]), outcomes.append)
     trio.tick()
     assert outcomes[1:] == [None]
     assert trio.depth(B) == 0
@@ -66,7 +69,7 @@ def test_a_direct_consumer_keeps_its_pause_and_its_limit() -> None:
     trio.confirmed(C, 2, 3)
     assert trio.bodies(consumer) == [b"1"]
     node = trio.nodes[A]
-    node.registry.open(trio.queue).set_active(node.holder(), "t", active=True)
+    node.registry.open(trio.queue).submit(SetActive(node.holder(), "t", active=True))
     trio.tick()
     assert trio.bodies(consumer) == [b"1", b"1", b"2"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.fifo.commands import Purge
 from broker.queues.mirrored.rings import WISH_MS
 from broker.queues.mirrored.tending import with_wish
 from tests.unit.queues.mirrored.trio import Trio
@@ -41,7 +42,8 @@ def test_a_mirror_that_lacks_messages_is_waited_for() -> None:
     assert {member.node for member in trio.ring.alive()} == {A, B, C}, "one more, nobody dropped"
     assert trio.master == A
     assert trio.ring.member_on(C) not in trio.ring.synced
-    trio.nodes[A].registry.open(trio.queue).purge(lambda _: None)  # now nothing older is left
+    handle = trio.nodes[A].registry.open(trio.queue)
+    handle.submit(Purge(), lambda _: None)  # now nothing older is left
     trio.settle()
     hand_to(trio, C)
     trio.tick(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.fifo.commands import Get
 from broker.metadata import commands
 from broker.metadata.results import Changes
 from tests.unit.queues.mirrored.trio import Trio
@@ -16,7 +17,7 @@ def settled(trio: Trio, node: str, count: int) -> None:
     holder = trio.nodes[node].holder("9.1")
     for _ in range(count):
         answers: list[object] = []
-        handle.get(holder, no_ack=True, done=answers.append)
+        handle.submit(Get(holder, True), answers.append)
         trio.settle()
         assert answers
     trio.tick()

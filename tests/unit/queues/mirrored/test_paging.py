@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.fifo.commands import Purge, Settle
 from broker.metadata import commands
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
 from broker.queues.mirrored import sync
@@ -55,7 +56,7 @@ def test_a_mirror_that_may_keep_nothing_holds_the_same_as_its_master(durable: bo
     assert len(trio.digests()) == 1
     channel = trio.consume(C, prefetch=20)
     handle = trio.nodes[C].registry.open(trio.queue)
-    handle.settle(trio.nodes[C].holder(), "t", [1, 2, 5, 20])
+    handle.submit(Settle(trio.nodes[C].holder(), "t", [1, 2, 5, 20]))
     trio.settle()
     assert len(channel.delivered) == 24
     assert trio.depth(B) == 46
@@ -89,7 +90,7 @@ def test_a_purge_of_what_is_on_disk_alone_is_a_range_for_mirrors_and_disks() -> 
     assert master is not None
     assert master.queue.machine.counts().delta > 30
     purged: list[object] = []
-    trio.nodes[A].registry.open(trio.queue).purge(purged.append)
+    trio.nodes[A].registry.open(trio.queue).submit(Purge(), purged.append)
     trio.settle()
     assert purged == [50]
     assert [trio.depth(node) for node in (A, B, C)] == [0, 0, 0]

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from broker.fifo.commands import Settle
 from broker.metadata import commands
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel, message
@@ -94,7 +95,7 @@ def test_without_its_policy_a_queue_is_plain_again_and_keeps_everything() -> Non
     trio.confirmed(C, 3)
     handle = trio.nodes[B].registry.open(trio.queue)
     for _ in range(3):
-        handle.settle(trio.nodes[B].holder(), "t", [consumer.delivered[-1].number])
+        handle.submit(Settle(trio.nodes[B].holder(), "t", [consumer.delivered[-1].number]))
         trio.tick()
     assert trio.bodies(consumer) == [b"1", b"2", b"3"]
     assert trio.nodes[C].registry.rings.seat(trio.uid) is None
@@ -318,7 +319,9 @@ def test_what_was_under_way_in_the_ring_is_answered_when_the_policy_goes(durable
     channels = [trio.publish(node, 2) for node in (A, B)]
     outcomes: list[object] = []
     handle = trio.nodes[B].registry.open(trio.queue)
-    handle.settle(trio.nodes[B].holder(), "t", [consumer.delivered[0].number], outcomes.append)
+    handle.submit(
+        Settle(trio.nodes[B].holder(), "t", [consumer.delivered[0].number]), outcomes.append
+    )
     trio.settle()
     assert [channel.verdicts for channel in channels] == [[], []]
     assert outcomes == []

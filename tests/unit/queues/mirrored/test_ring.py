@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.fifo.commands import Settle
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C
 
@@ -98,6 +99,6 @@ def test_settled_messages_are_gone_at_every_member() -> None:
     trio.confirmed(B, 1, 2)
     numbers = [each.number for each in channel.delivered]
     handle = trio.nodes[C].registry.open(trio.queue)
-    handle.settle(trio.nodes[C].holder(), "t", numbers)
+    handle.submit(Settle(trio.nodes[C].holder(), "t", numbers))
     trio.tick()
     assert [trio.depth(each) for each in (A, B, C)] == [0, 0, 0]

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.fifo.commands import Settle
 from broker.message import Message
 from broker.queues.mirrored import sync
 from broker.queues.mirrored.sync_frames import (
@@ -397,10 +398,10 @@ def test_an_emptied_mirror_is_drained_only_of_what_came_after_that() -> None:
     assert late.depth(C) == 0
     late.consume(B, prefetch=7)
     handle, holder = late.nodes[B].registry.open(late.queue), late.nodes[B].holder()
-    handle.settle(holder, "t", [1, 2, 3, 4, 5, 6])
+    handle.submit(Settle(holder, "t", [1, 2, 3, 4, 5, 6]))
     late.tick(2)
     assert not late.is_filled
-    handle.settle(holder, "t", [7])
+    handle.submit(Settle(holder, "t", [7]))
     late.tick(2)
     assert late.is_filled
     assert len(late.digests()) == 1

@@ -101,7 +101,7 @@ class Trio(World):
         """Attach a consumer "t" at a node."""
         channel, answers = Channel(), []
         spec = self.nodes[node].spec(prefetch=prefetch, no_ack=no_ack)
-        self.nodes[node].registry.open(self.queue).consume(spec, channel, answers.append)
+        self.nodes[node].registry.open(self.queue).attach(spec, channel, answers.append)
         self.settle()
         assert answers == [None]
         return channel
