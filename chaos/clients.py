@@ -156,7 +156,7 @@ class Client(threading.Thread, ABC):
             self._connection.close()
 
     def _ending_s(self) -> float:
-        """How long it has been trying to end, seconds."""
+        """Seconds for which it has been trying to end."""
         now = time.monotonic()
         if self._ending_since is None:
             self._ending_since = now

@@ -49,7 +49,7 @@ class QueueView(NamedTuple):
 
 
 class Cluster(ABC):
-    """What a run needs of nodes, however they are run.
+    """The nodes of a run, however they are run.
 
     Attributes:
         ports: Node -> its AMQP and management ports on 127.0.0.1, once they are known.
@@ -129,7 +129,7 @@ class Cluster(ABC):
         )
 
     def amqp_port(self, name: str) -> int:
-        """Where a node takes clients."""
+        """Return the AMQP port of a node."""
         return self.ports[name][0]
 
     def queue(self, node: str, queue: str) -> dict[str, Any] | None:
@@ -141,7 +141,7 @@ class Cluster(ABC):
         return found if isinstance(found, dict) else None
 
     def view(self, queue: str, ask: Sequence[str] | None = None) -> QueueView | None:
-        """Who serves a queue and who has copies, as the first of `ask` that answers sees it."""
+        """Return the leader and copies of a queue, as the first of `ask` that answers sees them."""
         for node in self.names if ask is None else ask:
             found = self.queue(node, queue)
             if found is None:

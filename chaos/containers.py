@@ -126,7 +126,7 @@ class ComposeCluster(Cluster):
         _docker("network", "connect", *alias, self._network, self._containers[name])
 
     def is_connected(self, name: str) -> bool:
-        """Whether a node is on the network where the nodes meet."""
+        """True if a node is on the network where the nodes meet."""
         networks = _inspected([self._containers[name]])[0]["NetworkSettings"]["Networks"]
         return self._network in networks
 

@@ -1,4 +1,4 @@
-"""What each client does next. Pure: everything comes out of the seed.
+"""Generators of what each client does. Pure: everything comes out of the seed.
 
 A body is `publisher|seq|crc|pad`: publisher and seq in ASCII decimal and letters, crc the CRC-32
 of the pad in eight hex digits, pad any bytes. So a message says what it is wherever it turns up.
@@ -28,14 +28,14 @@ class Publish(NamedTuple):
 
 
 class Handling(NamedTuple):
-    """What a consumer does with a delivery: give it back, or ack it with up to `batch` others."""
+    """How a consumer handles a delivery: give it back, or ack it with up to `batch` others."""
 
     is_requeued: bool
     batch: int
 
 
 class Identity(NamedTuple):
-    """What a body says of itself."""
+    """The publisher and the number that a body names."""
 
     publisher: str
     seq: int
@@ -57,7 +57,7 @@ def publishes(seed: int, publisher: str, rate_per_s: float) -> Iterator[Publish]
 
 
 def handlings(seed: int, consumer: str) -> Iterator[Handling]:
-    """What one consumer does with its deliveries, for ever."""
+    """Yield how one consumer handles its deliveries, without end."""
     rng = random.Random(f"{seed}/{consumer}")
     while True:
         yield Handling(
@@ -80,7 +80,7 @@ def body(publisher: str, seq: int, pad_bytes: int) -> bytes:
 
 
 def identity(content: bytes) -> Identity | None:
-    """Who a body says it is; None if it is none of ours or its pad is damaged."""
+    """Return the identity in a body; None if it is not ours or damaged."""
     parts = content.split(b"|", _PARTS - 1)
     if len(parts) != _PARTS:
         return None

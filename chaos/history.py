@@ -88,7 +88,7 @@ class HistoryError(Exception):
 
 
 class Epoch:
-    """How often the queue's leader was seen to change; one writer, many readers."""
+    """The number of changes of leader that were seen; one writer, many readers."""
 
     def __init__(self) -> None:
         self.number = 0

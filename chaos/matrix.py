@@ -195,7 +195,7 @@ def _audit(rows: Sequence[Row]) -> dict[Path, bool]:
 
 
 def agrees(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Whether both judges found the same: verdict, findings, counts, silences."""
+    """True if both judges found the same: verdict, findings, counts, silences."""
     found = {tuple(finding[:3]) for finding in ours["findings"]}
     return bool(
         theirs["valid"] == ours["valid"]
@@ -206,7 +206,7 @@ def agrees(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 
 
 def is_passed(rows: Iterable[Row], agreed: dict[Path, bool]) -> bool:
-    """Whether every run passed, and the audit, if there was one, says so of each."""
+    """True if every run passed, and the audit, if there was one, says so of each."""
     return all(
         row.verdict is not None
         and row.verdict["valid"] is True

@@ -9,7 +9,7 @@ from chaos.options import Options
 
 
 def policy(options: Options, queue: str) -> dict[str, Any]:
-    """What `PUT /api/policies` takes, for one queue.
+    """Return the body of `PUT /api/policies` for one queue.
 
     Args:
         options: The run's.

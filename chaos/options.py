@@ -1,4 +1,4 @@
-"""What a run is asked to do; stored beside its history, and all the judges know of it."""
+"""Options of a run; stored beside its history, and all that judges know of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OTHER_WORDS = (("master", "leader"), ("follower", "mirror"))
 
 
 class _Length(NamedTuple):
-    """How long a run is where nobody says: seconds before and after, and for each fault."""
+    """The default length of a run: seconds before, after, and for each fault."""
 
     seconds: int
     each_s: int
@@ -127,7 +127,7 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def is_available(self) -> bool:
-        """Whether the queue is promised to serve while a fault lasts."""
+        """True if the queue is promised to serve while a fault lasts."""
         if self.fault in _NOBODY_SERVES:
             return False
         if self.queue == "classic":
@@ -138,7 +138,7 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def promotes_unsynchronised(self) -> bool:
-        """Whether a mirror that lacks messages may become master under this fault."""
+        """True if a mirror that lacks messages may become master under this fault."""
         if self.queue != "mirrored":
             return False
         is_shutdown = self.fault in SHUTDOWN_FAULTS
@@ -146,12 +146,12 @@ class Options(msgspec.Struct, frozen=True):
 
     @property
     def has_late_consumers(self) -> bool:
-        """Whether consumers begin after the faults: a mirror that rejoins then lacks messages."""
+        """True if consumers begin after the faults: a mirror that rejoins then lacks messages."""
         return self.fault in UNSYNCHRONISED_FAULTS
 
     @property
     def needs_links(self) -> bool:
-        """Whether the fault is one of the links, so that nodes must meet through proxies."""
+        """True if the fault is one of the links, so that nodes must meet through proxies."""
         return self.fault in LINK_FAULTS
 
 

@@ -47,7 +47,7 @@ class _Chunk(NamedTuple):
 
 
 class _Direction:
-    """What travels one way on one wire.
+    """One direction of one connection through the proxy.
 
     Attributes:
         is_held: Whether it is cut.
@@ -288,7 +288,7 @@ class Proxies:
         self._call(act)
 
     def touched_bytes(self) -> dict[Link, int]:
-        """How many bytes of each link were held or delayed since the start."""
+        """Return the bytes of each link that were held or delayed since the start."""
         wires = self._wires
         return {
             (a, b): wires[a, b].forward.touched_bytes + wires[b, a].back.touched_bytes

@@ -1,4 +1,4 @@
-"""What can go wrong with a ring, as it is told to whoever embeds it."""
+"""Errors of a ring that its owner may meet."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Ring:
 
     @property
     def is_live(self) -> bool:
-        """Whether it has its neighbour's state; before that it gets nothing and must not speak."""
+        """True if it has its neighbour's state; before that it gets nothing and must not speak."""
         return self.member.is_live
 
     @property
@@ -70,7 +70,7 @@ class Ring:
 
     @property
     def counters(self) -> Counters:
-        """What happened here so far."""
+        """Counts of what happened here so far."""
         return self.member.counters
 
     def broadcast(self, payload: bytes) -> int:
@@ -281,7 +281,7 @@ class Host:
                 self._carry_out(ring)
 
     def _carry_out(self, ring: Ring) -> None:
-        """What effects.py demands, in its order."""
+        """Carry out effects in the order that effects.py demands."""
         try:
             effects = ring.member.take_effects()
             for to, view_version, message in effects.sends:

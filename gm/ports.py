@@ -1,4 +1,4 @@
-"""What the rings of a node need from whoever embeds them. No code, only promises."""
+"""Ports: what the rings of a node need of whoever embeds them. Promises, no code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Clock(Protocol):
 
 
 class RingOwner(Protocol):
-    """Who replicates something over a ring.
+    """The owner of a ring: it replicates something over it.
 
     Called between turns, never from within a call to the ring, in the order of these methods.
     It may call the ring from here. Whatever it raises stops this ring (`stopped`) and no other.
@@ -71,7 +71,7 @@ class RingOwner(Protocol):
         ...
 
     def returned(self, numbers: list[int]) -> None:
-        """These own broadcasts are with every member of the view of their broadcast (P19)."""
+        """Every member of the view has these broadcasts of this member (P19)."""
         ...
 
     def deaths(self, members: list[MemberId]) -> None:

@@ -8,7 +8,7 @@ from gm.core.limits import Limits
 
 
 class HostConfig(msgspec.Struct, frozen=True):
-    """How long and how much.
+    """Limits of the rings of a node, in bytes and seconds.
 
     Attributes:
         early_ms: How long a message for a member that is not open here yet is kept: views travel

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def why_not() -> str:
-    """What Spark lacks here, "" if nothing."""
+    """Return what Spark lacks here; "" if nothing."""
     if importlib.util.find_spec("pyspark") is None:
         return "the audit needs PySpark: pip install 'warrenmq[pipeline]'"
     home = os.environ.get("JAVA_HOME")

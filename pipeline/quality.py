@@ -1,4 +1,4 @@
-"""What must hold of a history before anything is concluded from it; else the job stops."""
+"""Quality checks: a history must pass them before anything is concluded from it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ COPY = ["queue", "msg_id"]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the transforms take.
+    """The tables that the transforms read.
 
     Attributes:
         events: The history, columns of `schemas.HISTORY`.
@@ -83,7 +83,7 @@ def _frames(found: Tables) -> list[DataFrame]:
 
 
 def published(events: DataFrame) -> DataFrame:
-    """What publishers handed to their connections, one row for each publish."""
+    """Return the publishes that were handed to connections, one row each."""
     return events.where("op = 'publish' and type = 'invoke'").select(
         "op_id", "queue", "msg_id", "publisher", "seq", "body_crc", "ts_us"
     )

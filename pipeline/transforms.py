@@ -328,7 +328,7 @@ def vacuous(
     confirmed_min: int,
     confirmed_in_faults_min: int,
 ) -> DataFrame:
-    """What a run lacks to prove anything.
+    """Return findings about what a run lacks to prove anything.
 
     Args:
         tables: The history's.
@@ -425,7 +425,7 @@ def _claim(found: DataFrame, subject: Column) -> DataFrame:
 
 
 def _findings(found: DataFrame, kind: str, subject: Column) -> DataFrame:
-    """As findings, once for each subject; without a queue column the queue is ""."""
+    """Return findings, one for each subject; without a queue column the queue is ""."""
     queue = F.col("queue") if "queue" in found.columns else F.lit("")
     return found.select(
         F.lit(kind).alias("kind"), subject.alias("subject"), queue.alias("queue")

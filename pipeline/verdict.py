@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the audit of a run found.
+    """The findings of the audit of one run.
 
     Attributes:
         run_id: The run.

@@ -1,4 +1,4 @@
-"""What can go wrong with a Raft group, as the host tells it to whoever embeds it."""
+"""Errors of Raft groups that an embedder may meet."""
 
 from __future__ import annotations
 

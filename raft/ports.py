@@ -1,4 +1,4 @@
-"""What Raft's host needs from whoever embeds it. No code, only promises."""
+"""Ports: what Raft's host needs of whoever embeds it. Promises, no code."""
 
 from __future__ import annotations
 

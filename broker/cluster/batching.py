@@ -35,7 +35,7 @@ _SMALL: Final = tuple(bytes((number,)) for number in range(_VARINT_BYTE))
 
 
 class PayloadBatch(NamedTuple):
-    """What one gRPC message carries; `has_more` when the last payload goes on in the next."""
+    """The payloads of one gRPC message; `has_more`: the next message continues the last one."""
 
     types: list[int]
     payloads: list[bytes]
@@ -149,7 +149,7 @@ class SendQueue:
         return True
 
     def could_take(self, size: int) -> bool:
-        """Whether a payload of so many bytes has room when nothing waits."""
+        """True if a payload of so many bytes has room when nothing waits."""
         return size <= min(self._bytes_max, PAYLOAD_BYTES_MAX)
 
     def clear(self) -> int:

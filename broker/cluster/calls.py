@@ -23,7 +23,7 @@ Send = Callable[[str, bytes], bool]
 
 
 class CallFailed(Exception):
-    """No answer: the link broke, the time ran out, or the peer could not serve it."""
+    """A call without an answer: the link broke, it timed out, or the peer could not serve it."""
 
 
 class Call(msgspec.Struct, array_like=True, gc=False):

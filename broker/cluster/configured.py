@@ -1,4 +1,4 @@
-"""What an operator set, as the cluster needs it."""
+"""The cluster's settings, made from the operator's configuration."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cluster_settings(
 
 
 def _advertised(settings: Settings) -> str:
-    """Where others reach this node: "" where the address listened on says it."""
+    """Return the address at which others reach this node; "" if it is the one listened on."""
     own = settings.peer_address(settings.node_name)
     if own is not None:
         return f"{own[0]}:{own[1]}"

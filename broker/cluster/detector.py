@@ -1,4 +1,4 @@
-"""Is the node at the other end of a pair alive? Pure: one detector a pair, always running (P7).
+"""The failure detector: one for each pair of nodes, always running (P7). Pure.
 
 Every node sends a heartbeat each 200 ms on its control stream. A heartbeat says how long its
 sender has not heard the receiver, so that both ends learn of a cut of one direction: silence of
@@ -28,7 +28,7 @@ FORMER_BOOTS_MAX = 32
 
 
 class Verdict(StrEnum):
-    """What a detector thinks of its peer."""
+    """A failure detector's verdict about its peer."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -69,7 +69,7 @@ class FailureDetector:
         self._former_boots: list[str] = []
 
     def silence_ms(self, now_ms: int) -> int:
-        """How long the peer has not been heard; what our heartbeat tells it."""
+        """Milliseconds since the peer was last heard; our heartbeats carry it."""
         return NEVER_MS if self._heard_ms is None else now_ms - self._heard_ms
 
     def is_former(self, boot: str) -> bool:

@@ -1,4 +1,4 @@
-"""Who may found a cluster: decisions of blank nodes with configured peers (P8). Pure.
+"""Cluster formation: how blank nodes with configured peers agree on a founder (P8). Pure.
 
 Nodes ask each other, round after round, how they stand. A node that meets a member joins it. Else
 the blank node with the lowest name means to found: it draws a cluster id, promises it to itself,
@@ -31,7 +31,7 @@ ABANDONED_MAX = 64
 
 
 class Standing(msgspec.Struct, array_like=True, frozen=True):
-    """How a node stands, as it tells others and keeps on disk.
+    """A node's state while a cluster forms: sent to others and kept on disk.
 
     Attributes:
         cluster_id: The cluster it is a member of; "" for none.
@@ -66,7 +66,7 @@ Decision = Found | Join | Stand
 
 
 def promises_needed(configured: int, waited_ms: int) -> int:
-    """How many promises, the founder's own included, found a cluster of so many peers."""
+    """Return the number of promises, the founder's own among them, that found a cluster."""
     if waited_ms >= PATIENCE_MS:
         return configured // 2 + 1
     wiped_max = (configured - 1) // 2
@@ -74,7 +74,7 @@ def promises_needed(configured: int, waited_ms: int) -> int:
 
 
 def members_needed(configured: int, waited_ms: int, timeout_ms: int) -> int:
-    """How many configured peers must be members before clients of a new cluster are let in.
+    """Return the number of members that a new cluster needs before it accepts clients.
 
     As many as found it. A queue that is declared earlier would have fewer replicas than it should.
 
@@ -114,7 +114,7 @@ def decide(
     waited_ms: int,
     draw_id: Callable[[], str],
 ) -> Decision:
-    """What a blank node does after a round of questions.
+    """Decide what a blank node does after it has asked its peers.
 
     Args:
         me: This node's name.

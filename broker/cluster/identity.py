@@ -1,4 +1,4 @@
-"""What a node knows of itself whatever happens to its store (P9): a small synced file.
+"""A node's identity in a small synced file beside its store (P9).
 
 Written whole to a temporary file, synced, renamed over the old one, and the folder synced: after a
 crash there is the old file or the new one, never half of either. A file that cannot be read is an

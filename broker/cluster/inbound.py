@@ -30,13 +30,13 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Hall(Protocol):
-    """What an accepted stream needs to know of, and tell, its node."""
+    """The node, as an accepted stream sees it."""
 
     link_key: bytes
     limits: LinkLimits
 
     def claim(self) -> Claim:
-        """Who we are now, with a fresh nonce."""
+        """Return this node's claim, with a fresh nonce."""
         ...
 
     def is_no_stranger(self, peer: str) -> None:
@@ -113,7 +113,7 @@ class Acceptor:
         self._hall = hall
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """What a gRPC server needs to serve links."""
+        """Return the handler by which a gRPC server serves links."""
         handler = grpc.stream_stream_rpc_method_handler(self._link)
         return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
 
@@ -259,7 +259,7 @@ def _is_well_formed(hello: wire.Hello) -> bool:
 
 
 def _versions_of(hello: wire.Hello) -> Versions:
-    """What the dialler speaks; before there were ranges, one version."""
+    """Return the dialler's protocol versions; old nodes send one version instead of a range."""
     return Versions(hello.version_min or hello.version, hello.version)
 
 

@@ -1,4 +1,4 @@
-"""How a node without a cluster gets one: the shell around `formation`, and joining a member."""
+"""Joining: a node without a cluster founds one (the shell around `formation`) or joins a member."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JoinRequest(msgspec.Struct, array_like=True):
 
 
 class JoinReply(msgspec.Struct, array_like=True):
-    """It is one: of which cluster, and where the others are."""
+    """A member's reply to a join: its cluster, and the other members' addresses."""
 
     cluster_id: str
     addresses: dict[str, str]

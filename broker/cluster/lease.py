@@ -1,4 +1,4 @@
-"""Who may act for clients: group 0's lease (P4). Pure.
+"""Group 0's lease: a node without it does nothing for clients (P4). Pure.
 
 A node asks the leader of group 0 for a lease. The leader grants it only to a boot id that group 0
 holds as living, and only after a majority has confirmed, later than the request came, that it
@@ -74,7 +74,7 @@ class NodeLease:
         return self._expiry_ms is not None and now_ms < self._expiry_ms
 
     def lost_for_ms(self, now_ms: int) -> int:
-        """How long the lease has been gone, or was asked for in vain; 0 while it is held."""
+        """Milliseconds since the lease was lost, or first asked for in vain; 0 while it is held."""
         since_ms = self._wanted_ms if self._expiry_ms is None else self._expiry_ms
         return 0 if since_ms is None else max(0, now_ms - since_ms)
 
@@ -157,5 +157,5 @@ class LeaseBook:
         return lowest
 
     def holders(self) -> dict[str, str]:
-        """Who may hold a lease: node -> boot. Expired ones may still be listed."""
+        """The nodes that may hold a lease, with their boots; expired leases may still be listed."""
         return {node: holder.boot for node, holder in self._holders.items()}

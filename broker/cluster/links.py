@@ -213,7 +213,7 @@ class Links:
         return tuple(self._addresses)
 
     def address_of(self, node: str) -> str | None:
-        """Where `node` is dialled."""
+        """Return the address at which `node` is dialled."""
         return self._addresses.get(node)
 
     def connect(self, node: str, address: str) -> None:
@@ -370,12 +370,12 @@ class Links:
     # What the streams tell (Door and Hall)
 
     def claim(self) -> Claim:
-        """Who we are now, with a fresh nonce."""
+        """Return this node's claim, with a fresh nonce."""
         nonce = secrets.token_bytes(handshake.NONCE_BYTES)
         return Claim(self.cluster_id, self.node, self.boot, nonce)
 
     def advertised(self) -> str:
-        """Where others reach this node."""
+        """The address at which others reach this node."""
         return self.address
 
     def is_no_stranger(self, peer: str) -> None:
@@ -457,7 +457,7 @@ class Links:
                 self._calls.received_call(node, boot, payload, self._tasks)
 
     def connection_refused(self, node: str) -> None:
-        """Nobody listens at a peer's address."""
+        """A peer's address refused a connection."""
         for listener in self._refused_listeners:
             listener(node)
 
@@ -476,7 +476,7 @@ class Links:
         self._hint(f"a stranger: {reason.value}")
 
     def unproven_refusal(self, node: str, hint: str) -> None:
-        """What answers at a peer's address refuses without a proof."""
+        """A refusal came from a peer's address without a proof of the secret."""
         self._hint(f"{node}, or who answers for it, says: {hint}")
 
     def _hint(self, text: str) -> None:

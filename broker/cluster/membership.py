@@ -61,7 +61,7 @@ FORGOTTEN_RETRY_S = 10.0
 
 
 class ClusterSettings(NamedTuple):
-    """What an operator sets.
+    """The operator's settings for the cluster.
 
     Attributes:
         node: This node's name, "rabbit@node1".
@@ -215,7 +215,7 @@ class Cluster:
         return {record.name for record in self.metadata.catalogue.nodes() if record.alive}
 
     def why_waiting(self) -> str:
-        """What an operator should know, and can do, while `ready` does not come."""
+        """Explain to an operator why this node is not ready, and what can be done."""
         foreign = {node for node in self._foreign if not self.links.is_up(node)}
         self._foreign.clear()  # who still belongs elsewhere is refused again
         return advice.while_waiting(

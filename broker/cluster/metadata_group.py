@@ -116,7 +116,7 @@ class MetadataGroup:
 
     @property
     def leader(self) -> str | None:
-        """Who leads group 0, as far as this node knows."""
+        """The leader of group 0, as far as this node knows."""
         return None if self.group is None else self.group.leader
 
     @property
@@ -129,7 +129,7 @@ class MetadataGroup:
         return self.lease.is_held(self._clock.monotonic_ms())
 
     def lease_lost_for_ms(self) -> int:
-        """How long the lease has been gone, or was asked for in vain; 0 while it is held."""
+        """Milliseconds since the lease was lost, or first asked for in vain; 0 while it is held."""
         return self.lease.lost_for_ms(self._clock.monotonic_ms())
 
     def on_applied(self, listener: Callable[[Changes], None]) -> None:
@@ -305,7 +305,7 @@ class MetadataGroup:
         return data
 
     def _serves(self, node: Node) -> bool | None:
-        """As the leader: does a node's boot go on? None: nobody can know yet, its lease may run.
+        """As the leader, tell if a node's boot goes on; None while its lease may still run.
 
         One that was heard goes on until it is ended, or proven dead: a pause is no stop.
         """

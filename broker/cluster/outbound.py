@@ -61,7 +61,7 @@ put off is kept where it comes from meanwhile (P14: limits sit at the origin).""
 
 
 class LinkLimits(NamedTuple):
-    """How long and how much.
+    """Limits of one link, in bytes and seconds.
 
     Attributes:
         control_bytes: Most bytes that wait on a control stream.
@@ -86,18 +86,18 @@ class LinkLimits(NamedTuple):
 
 
 class Door(Protocol):
-    """What a stream needs to know of, and tell, the node it belongs to."""
+    """The node, as one of its outbound streams sees it."""
 
     boot: str
     link_key: bytes
     limits: LinkLimits
 
     def claim(self) -> Claim:
-        """Who we are now, with a fresh nonce."""
+        """Return this node's claim, with a fresh nonce."""
         ...
 
     def advertised(self) -> str:
-        """Where others reach this node, "host:port"."""
+        """The address at which others reach this node, "host:port"."""
         ...
 
     def outbound_up(self, stream: Outbound, boot: str) -> None:
@@ -113,7 +113,7 @@ class Door(Protocol):
         ...
 
     def connection_refused(self, node: str) -> None:
-        """Nobody listens at the peer's address."""
+        """The peer's address refused a connection."""
         ...
 
     def link_refused(self, node: str, reason: Reason, *, by_peer: bool) -> None:
@@ -121,7 +121,7 @@ class Door(Protocol):
         ...
 
     def unproven_refusal(self, node: str, hint: str) -> None:
-        """What answers at the peer's address refuses, and proves nothing: no more than a hint."""
+        """A refusal came from the peer's address without a proof of the secret: a hint only."""
         ...
 
 

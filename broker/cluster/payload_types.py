@@ -1,4 +1,4 @@
-"""Which payload on a link is for whom. Numbers are never used again for something else.
+"""The types of payloads on a link, with their receivers. A number is never used again.
 
 Below 16: broker.cluster. 16 and above: broker.queues.
 """

@@ -21,7 +21,7 @@ STALL_MS = 500
 
 
 class Peers:
-    """Who of the other nodes lives.
+    """The failure detectors of all peers.
 
     Args:
         links: Carries the heartbeats.
@@ -51,7 +51,7 @@ class Peers:
         self._applied_listeners.append(listener)
 
     def verdict(self, node: str) -> Verdict:
-        """What is thought of a node."""
+        """Return the failure detector's verdict about a node."""
         detector = self._detectors.get(node)
         return Verdict.UNKNOWN if detector is None else detector.verdict
 
@@ -90,7 +90,7 @@ class Peers:
         return detector.silence_ms(self._clock.monotonic_ms())
 
     def silence_ms(self, node: str) -> int:
-        """How long a node has not been heard."""
+        """Milliseconds since a node was last heard."""
         detector = self._detectors.get(node)
         return NEVER_MS if detector is None else self._silence_ms(detector)
 

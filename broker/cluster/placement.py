@@ -1,4 +1,4 @@
-"""Where new queues go. Pure."""
+"""Placement: the nodes on which new queues begin. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API answers with: JSON, RabbitMQ's error objects, and values that JSON can hold."""
+"""Answers of the API: JSON, RabbitMQ's error objects, and values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def no_content() -> web.Response:
 
 
 def stored(*, is_new: bool) -> web.Response:
-    """What a PUT is answered with."""
+    """Return the answer to a PUT."""
     return created() if is_new else no_content()
 
 

@@ -1,4 +1,4 @@
-"""Who asks: basic auth against group 0's users, and RabbitMQ's tags.
+"""Authentication of requests: basic auth against group 0's users, and RabbitMQ's tags.
 
     management       sees its own vhosts and connections, changes what its permissions allow
     policymaker      management, and policies

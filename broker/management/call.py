@@ -92,12 +92,12 @@ class Call:
 
     @property
     def catalogue(self) -> Catalogue:
-        """What exists."""
+        """The catalogue."""
         return self.cluster.metadata.catalogue
 
     @property
     def serving(self) -> Serving:
-        """What serves clients.
+        """The part of the node that serves clients.
 
         Raises:
             ApiError: 503 after stop_app.

@@ -1,4 +1,4 @@
-"""What the management API may ask of its node. Implemented by `broker.node`."""
+"""The node as the management API sees it. Implemented by `broker.node`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NodeControl(Protocol):
 
     @property
     def serving(self) -> Serving | None:
-        """What serves clients; None while the app is stopped."""
+        """The part of the node that serves clients; None while the app is stopped."""
         ...
 
     @property

@@ -189,7 +189,7 @@ class ApiListener:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it does."""
+        """The port, once the listener is open."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 

@@ -66,7 +66,7 @@ class Listings:
 
     @property
     def held_bytes(self) -> int:
-        """What is being sent to clients, beyond the smallest listings."""
+        """Bytes of listings that are being sent to clients; the smallest do not count."""
         return self._held.total()
 
     async def answer(

@@ -1,4 +1,4 @@
-"""What browsers are told, and which of their pages may call the API.
+"""CORS: which browsers' pages may call the API, and the headers that say so.
 
 Three sets of headers: the security headers of every answer, CORS headers for the origins that
 `management.cors.allow_origins` names, and `Allow` for OPTIONS. A request that changes something and
@@ -86,7 +86,7 @@ class Origins:
         )
 
     def cors(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """What an answer to any request says of its origin.
+        """Return the CORS headers of an answer.
 
         Args:
             headers: The request's.

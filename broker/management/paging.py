@@ -1,4 +1,4 @@
-"""What a listing's query asks for: columns, a filter, an order, one page.
+"""The query of a listing: columns, a filter, an order, one page.
 
     ?columns=name,queue.name   only these keys, dotted for nested ones
     ?name=TEXT&use_regex=true  only items whose name contains TEXT, or matches it (RE2, so no
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class _Page(NamedTuple):
-    """What surrounds the items of a page, and which they are."""
+    """One page of a listing: its items and the counts around them."""
 
     around: Item
     first: int
@@ -41,7 +41,7 @@ class _Page(NamedTuple):
 
 
 class Chosen(NamedTuple, Generic[R]):
-    """What a listing is made of.
+    """What the query of a listing asks for.
 
     Attributes:
         records: Those of the page if it is known, else all that pass the filter.

@@ -1,4 +1,4 @@
-"""What one node says of itself, its clients and the queues it serves, for all listings.
+"""A node's report about itself, its clients and the queues it serves, for all listings.
 
 A report is made in steps (`broker.management.pace`): a node may have ten thousand of everything.
 Sums are made where the queues are, so that an overview carries a few numbers for each vhost.
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, array_like=True):
-    """What a report shall hold.
+    """The parts of a report that are asked for.
 
     Attributes:
         parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS.
@@ -84,7 +84,7 @@ class Owner(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct, array_like=True):
-    """Of the queues that a node serves in one vhost."""
+    """Totals over the queues that a node serves in one vhost."""
 
     queues: int = 0
     ready: int = 0
@@ -107,7 +107,7 @@ class Totals(msgspec.Struct, array_like=True):
 
 
 class Report(msgspec.Struct, array_like=True):
-    """What one node says. Parts that were not asked for are empty.
+    """The report of one node. Parts that were not asked for are empty.
 
     Attributes:
         node: Facts of the node, see `_node`.
@@ -140,7 +140,7 @@ class Report(msgspec.Struct, array_like=True):
 
 
 def report_of(control: NodeControl, wanted: Wanted) -> Generator[None, None, Report]:
-    """What this node says, made in steps.
+    """Make this node's report, in steps.
 
     Args:
         control: The node.
@@ -323,7 +323,7 @@ def _node(control: NodeControl) -> Item:
 
 
 def listeners(control: NodeControl) -> list[Item]:
-    """Where this node listens, as the overview shows it."""
+    """Return this node's listeners as the overview shows them."""
     settings, serving, found = control.settings, control.serving, []
     if serving is not None and serving.listener.is_open:
         pairs = zip(settings.amqp_listeners, serving.listener.ports, strict=False)

@@ -125,7 +125,7 @@ class Reports:
         return await shared.ask(partial(self._ask_all, wanted))
 
     async def local(self, wanted: Wanted) -> Report:
-        """What this node says."""
+        """Return this node's report."""
         return await self.pace.run(report_of(self._control, wanted), first=True)
 
     async def _ask_all(self, wanted: Wanted) -> dict[str, Report]:
@@ -176,7 +176,7 @@ class Reports:
 
 
 def _rest_s(reports: dict[str, Report]) -> float:
-    """How long after a gathering the next one may begin."""
+    """Return the seconds between one gathering of reports and the next."""
     return min(REST_MAX_S, REST_S * sum(report.things for report in reports.values()))
 
 

@@ -1,4 +1,4 @@
-"""Who may log in, and what they may do then.
+"""Access: logins and permissions.
 
 How passwords are stored: `broker.passwords`. A permission is a regular expression searched
 for anywhere in the resource's name; who wants it anchored writes ^ and $. Expressions are compiled
@@ -84,7 +84,7 @@ class Access:
         self._version = -1
 
     def claimed(self, username: str) -> User:
-        """Whose password is to be compared: the user's, or nobody's where there is none.
+        """Return the user whose password is to be compared; a placeholder if there is none.
 
         Args:
             username: As the client gave it.

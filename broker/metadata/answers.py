@@ -1,4 +1,4 @@
-"""Answers that may be asked for again (docs/protocol-rules.md P3).
+"""Answers to requests that may be repeated (docs/protocol-rules.md P3).
 
 A node that lost the reply to a proposal proposes the same request once more; the log then holds it
 twice, and the second must get the first one's answer and do nothing. Kept are the answers of living

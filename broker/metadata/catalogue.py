@@ -1,4 +1,4 @@
-"""The read side of group 0: what exists, on this node, after the last applied entry.
+"""The read side of group 0: its state on this node after the last applied entry.
 
 Sessions, queues and the management API read it directly; only `MetadataMachine` changes it, between
 two entries, so a reader never sees half a command. Records are values and may be kept; a cached
@@ -34,7 +34,7 @@ __all__ = ["Catalogue", "Route", "binding_key"]
 
 
 class Route(NamedTuple):
-    """Where a publish goes.
+    """The targets of a publish.
 
     Attributes:
         exchange: The exchange published to (an internal one is the caller's 403).
@@ -51,7 +51,7 @@ class Route(NamedTuple):
 
 
 class Catalogue:
-    """What exists.
+    """Everything that group 0 has decided, read-only.
 
     Attributes:
         version: Moves with every change that can alter routing, access or where a queue is served.
@@ -152,7 +152,7 @@ class Catalogue:
         return self.queues(vhost) + stores
 
     def store(self, vhost: str, exchange: str) -> Queue | None:
-        """Where an x-delayed-message exchange keeps messages."""
+        """Return the queue in which an x-delayed-message exchange keeps messages."""
         entry = self._vhosts.get(vhost)
         return None if entry is None else entry.stores.get(exchange)
 
@@ -165,19 +165,19 @@ class Catalogue:
         return [self._queues[uid] for uid in sorted(self._placed.by_node.get(node, ()))]
 
     def queue_count_on(self, node: str) -> int:
-        """How many queues `queues_on` gives, at once."""
+        """Return the number of queues that `queues_on` gives, without listing them."""
         return len(self._placed.by_node.get(node, ()))
 
     def homes(self) -> Mapping[str, int]:
-        """How many queues each node is the home of, stores included."""
+        """Return the number of queues that each node is the home of, stores included."""
         return self._placed.homes
 
     def leaders(self) -> Mapping[str, int]:
-        """How many quorum queues each node leads, as far as group 0 knows, stores included."""
+        """Return the number of quorum queues that each node leads by group 0, stores included."""
         return self._placed.leaders
 
     def replicas(self) -> Mapping[str, int]:
-        """How many queues each node has a replica of, stores included."""
+        """Return the number of queues of which each node has a replica, stores included."""
         return self._placed.replicas
 
     def owners(self) -> list[str]:
@@ -189,11 +189,11 @@ class Catalogue:
         return [self._queues[uid] for uid in self._owned.get(owner, ())]
 
     def queue_count(self, vhost: str | None = None) -> int:
-        """How many queues a vhost has, or all of them; stores are not counted."""
+        """Return the number of queues of a vhost, or of all vhosts; stores are not counted."""
         return sum(len(home.queues) for home in self._entries(vhost))
 
     def exchange_count(self, vhost: str | None = None) -> int:
-        """How many exchanges a vhost has, or all of them."""
+        """Return the number of exchanges of a vhost, or of all vhosts."""
         return sum(len(home.exchanges) for home in self._entries(vhost))
 
     def is_reachable(self, queue: Queue) -> bool:
@@ -305,7 +305,7 @@ class Catalogue:
         return self._policies.for_queue(vhost, name, queue_type).effective
 
     def ha_policy(self, queue: Queue) -> HaPolicy | None:
-        """How a queue is to be mirrored; None for exclusive and quorum queues always."""
+        """Return how a queue is to be mirrored; None always for exclusive and quorum queues."""
         if queue.type != "classic" or queue.exclusive_owner is not None:
             return None
         return self._policies.applied(queue).ha

@@ -318,7 +318,7 @@ class ForgetNode(Command, frozen=True, tag=23):
 
 
 class NoteLeader(Command, frozen=True, tag=24):
-    """Who leads which quorum queues now, lazily and in batches (P31): (uid, node) pairs."""
+    """Note the leaders of quorum queues, late and in batches (P31): (uid, node) pairs."""
 
     leaders: tuple[tuple[int, str], ...]
 

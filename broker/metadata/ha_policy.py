@@ -1,4 +1,4 @@
-"""What a policy asks of a mirrored queue, read from its effective definition.
+"""The mirroring keys of a policy's effective definition.
 
 Definitions are validated before they are stored; a value that validation would refuse (an older
 node's, or another key's) reads as its default here, never as an error.
@@ -31,7 +31,7 @@ SYNC_STYLES: tuple[str, ...] = ("blocking", "online")
 
 
 class HaPolicy(msgspec.Struct, frozen=True):
-    """How a queue is mirrored.
+    """The mirroring part of a queue's effective policy.
 
     Attributes:
         mode: `ha-mode`.

@@ -107,7 +107,7 @@ class MetadataMachine:
         return self._answers.find(boot, number) if self._answers.is_known(boot) else None
 
     def take_changes(self) -> Changes:
-        """What changed since the last call (P6)."""
+        """Return what has changed since the last call (P6)."""
         changes, self._changes = self._changes, Changes()
         return changes
 
@@ -129,7 +129,7 @@ class MetadataMachine:
         self._changes = Changes(restored=True)
 
     def role_changed(self, *, leader: bool, term: int) -> None:
-        """Nothing here depends on who leads."""
+        """Do nothing: this machine does not depend on who leads."""
 
     def _run(self, index: int, command: commands.AnyCommand) -> Result:
         ended_before = len(self._changes.boots_ended)

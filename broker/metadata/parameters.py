@@ -1,4 +1,4 @@
-"""Runtime parameters and limits: which there are, and what is wrong with a value.
+"""Runtime parameters and limits: their names and the checks of their values.
 
 Checked before a parameter is proposed, never while it is applied. Texts are RabbitMQ's, with Erlang
 terms, because people and tools compare them.

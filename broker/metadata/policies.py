@@ -1,4 +1,4 @@
-"""Policies: which one applies to what, and what a user's and an operator's give together.
+"""Policies: which one applies to a queue or exchange, and how user's and operator's are merged.
 
 Per vhost, exactly one policy and one operator policy apply to a queue or an exchange: of those that
 match, the one with the highest priority, of equal ones the first by name (RabbitMQ leaves that
@@ -85,7 +85,7 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Applied(NamedTuple):
-    """What applies to a queue.
+    """The policies that apply to a queue.
 
     Attributes:
         user: The policy, None without one.
@@ -203,7 +203,7 @@ class PolicyTable:
         ]
 
     def applied(self, queue: Queue) -> Applied:
-        """What applies to a queue of the catalogue."""
+        """Return the policies that apply to a queue of the catalogue."""
         known = self._applied.get(queue.uid)
         if known is None:
             known = self.for_queue(queue.vhost, queue.name, queue.type)
@@ -211,7 +211,7 @@ class PolicyTable:
         return known
 
     def for_queue(self, vhost: str, name: str, queue_type: str) -> Applied:
-        """What applies, or would apply, to a queue of this name and type."""
+        """Return the policies that apply, or would apply, to a queue of this name and type."""
         user = _first(self._of(vhost, operator=False).values(), name, queue_type)
         operator = _first(self._of(vhost, operator=True).values(), name, queue_type)
         return self._pair(user, operator)
@@ -298,7 +298,7 @@ class PolicyTable:
 
 
 def _shown(applied: Applied) -> tuple[str | None, str | None, Mapping[str, object]]:
-    """What of it others can notice: a changed priority alone is nothing to them."""
+    """Return the visible part of a policy; its priority is not visible to queues."""
     user, operator = applied.user, applied.operator
     return (
         None if user is None else user.name,

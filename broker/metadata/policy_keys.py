@@ -1,4 +1,4 @@
-"""What may stand in a policy: every key with its check, in RabbitMQ's words.
+"""The keys of policies with their checks, in RabbitMQ's words.
 
 Policies are checked before they are proposed, never while they are applied: a node with more keys
 than another must not apply the same entry differently. Texts print values as Erlang terms because

@@ -1,4 +1,4 @@
-"""What a queue is asked to do: its arguments and its effective policy, put together.
+"""A queue's settings: its arguments and its effective policy together.
 
 Numbers take the smaller of both. Of the rest the argument wins, but for a quorum queue's `overflow`
 and `expires`, where the policy does. Arguments and policies were validated before; a value of a
@@ -42,7 +42,7 @@ _INVALID_OVERFLOW: Final = "Invalid overflow strategy {value} for quorum queue: 
 
 
 class QueueSettings(NamedTuple):
-    """What is asked of a queue; None where nothing is.
+    """The settings of a queue from arguments and policy; None where neither says anything.
 
     Attributes:
         message_ttl_ms: Most milliseconds a message may wait.

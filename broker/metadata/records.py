@@ -1,4 +1,4 @@
-"""What group 0 remembers: one frozen record per thing, as it lies in snapshots and in memory.
+"""The records of group 0: one frozen record for each thing, in snapshots and in memory.
 
 Every record is a msgpack array whose fields are only ever appended, with defaults, so that an older
 snapshot stays readable. Records are values: a change replaces the record.
@@ -61,7 +61,7 @@ class User(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Permission(msgspec.Struct, array_like=True, frozen=True):
-    """What a user may do in a vhost: three regular expressions over resource names."""
+    """A user's permissions in a vhost: three regular expressions over resource names."""
 
     user: str
     vhost: str
@@ -71,7 +71,7 @@ class Permission(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TopicPermission(msgspec.Struct, array_like=True, frozen=True):
-    """What a user may do with routing keys of one topic exchange."""
+    """A user's permissions for routing keys of one topic exchange."""
 
     user: str
     vhost: str

@@ -1,4 +1,4 @@
-"""What `MetadataMachine.apply` answers, and what it tells the shells to reconcile (P6)."""
+"""Results of `MetadataMachine.apply`, and the changes that shells reconcile (P6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Declared(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(slots=True)
 class Changes:
-    """What has changed since the last `take_changes`.
+    """The changes since the last `take_changes`.
 
     Attributes:
         restored: A snapshot was installed: everything may differ, the lists below are empty.

@@ -242,7 +242,7 @@ def end_boot(ring: Ring, node: str, boot: str, policy: HaPolicy) -> Ring | None:
 
 
 def is_expendable(ring: Ring, node: str) -> bool:
-    """Whether a silent node may leave: somebody else serves, or will, with all it has (P7)."""
+    """True if a silent node may leave: somebody else serves, or will, with all it has (P7)."""
     member = ring.member_on(node)
     if member is None or ring.is_down:
         return False
@@ -251,7 +251,7 @@ def is_expendable(ring: Ring, node: str) -> bool:
 
 
 def candidate(ring: Ring) -> RingMember | None:
-    """Who would succeed a master that left no synchronised mirror, could it be: the oldest."""
+    """Return the oldest joined mirror: who succeeds if no mirror is synchronised."""
     if not ring.is_down or ring.stopped:
         return None
     return next((each for each in ring.alive() if each in ring.joined), None)

@@ -14,7 +14,7 @@ UID_INDEX_BITS: Final = 40
 
 @dataclass(slots=True)
 class Step:
-    """What a command's handler works on.
+    """The context of one command's handler.
 
     Attributes:
         catalogue: The state.

@@ -1,4 +1,4 @@
-"""How many connections and channels are open, where a limit asks for it.
+"""Counts of open connections and channels, for names that have a limit.
 
 Limits hold for the whole cluster: this node counts its own, and adds what the other living nodes
 last said of theirs (`Counts`). Two nodes that let somebody in at the same moment don't know of each
@@ -26,7 +26,7 @@ CHANNELS: Final = "max-channels"
 
 
 class Counts(msgspec.Struct, array_like=True, frozen=True):
-    """What one node has open, of the names that have a limit.
+    """The connections and channels that one node has open, of names that have a limit.
 
     Attributes:
         vhosts: Vhost to connections.
@@ -162,7 +162,7 @@ class Usage:
     # Other nodes
 
     def counts(self) -> Counts:
-        """What to tell the other nodes."""
+        """Return the counts to send to other nodes."""
         limited = self._catalogue.vhost_limit
         return Counts(
             {

@@ -1,4 +1,4 @@
-"""What lives in one virtual host: exchanges, queues, bindings, and where a message goes.
+"""One virtual host: exchanges, queues, bindings, and the routing of a message.
 
 The part of the catalogue that routing reads. Invariants:
 
@@ -41,12 +41,12 @@ SHARDS_PER_NODE_MAX: Final = 256
 
 
 def shard_prefix(exchange: str) -> str:
-    """What the names of an exchange's shards begin with."""
+    """Return the prefix of the names of an exchange's shards."""
     return f"sharding: {exchange} - "
 
 
 class Sharding(NamedTuple):
-    """What a policy asks of an exchange's shards.
+    """The sharding part of an exchange's policy.
 
     Attributes:
         per_node: Queues on each node.
@@ -252,7 +252,7 @@ class VhostTables:
         entry.sharding = None if is_ours else Sharding.of(policy)
 
     def _target(self, binding: Binding) -> Hashable:
-        """What a matcher holds for a binding's destination (invariant 3)."""
+        """Return the value that a matcher holds for a binding's destination (invariant 3)."""
         if binding.kind == "queue":
             return self.queues[binding.destination].uid
         return self.exchanges[binding.destination].source
@@ -276,5 +276,5 @@ class VhostTables:
 
 
 def _label(kind: str, name: str) -> str:
-    """What tells a destination apart by name."""
+    """Return a destination's name with its kind."""
     return f"{kind} {name}"

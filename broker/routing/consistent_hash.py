@@ -141,7 +141,7 @@ class ConsistentHashMatcher(Generic[D]):
         return (self._owners[ring[index if index < len(ring) else 0]],)
 
     def _hashed(self, traits: Traits) -> str:
-        """What of a message is hashed."""
+        """Return the part of a message that is hashed."""
         if self._header is not None:
             value = traits.headers.get(self._header) if traits.headers else None
         elif self._property is not None:

@@ -55,7 +55,7 @@ def asked_ms(headers: Mapping[str, object] | None) -> int | None:
 
 
 def delay_ms(headers: Mapping[str, object] | None) -> int:
-    """How long a message is to be held back, in milliseconds; 0 is not at all.
+    """Return the milliseconds for which a message is held back; 0 for none.
 
     One that was held back carries the header negated, so it never is again. Beyond `DELAY_MS_MAX`
     counts as that; basic.publish refuses such a delay before.

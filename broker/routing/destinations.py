@@ -1,4 +1,4 @@
-"""Where bindings lead: what matchers hold, in an order that is the same on every node.
+"""Destinations of bindings, in an order that is the same on every node.
 
 Two nodes may have learnt of the same bindings in a different order, one from the log, the other
 from a snapshot. A matcher that chooses among destinations by position or by hash must not notice:

@@ -123,7 +123,7 @@ class _Pattern(Generic[D]):
 
     @property
     def needed(self) -> int:
-        """How many pairs a matching message carries at least."""
+        """The number of pairs that a matching message carries at least."""
         return 1 if self.is_any else len(self.pairs)
 
     def holds(self, carried: Container[_Pair]) -> bool:

@@ -1,4 +1,4 @@
-"""What of a message exchanges may look at.
+"""The traits of a message that exchanges may look at.
 
 Most routes depend on the routing keys alone; those are found with nothing else filled in, and may
 be remembered. A route that depends on more is found again for each message

@@ -1,4 +1,4 @@
-"""The types of exchanges there are: how each matches, and what it refuses.
+"""The types of exchanges: how each matches, and what it refuses.
 
 | type | a message goes to | from more than its keys |
 |---|---|---|
@@ -34,7 +34,7 @@ class Matcher(Protocol):
 
     @property
     def looked(self) -> int:
-        """How many steps the last `match` took beside one for each key and each destination."""
+        """Steps of the last `match`, beyond one for each key and each destination."""
         ...
 
     def bind(
@@ -76,7 +76,7 @@ def _always(_arguments: Arguments) -> bool:
 
 
 class ExchangeType(NamedTuple):
-    """What there is to know of a type. Every function wants the exchange's arguments, checked.
+    """One type of exchange. Every function takes the exchange's arguments, checked.
 
     Attributes:
         matcher: Makes one for a new exchange.

@@ -1,4 +1,4 @@
-"""What one or several turns of the event loop wrote, until it is handed to the disk.
+"""A batch: the writes of one or several turns of the event loop, until the disk has them.
 
 Within a batch only the last word on a key counts, so tombstones are written before puts and a
 removed range cuts a family's writes into segments. In a write-once family a put that is deleted
@@ -97,7 +97,7 @@ class CommitBatch:
         return False
 
     def records(self) -> int:
-        """How many keys it writes."""
+        """The number of keys that it writes."""
         found = 0
         for segments in self.families.values():
             for segment in segments:

@@ -1,4 +1,4 @@
-"""What the journal's batches, waits and syncs cost, since the node started."""
+"""Costs of the journal's batches, waits and syncs since the node started."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class JournalStats:
         self.sync_counts[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
 
     def told(self, waited_s: float) -> None:
-        """Those who waited for a batch were told."""
+        """The callers that waited for a batch were called back."""
         self.waits += 1
         self.wait_s += waited_s
 

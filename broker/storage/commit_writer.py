@@ -64,7 +64,7 @@ class CommitFailed(Exception):
 
 
 class Look(NamedTuple):
-    """What the writer found before a write.
+    """What the writer knows of the disk before a write.
 
     Attributes:
         fits: True if the batches can be written now.

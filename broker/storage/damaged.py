@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
-    """Where a content lies: a file, and the bytes in it."""
+    """The place of a content: a file and the bytes in it."""
 
     file: Path
     start: int
@@ -118,7 +118,7 @@ class DamagedStore:
 
 
 def _places(file: Path) -> Iterator[tuple[bytes, _Place]]:
-    """What a blob file holds, up to the first record that makes no sense."""
+    """Yield the records of a blob file up to the first one that can't be read."""
     end = file.stat().st_size
     with file.open("rb") as data:
         at = _BLOB_HEAD_BYTES

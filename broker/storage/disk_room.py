@@ -1,4 +1,4 @@
-"""Whether the disk has room for a batch, and for what RocksDB must still write of earlier ones.
+"""Checks that the disk has room for a batch, and for what RocksDB still has to write.
 
 What was written lies in the log and in tables in memory; the tables are written out later, into
 files of their own, and only then the log shrinks. A disk that fills up in between fails that, or

@@ -111,7 +111,7 @@ class GroupCommit:
 
     @property
     def held_s(self) -> float:
-        """How long batches have been held for want of room; 0 while none are."""
+        """Seconds for which batches have been held because the disk is full; 0 while none are."""
         return 0.0 if self._held_since_s is None else time.monotonic() - self._held_since_s
 
     @property
@@ -203,7 +203,7 @@ class GroupCommit:
             raise
 
     def values(self, family: str, start: bytes, end: bytes) -> Iterable[bytes]:
-        """What `scan` finds, without the keys; it may end early."""
+        """Yield what `scan` finds, without the keys; it may end early."""
         return self._store.values(family, start, end)
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -431,4 +431,4 @@ class GroupCommit:
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing."""

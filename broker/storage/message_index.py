@@ -1,4 +1,4 @@
-"""Which messages of one queue are on disk: numbers and body sizes, at four bytes a message.
+"""The index of one queue's messages on disk: numbers and body sizes, four bytes a message.
 
 So a queue can be told what it has without a scan, a settle of what is not stored costs the disk
 nothing, and a clean stop can write down what the next start need not count. Most messages leave

@@ -78,7 +78,7 @@ class RecordDamaged(Exception):
 
 
 class BodyAddress(NamedTuple):
-    """Where a content is.
+    """The place of a message's content.
 
     Attributes:
         body_id: Its id in `bodies`.
@@ -92,12 +92,12 @@ class BodyAddress(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """How many records it takes."""
+        """The number of records that it takes."""
         return parts_of(self.size_bytes)
 
 
 class IndexHead(NamedTuple):
-    """What a record says of its message without being decoded.
+    """The facts of a message that a record's head has without decoding.
 
     Attributes:
         body_size: Size of the message's body in bytes.
@@ -111,7 +111,7 @@ class IndexHead(NamedTuple):
 
 
 def parts_of(size_bytes: int) -> int:
-    """How many records a content of that size takes."""
+    """Return the number of records that a content of that size takes."""
     return -(-size_bytes // PART_BYTES_MAX)
 
 
@@ -194,7 +194,7 @@ def external_record(key: bytes, message: Message, body: BodyAddress) -> bytes:
 
 
 def peek(value: bytes) -> IndexHead:
-    """What a record's head says, its checksum not looked at.
+    """Return a record's head without checking its checksum.
 
     Raises:
         RecordDamaged: If the record is too short or of another version.

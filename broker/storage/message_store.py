@@ -74,7 +74,7 @@ class Lost(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What is stored of a queue, none of it read.
+    """The messages that are stored of a queue, none of them read.
 
     Attributes:
         paged: Numbers and body sizes; the caller's own.
@@ -134,7 +134,7 @@ class MessageStore:
         return sorted({*self._marks, *self._copies, *self._pages})
 
     def has_queue(self, uid: int) -> bool:
-        """Whether a queue is among `queues`."""
+        """True if a queue is among `queues`."""
         return uid in self._marks or uid in self._copies or uid in self._pages
 
     def next_number(self, uid: int) -> int:
@@ -145,7 +145,7 @@ class MessageStore:
         return max(self._marks.get(uid, 0), self._paged_to.get(uid, 0)) + 1
 
     def stored(self, uid: int) -> Stored:
-        """What is stored of a queue, pending writes included. Reads nothing."""
+        """Return what is stored of a queue, pending writes included. Reads nothing."""
         index = self._indexes.get(uid)
         return Stored(Paged(), False) if index is None else Stored(index.paged(), index.is_timed)
 
@@ -163,7 +163,7 @@ class MessageStore:
             index.fresh = fresh
 
     def take_fresh(self, uid: int) -> Fresh:
-        """What was noted, once: from now on messages may be handed out."""
+        """Return and remove the note of `note_fresh`: from now on messages may be handed out."""
         index = self._indexes.get(uid)
         if index is None:
             return NOTHING_FRESH
@@ -171,7 +171,7 @@ class MessageStore:
         return fresh
 
     def dump(self) -> Iterator[bytes]:
-        """What is stored, for the next life; when nothing more is written."""
+        """Return a summary of what is stored for the next start; call it after the last write."""
         yield msgspec.msgpack.encode(self._bodies.dump())
         for uid, index in self._indexes.items():
             yield msgspec.msgpack.encode((uid, index.dump()))
@@ -442,7 +442,7 @@ class MessageStore:
             self._journal.put("meta", keys.copy_key(uid), keys.copy_note(member))
 
     def copy_of(self, uid: int) -> bytes | None:
-        """Whose copy of a mirrored queue this is, as `note_copy` was told; None if it is none."""
+        """Return the ring member that `note_copy` noted for this copy; None without a note."""
         return self._copies.get(uid)
 
     # -- records ------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class OfflineStore:
 
 
 def lock_owner(path: Path) -> str:
-    """Who holds the lock of a store: "process 123 (warrenmq server ...)"; "" for nobody.
+    """Return who holds the lock of a store: "process 123 (warrenmq server ...)"; "" for nobody.
 
     Never asks from within the process that holds it: closing the file would drop the lock.
     """

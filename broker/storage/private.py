@@ -1,4 +1,4 @@
-"""What a node writes is for its user alone: directories 0700, files 0600.
+"""Files of a node are private to its user: directories 0700, files 0600.
 
 That holds for what older versions left, too. New files get it from the process's umask. Users'
 password hashes lie in tables of the store, so whoever may read `*.sst` may guess passwords without

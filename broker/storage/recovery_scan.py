@@ -1,4 +1,4 @@
-"""The scan of all stored messages at a start: their heads are counted, none is decoded.
+"""Counts the stored messages at a start by their heads, without decoding them.
 
 Reads on over what can't be read: a damaged record, or a whole block of records whose checksum does
 not match, costs its own messages and no others. They are told, by queue and number.

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class SalvageReport(msgspec.Struct):
-    """What came over and what did not.
+    """What a salvage has saved and what it has lost.
 
     Attributes:
         reason: Why the store did not open.

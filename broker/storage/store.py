@@ -95,7 +95,7 @@ _OUTSIDE_CAUSES: Final = (
 
 
 def files_max() -> int:
-    """How many file descriptors this process may have, as of now."""
+    """Return the number of file descriptors that this process may have now."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most if most != resource.RLIM_INFINITY else 1 << 30
 
@@ -235,7 +235,7 @@ class Store:
         return found
 
     def _unreadable(self, family: str, error: Exception) -> StoreDamaged | StoreUnusable:
-        """What can't be read is only lost if the store itself is at fault."""
+        """Return the error of a failed read: damage, unless the cause is outside the store."""
         text = f"reading {family}: {error}"
         return _outside_cause(self.path, text) or StoreDamaged(self.path, text)
 
@@ -329,7 +329,7 @@ def open_database(path: Path, recovery: DBRecoveryMode) -> Rdict:
 
 
 def failure(path: Path, error: Exception) -> StoreDamaged | StoreUnusable | StoreLocked:
-    """What a failure to open a store means.
+    """Return the error that explains a failure to open a store.
 
     Args:
         path: The store's directory.

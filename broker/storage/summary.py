@@ -1,4 +1,4 @@
-"""What a clean stop writes down, so that the next start need not count.
+"""The summary that a clean stop writes, so that the next start need not count.
 
 A file beside RocksDB's, written and synced when the journal is closed. It names the last batch of
 the store it describes; a store that ends with any other batch was written since (or is older, after

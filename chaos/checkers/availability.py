@@ -158,7 +158,7 @@ def vacuous(facts: Facts) -> Iterator[Finding]:
 
 
 def _has_effect(facts: Facts, window: Window) -> bool:
-    """Whether all of its targets were touched: processes went or stood still, bytes were held."""
+    """True if all of its targets were touched: processes went or stood still, bytes were held."""
     sizes = [
         event.size for event in facts.events if event.op == "effect" and event.op_id == window.fault
     ]

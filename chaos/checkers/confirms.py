@@ -31,7 +31,7 @@ def answered(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_forgotten(facts: Facts, event: Event) -> bool:
-    """Whether it waited in vain for the whole timeout, far from any fault, while others did not.
+    """True if it waited in vain for the whole timeout, far from any fault, while others did not.
 
     What a publisher sent later than the one it gave up for may be answered yet. Where nobody is
     confirmed in the second half of the wait the machine stands still, not one confirm.

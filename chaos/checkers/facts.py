@@ -104,7 +104,7 @@ class Facts:
         )  # fmt: skip
 
     def is_ack_uncertain(self, ack: Event) -> bool:
-        """Whether a fault or the loss of its connection may have swallowed an ack.
+        """True if a fault or the loss of its connection may have swallowed an ack.
 
         A fault may until it is healed; but once another leader was seen, acks through the other
         nodes are as good as ever.
@@ -121,7 +121,7 @@ class Facts:
         return False
 
     def is_disturbed(self, from_us: int, until_us: int, healing_us: int = SETTLE_GRACE_US) -> bool:
-        """Whether a fault was on or near: what a client saw may be late by the settling time.
+        """True if a fault was on or near: what a client saw may be late by the settling time.
 
         Args:
             from_us: Since when.

@@ -1,4 +1,4 @@
-"""What the queue did with messages: nothing lost, invented, damaged or brought back. Pure."""
+"""Claims about messages: nothing is lost, invented, damaged or brought back. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
 
 
 def _undrained(facts: Facts) -> str:
-    """What the end of the run lacks: a drain through each node, and each node's depth."""
+    """Yield the drains through nodes, and the nodes' depths, that the end of the run lacks."""
     drains = [event for event in facts.events if event.op == "drain"]
     failed = [event for event in drains if event.type != "ok"]
     if failed:

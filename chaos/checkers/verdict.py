@@ -49,7 +49,7 @@ SEVERITIES: dict[str, Valid] = {
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """How long the queue was silent around one fault."""
+    """The time without a confirm around one fault."""
 
     fault: str
     kind: str

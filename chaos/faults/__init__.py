@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Effect(NamedTuple):
-    """What a fault can show for itself.
+    """A proof that a fault had an effect.
 
     Attributes:
         node: The node, or "from>to" for a link.
@@ -50,4 +50,4 @@ class Fault(Protocol):
         """
 
     def effects(self) -> list[Effect]:
-        """What it did, asked once after the start and once after the heal."""
+        """Return the proofs of the fault; called once after the start and once after the heal."""

@@ -45,7 +45,7 @@ class Disconnect:
         )
 
     def effects(self) -> list[Effect]:
-        """That it was off the network."""
+        """Return a proof that the node was off the network."""
         if self._is_told:
             return []
         self._is_told = True

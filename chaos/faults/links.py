@@ -14,7 +14,7 @@ _READY_TIMEOUT_S = 30.0
 
 
 class Cut:
-    """Nothing gets through some links; connections hang, new ones too.
+    """A cut of some links: nothing gets through, and connections hang, new ones too.
 
     Args:
         cluster: The nodes.
@@ -66,7 +66,7 @@ class Cut:
         )
 
     def effects(self) -> list[Effect]:
-        """How many bytes of each link it touched, known once it is healed."""
+        """Return the bytes held or delayed on each link; known after the heal."""
         if not self._is_healed:
             return []
         now = self._proxies.touched_bytes()
@@ -96,12 +96,12 @@ def around(node: str, names: Sequence[str]) -> list[Link]:
 
 
 def out_of(node: str, names: Sequence[str]) -> list[Link]:
-    """What a node says to the others."""
+    """Return the links from a node to the others."""
     return [(node, other) for other in names if other != node]
 
 
 def into(node: str, names: Sequence[str]) -> list[Link]:
-    """What the others say to a node."""
+    """Return the links from the others to a node."""
     return [(other, node) for other in names if other != node]
 
 

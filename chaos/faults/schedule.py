@@ -1,4 +1,4 @@
-"""When which fault happens, from the seed. Pure."""
+"""The schedule of faults, drawn from the seed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member wants done, and what it counted: the contract between the core and its host.
+"""A member's effects and counters: the contract between the core and its host.
 
 The host does, for each `Effects`, in this order:
 
@@ -77,7 +77,7 @@ def no_effects() -> Effects:
 
 
 class Counters(msgspec.Struct):
-    """What happened at one member since it was made.
+    """Counts of what happened at one member since it was made.
 
     Attributes:
         stale: Dropped: from a member that is not the left neighbour now.

@@ -1,4 +1,4 @@
-"""What a member owes its dead neighbours (GM4, GM6): which they are, and how far it is.
+"""The heir: which dead neighbours a member completes, and how far it is (GM4, GM6).
 
 The dead directly before a member are its to complete. It sends a mark around behind everything it
 has of them. Everyone passes the mark on behind all that came before it, and takes nothing from the
@@ -65,5 +65,5 @@ class Heir:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody inherited is not complete."""
+        """True if somebody inherited is not complete."""
         return len(self.complete) < len(self.dead)

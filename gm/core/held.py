@@ -24,7 +24,7 @@ def size_bytes(message: Message) -> int:
 
 
 class Held:
-    """What waits for a view, in order for each sender."""
+    """Messages that wait for a view, in order for each sender."""
 
     __slots__ = ("_by_sender", "_bytes_max", "_size_bytes", "overflowed")
 
@@ -45,7 +45,7 @@ class Held:
         return True
 
     def release(self, version: int) -> Iterator[tuple[MemberId, int, Message]]:
-        """What may be taken now that `version` is known, in order for each sender."""
+        """Return the messages that may be processed now that `version` is known, in order."""
         for sender in list(self._by_sender):
             waiting = self._by_sender[sender]
             while waiting and waiting[0][0] <= version:

@@ -1,4 +1,4 @@
-"""What a member holds of one publisher's broadcasts: those that have not gone all the way round.
+"""One publisher's broadcasts at a member, as far as they have not gone all the way round.
 
 ```
    1 ... done | done+1 ... forwarded | forwarded+1 ... last
@@ -42,5 +42,5 @@ class Ledger:
         return gone
 
     def sent(self) -> list[bytes]:
-        """What was sent to the right and is not forgotten: done+1..forwarded."""
+        """Messages sent to the right neighbour and not forgotten: done+1..forwarded."""
         return list(islice(self.pubs, self.forwarded - self.done))

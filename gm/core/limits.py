@@ -1,4 +1,4 @@
-"""How much one member of a ring may hold or say at once."""
+"""Limits of what one member of a ring may hold or send at once."""
 
 from __future__ import annotations
 

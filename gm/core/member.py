@@ -152,7 +152,7 @@ class Member:
             self._tend_heritage()
 
     def take_effects(self) -> Effects:
-        """What is to be done since the last call."""
+        """Return the effects since the last call."""
         if self._is_source and not self._is_alone and not self.is_stopped:
             if self._is_catchup_due:
                 self._send_catchup()
@@ -164,7 +164,7 @@ class Member:
 
     @property
     def _is_source(self) -> bool:
-        """Whether it may send to the right: a joiner first makes durable what it took over.
+        """True if it may send to the right: a joiner first makes durable what it took over.
 
         What it took over may be acknowledged without it, since it is older than its joining. Were
         only a part of that forwarded, a joiner on its right would miss what all others forgot.
@@ -202,7 +202,7 @@ class Member:
         self._effects.sends.append(Send(self._left, self.view.version, Need()))
 
     def _be_alone(self) -> None:
-        """Nobody is left to wait for."""
+        """Finish everything that is under way: this member is alone."""
         self._outbox.clear()
         self._unsynced.clear()
         self._is_catchup_due = False

@@ -1,4 +1,4 @@
-"""What neighbours say to each other. Frozen, no behaviour; as msgpack arrays also on the wire.
+"""Messages between neighbours. Frozen, no behaviour; as msgpack arrays also on the wire.
 
 Only `Activity` and `Catchup` travel around the ring, from left to right; `Need` is the one thing
 said to the left. Each is sent with the view version of its sender, which orders it among the
@@ -46,7 +46,7 @@ class Item(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Activity(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What is new at the left neighbour.
+    """News from the left neighbour.
 
     Attributes:
         step: Counts the activities and catch-ups its sender has sent to anyone on its right. A
@@ -59,7 +59,7 @@ class Activity(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class PublisherState(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a member holds of one publisher.
+    """A member's state for one publisher.
 
     Attributes:
         done: Everything up to this number has gone round and is forgotten; in a later part of a

@@ -24,7 +24,7 @@ class _News:
 
 
 class Outbox:
-    """What one member has for its right neighbour."""
+    """Messages of one member for its right neighbour."""
 
     __slots__ = ("_bytes_max", "_news", "_size_bytes")
 

@@ -31,7 +31,7 @@ def cut(
 def join(
     before: Mapping[MemberId, PublisherState], part: Mapping[MemberId, PublisherState]
 ) -> dict[MemberId, PublisherState]:
-    """What came before and the next part as one."""
+    """Join a part with those that came before."""
     joined = dict(before)
     for publisher, state in part.items():
         known = joined.get(publisher)

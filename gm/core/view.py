@@ -1,4 +1,4 @@
-"""Who is in the ring, and in which order: the value that group 0 agrees on for each ring.
+"""A view: the members of a ring in order, as group 0 agrees on them.
 
 The list's order is the ring's order: each member sends to the next living one. The dead stay in
 the list, so that everyone sees who inherits them, until what they had in flight is complete.
@@ -52,7 +52,7 @@ class View(msgspec.Struct, frozen=True):
         return tuple(slot.member for slot in self.ring)
 
     def contains_alive(self, member: MemberId) -> bool:
-        """Whether a member belongs to the ring and lives."""
+        """True if a member belongs to the ring and lives."""
         return Slot(member, alive=True) in self.ring
 
     def right(self, member: MemberId) -> MemberId:

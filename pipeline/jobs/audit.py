@@ -92,7 +92,7 @@ def _questions(found: tables.Tables, options: dict[str, Any]) -> list[DataFrame]
 
 
 def is_available(options: dict[str, Any]) -> bool:
-    """Whether the queue is promised to serve while the fault lasts."""
+    """True if the queue is promised to serve while the fault lasts."""
     queue, fault = options["queue"], options["fault"]
     if queue == "classic":
         return fault in ("kill-mirror", "cut-leader-from-one", "delay-links")
@@ -102,7 +102,7 @@ def is_available(options: dict[str, Any]) -> bool:
 
 
 def promotes_unsynchronised(options: dict[str, Any]) -> bool:
-    """Whether the policy lets a mirror that lacks messages become master under this fault."""
+    """True if the policy lets a mirror that lacks messages become master under this fault."""
     on_purpose = options["fault"] in ("stop-leader", "restart", "stop-leader-unsynchronised")
     when = options["promote_on_shutdown" if on_purpose else "promote_on_failure"]
     return bool(options["queue"] == "mirrored" and when == "always")

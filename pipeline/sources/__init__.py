@@ -1,1 +1,1 @@
-"""Where histories come from: files of one run, as text or as Parquet."""
+"""Sources of histories: files of one run, as text or as Parquet."""

@@ -21,7 +21,7 @@ class Inflight:
 
     @property
     def is_full(self) -> bool:
-        """Whether another append would exceed a limit."""
+        """True if another append would exceed a limit."""
         return len(self._sent) >= self._count_max or self._bytes >= self._bytes_max
 
     def add(self, last_index: int, bytes_count: int) -> None:

@@ -70,7 +70,7 @@ def _resend_snapshot_parts(replica: Replica) -> None:
 
 
 def _may_quiesce(replica: Replica) -> bool:
-    """Whether nothing is going on and all voters have everything (rule P31)."""
+    """True if nothing is going on and all voters have everything (rule P31)."""
     config, log = replica.config, replica.log
     if config.quiesce_after_ticks == 0 or replica.idle_ticks < config.quiesce_after_ticks:
         return False
@@ -144,7 +144,7 @@ def propose_change(replica: Replica, change: Change) -> int | Refused:
 
 
 def _may_vote(replica: Replica, node: str) -> bool:
-    """Whether a node is a voter, or a learner that has answered this leader and lacks little.
+    """True if a node is a voter, or a learner that has answered this leader and lacks little.
 
     A node without a log must not vote: it may have had one, and has forgotten what it promised.
     """

@@ -93,11 +93,11 @@ class RaftLog:
         return self.reader.term(index)
 
     def matches(self, index: int, term: int) -> bool:
-        """Whether the log holds an entry of that term there."""
+        """True if the log holds an entry of that term there."""
         return self.term(index) == term
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a candidate's log is at least as good as this one (Raft 5.4.1)."""
+        """True if a candidate's log is at least as good as this one (Raft 5.4.1)."""
         own = self.last_term
         return last_term > own or (last_term == own and last_index >= self.last_index)
 

@@ -105,12 +105,12 @@ class RaftNode:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica leads."""
+        """True if this replica leads."""
         return self.state.role is Role.LEADER
 
     @property
     def is_quiesced(self) -> bool:
-        """Whether ticks are pointless until something happens."""
+        """True if ticks are pointless until something happens."""
         return self.state.is_quiesced
 
     @property
@@ -145,7 +145,7 @@ class RaftNode:
 
     @property
     def is_blank(self) -> bool:
-        """Whether this replica waits to be admitted (`SavedState.is_blank`)."""
+        """True if this replica waits to be admitted (`SavedState.is_blank`)."""
         return self.state.is_blank
 
     def admitted(self) -> None:
@@ -216,7 +216,7 @@ class RaftNode:
 
     @property
     def wants_hedge(self) -> bool:
-        """Whether a commit may be waiting for one follower while another was not asked."""
+        """True if a commit may be waiting for one follower while another was not asked."""
         replica = self.state
         return replica.thrifty.has_withheld and replica.log.commit < replica.log.last_index
 
@@ -327,7 +327,7 @@ class RaftNode:
     # Output.
 
     def has_ready(self) -> bool:
-        """Whether `ready()` has anything to say."""
+        """True if `ready()` has anything to say."""
         replica, log = self.state, self.state.log
         return bool(
             replica.must_replicate
@@ -343,7 +343,7 @@ class RaftNode:
         )
 
     def _is_apply_due(self) -> bool:
-        """Whether what is committed is applied now; a follower may put off a little.
+        """True if what is committed is applied now; a follower may put off a little.
 
         It goes on in small pieces while it has nothing to write: what it has to write, a leader and
         its client wait for.

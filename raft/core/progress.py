@@ -65,7 +65,7 @@ class Progress:
 
     @property
     def is_paused(self) -> bool:
-        """Whether no append may be sent now."""
+        """True if no append may be sent now."""
         if self.mode is Mode.REPLICATE:
             return self.inflight.is_full
         return self.mode is Mode.SNAPSHOT or self.probe_sent
@@ -105,7 +105,7 @@ class Progress:
             self.probe_sent = True
 
     def take_lively(self) -> bool:
-        """Whether entries went there and answers came since the last call."""
+        """True if entries went there and answers came since the last call."""
         is_lively = self.was_sent and self.has_answered and self.mode is Mode.REPLICATE
         self.was_sent = self.has_answered = False
         return is_lively

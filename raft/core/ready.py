@@ -1,4 +1,4 @@
-"""What a node wants done: the whole contract between the core and its host.
+"""Ready: the whole contract between the core and its host.
 
 The host does, for each Ready, in this order:
 
@@ -104,5 +104,5 @@ class Ready(msgspec.Struct):
 
     @property
     def must_sync(self) -> bool:
-        """Whether this Ready itself writes anything."""
+        """True if this Ready itself writes anything."""
         return self.hard_state is not None or bool(self.entries) or self.snapshot is not None

@@ -221,7 +221,7 @@ def confirm_reads(replica: Replica) -> None:
 
 
 def has_quorum_contact(replica: Replica) -> bool:
-    """Whether a majority was heard of since the last check; begins the next interval."""
+    """True if a majority was heard of since the last check; begins the next interval."""
     heard = {node: True for node, p in replica.progress.items() if p.is_recently_active}
     heard[replica.name] = True
     for progress in replica.progress.values():

@@ -213,12 +213,12 @@ class Replica:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this replica counts."""
+        """True if this replica counts."""
         return self.name in self.history.current.voters
 
     @property
     def may_vote(self) -> bool:
-        """Whether this replica answers for what it said before (docs/planted-bugs.md R11).
+        """True if this replica answers for what it said before (docs/planted-bugs.md R11).
 
         One that knows of no members waits for a leader. One that may have lost its data must not
         count in any election before a leader has removed it and added it anew, though the past
@@ -234,7 +234,7 @@ class Replica:
 
     @property
     def has_lease(self) -> bool:
-        """Whether the leader was heard of less than an election timeout ago (thesis 4.2.3)."""
+        """True if the leader was heard of less than an election timeout ago (thesis 4.2.3)."""
         return self.leader is not None and self.election_elapsed < self.config.election_ticks
 
     def draw_election_timeout(self) -> None:

@@ -37,7 +37,7 @@ _UNPROVEN = (Reason.WRONG_VERSION, Reason.WRONG_SECRET)
 
 
 class Applicant(NamedTuple):
-    """Who asks.
+    """The node that asks to join.
 
     Attributes:
         node: Its name.
@@ -51,7 +51,7 @@ class Applicant(NamedTuple):
 
 
 class EnquiryAnswer(NamedTuple):
-    """What a node said that would let the applicant in.
+    """The answer of a member that would admit the applicant.
 
     Attributes:
         cluster_id: Its cluster.

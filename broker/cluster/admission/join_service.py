@@ -1,4 +1,4 @@
-"""How a member admits nodes, and what it answers to enquiries."""
+"""A member's side of a join: it answers enquiries and admits nodes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class JoinService:
         return b"yes" if self._metadata.catalogue.node(node) is not None else b"no"
 
     async def _enquired(self, node: str, address: str) -> Reason | None:
-        """What keeps a node from joining through this one now."""
+        """Return why a node can't join through this one now."""
         # The lease says that a majority lives and that the catalogue here is the newest.
         if not self._metadata.has_lease() or node in self._lost.names:
             return Reason.NO_MAJORITY

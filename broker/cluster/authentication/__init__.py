@@ -1,1 +1,1 @@
-"""Who may speak on the cluster port: the shared secret, proofs of it, and limits for strangers."""
+"""Authentication on the cluster port: the shared secret, proofs of it, limits for strangers."""

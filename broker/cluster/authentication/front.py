@@ -45,7 +45,7 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT"
 
 
 class StrangerLimits(NamedTuple):
-    """What connections may take before they have proven the secret.
+    """Limits for connections that have not proven the secret yet.
 
     Attributes:
         places: Most of them at a time.
@@ -60,7 +60,7 @@ class StrangerLimits(NamedTuple):
 
 
 class Upstream:
-    """Where gRPC's server listens: a socket that has a name only until the server has it.
+    """The socket of gRPC's server; it has a name in the file system until the server has taken it.
 
     Attributes:
         target: For `add_insecure_port`.
@@ -143,7 +143,7 @@ class Front:
 
     @property
     def strangers(self) -> int:
-        """How many connections have not proven the secret."""
+        """Number of connections that have not proven the secret."""
         return len(self._places)
 
     def listen(self, host: str, port: int) -> int:
@@ -286,7 +286,7 @@ class _Passage:
         self._loop.add_reader(end.fileno(), self._begin, received_bytes)
 
     def admit(self) -> None:
-        """It is a member's: no limits any more."""
+        """Lift the limits: the connection is a member's."""
         if self._forth is not None:
             self._forth.left_bytes = None
         self._front.is_member_now(self)
@@ -395,7 +395,7 @@ class _Half:
 
 
 def _send(target: socket.socket, data: memoryview) -> int:
-    """How many bytes went at once.
+    """Send; return the number of bytes that the socket took at once.
 
     Raises:
         OSError: The other end is gone.

@@ -1,4 +1,4 @@
-"""How two nodes prove to each other who they are, before a link carries anything. Pure.
+"""The handshake by which two nodes prove their identity before a link carries anything. Pure.
 
 Both ends know the cluster's secret and never send it. Each sends a nonce; each proves a key derived
 from the secret by an HMAC-SHA256 over all that both have sent, byte for byte, so a proof can't be
@@ -81,7 +81,7 @@ def reason_of(text: str) -> Reason:
 
 
 class Claim(NamedTuple):
-    """What one end says of itself.
+    """What one end of a link claims about itself.
 
     Attributes:
         cluster_id: The cluster it belongs to; empty for a node that belongs to none yet.
@@ -97,7 +97,7 @@ class Claim(NamedTuple):
 
 
 class Role(StrEnum):
-    """Whose proof it is: one of the dialler's is none of the acceptor's."""
+    """The end that proves: a dialler's proof is not valid as an acceptor's."""
 
     DIALLER = "dialler"
     ACCEPTOR = "acceptor"
@@ -133,7 +133,7 @@ def is_well_formed(claim: Claim) -> bool:
 
 
 def objection(mine: Claim, cluster_id: str, meant: str, found: str) -> Reason | None:
-    """What is wrong with the other end, which has proven the secret; None if nothing is.
+    """Return why the other end, which has proven the secret, is refused; None if it is not.
 
     A node without a cluster may talk to anyone who knows the secret: it wants to form or to join.
 

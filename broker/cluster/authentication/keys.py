@@ -19,7 +19,7 @@ _SALT: Final = b"warrenmq cluster secret"
 
 
 class Purpose(Enum):
-    """What a key is for; the value is HKDF's `info`."""
+    """The purpose of a key; the value is HKDF's `info`."""
 
     LINKS = b"handshake of links, version 2"
     DIRECT_REPLIES = b"direct reply-to addresses"

@@ -1,1 +1,1 @@
-"""Losing nodes for good: what an operator is told, what is forced, what is forgotten (P8)."""
+"""Recovery from nodes that are lost for good: advice, forcing, forgetting (P8)."""

@@ -1,4 +1,4 @@
-"""What an operator is told while a node waits for others. Pure text."""
+"""Advice to an operator while a node waits for others. Pure text."""
 
 from __future__ import annotations
 

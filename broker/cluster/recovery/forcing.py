@@ -20,11 +20,11 @@ from broker.metadata.records import Node, Queue
 
 
 class ForcingRefused(Exception):
-    """What was asked for makes no sense; the text says why, and changes nothing."""
+    """The request can't be carried out; the text says why. Nothing was changed."""
 
 
 class Conclusion(NamedTuple):
-    """What is left.
+    """The cluster that remains.
 
     Attributes:
         survivors: The nodes, sorted; this one is among them.
@@ -38,7 +38,7 @@ class Conclusion(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What goes with lost nodes.
+    """Queues and messages that are lost with nodes.
 
     Attributes:
         deleted: Queues of which nothing is left.
@@ -95,12 +95,12 @@ def new_cluster_id(old: str, conclusion: Conclusion, draw_id: Callable[[], str])
 
 
 def mark(record: Node) -> str:
-    """What tells a lost member from a wiped node that joined later under its name."""
+    """Return what distinguishes a lost member from a wiped node that joined under its name."""
     return record.boot or (record.ended_boots[-1] if record.ended_boots else "")
 
 
 def is_marked(record: Node | None, mark_then: str) -> bool:
-    """Whether a member is still the one that was marked, not a new one of its name."""
+    """True if a member is still the one that was marked, not a new one of its name."""
     if record is None:
         return False
     boots = (*record.ended_boots, *([record.boot] if record.boot else []))
@@ -108,7 +108,7 @@ def is_marked(record: Node | None, mark_then: str) -> bool:
 
 
 def losses(catalogue: Catalogue, lost: Collection[str]) -> Losses:
-    """What is deleted, and what may lack messages, once `lost` are forgotten."""
+    """Return what is deleted and what may lack messages when `lost` nodes are forgotten."""
     deleted: list[Queue] = []
     shrunk: list[Queue] = []
     for queue in catalogue.all_queues():

@@ -35,7 +35,7 @@ class LostNodes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that group 0 still has to forget."""
+        """Names of nodes that group 0 still has to forget."""
         lost, node_of = self._file.identity.lost, self._metadata.catalogue.node
         return tuple(name for name in lost if forcing.is_marked(node_of(name), lost[name]))
 

@@ -36,7 +36,7 @@ LINES_MAX: Final = 20
 
 
 class Group(Protocol):
-    """What is asked of a queue's Raft group (`raft.group.Group`)."""
+    """A queue's Raft group, as far as repair uses it (`raft.group.Group`)."""
 
     @property
     def voters(self) -> tuple[str, ...]:

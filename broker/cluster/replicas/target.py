@@ -1,4 +1,4 @@
-"""How many replicas a quorum queue should have, and how many it lacks. Pure."""
+"""The target size of a quorum queue, and the number of replicas that it lacks. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.metadata.records import Queue
 def target_size(
     arguments: Mapping[str, object], policy: Mapping[str, object], settings: Settings
 ) -> int:
-    """How many replicas a queue should have; the cluster may have fewer nodes.
+    """Return the number of replicas a queue should have; the cluster may have fewer nodes.
 
     Args:
         arguments: As declared.
@@ -35,7 +35,7 @@ def _size(value: object) -> int:
 
 
 class GroupSizes:
-    """How many replicas the queues of this cluster should have, and lack.
+    """The number of replicas that queues of this cluster should have, and lack.
 
     Args:
         catalogue: Group 0.
@@ -48,12 +48,12 @@ class GroupSizes:
         self._peers = {settings.node_name, *(peer.node for peer in settings.cluster_peers)}
 
     def target(self, queue: Queue) -> int:
-        """How many replicas a quorum queue should have."""
+        """Return the number of replicas a quorum queue should have."""
         policy = self._catalogue.effective_policy(queue)
         return target_size(queue.arguments, policy, self._settings)
 
     def missing(self, queue: Queue, voters: Collection[str] | None = None) -> int:
-        """How many replicas a quorum queue lacks, of those the cluster could give it.
+        """Return the number of replicas a quorum queue lacks that the cluster could give it.
 
         Configured peers that did not join yet count as nodes of the cluster.
 

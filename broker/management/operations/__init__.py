@@ -1,4 +1,4 @@
-"""What operators have done in the background: spreading masters, synchronising, migrating queues.
+"""Background operations: rebalancing masters, synchronising mirrors, migrating queues.
 
 The API answers when the work has begun; it goes on at the node that serves the queue, or that leads
 group 0, whichever node was asked.

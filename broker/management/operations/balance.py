@@ -1,4 +1,4 @@
-"""Which queue should be served by another node, so that all nodes serve about as many. Pure.
+"""Chooses the queue to move so that all nodes serve about as many queues. Pure.
 
 A node has too many when it serves more than its share, rounded up. Of its queues the one with the
 fewest messages moves first, to the node that serves the fewest. A queue that could not be moved is

@@ -147,7 +147,7 @@ def _shown(delivery: Delivery) -> Delayed:
 
 
 async def _asked(ask: Callable[[Done], None]) -> object:
-    """What a queue answers; None if it takes too long."""
+    """Ask a queue; None if the answer takes too long."""
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def done(value: object) -> None:

@@ -1,4 +1,4 @@
-"""What operators have done in the background: spreading masters, migrating queues, synchronising.
+"""The background operations of a node: rebalancing, migrating, synchronising.
 
 Beside that, what they look at and undo by other nodes' help: delays.
 

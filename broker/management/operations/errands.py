@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 8.0
 
 
 class Errand(msgspec.Struct, array_like=True, frozen=True):
-    """What is asked.
+    """The request.
 
     Attributes:
         verb: One that the node knows, see `Errands.on`.
@@ -36,7 +36,7 @@ class Errand(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """What came of it.
+    """The result.
 
     Attributes:
         is_done: False where it was refused or failed.

@@ -51,7 +51,7 @@ REMEMBERED: Final = 100
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What to migrate where.
+    """A request to migrate a queue.
 
     Attributes:
         target: Name of the quorum queue, in the source's vhost.
@@ -63,7 +63,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct):
-    """How a migration goes or went.
+    """The progress or outcome of a migration.
 
     Attributes:
         target: Name of the quorum queue.
@@ -87,7 +87,7 @@ class _Ended(Exception):
 
 
 class Migrations:
-    """Those of this node, and the way to those of others.
+    """The migrations of this node, and access to those of other nodes.
 
     Args:
         control: The node.
@@ -111,7 +111,7 @@ class Migrations:
         return await self._errands.ask(source.home, Errand(BEGIN, source.uid, word))
 
     async def progress(self, vhost: str, name: str) -> Progress | None:
-        """How a queue's migration goes or went, None where no node knows of one."""
+        """Return the progress of a queue's migration; None if no node knows of one."""
         errand = Errand(STATE, word=msgspec.json.encode((vhost, name)).decode())
         told = await self._errands.ask_all(errand)
         found = [
@@ -302,7 +302,7 @@ class _Carrying:
 
 
 def window(stat: QueueStat) -> int:
-    """How many messages may be under way: about 1 MiB, by what the queue holds."""
+    """Return the number of messages that may be under way: about 1 MiB at the queue's mean size."""
     if not stat.ready_bytes:
         return WINDOW
     return max(1, min(WINDOW, WINDOW_BYTES * stat.ready // stat.ready_bytes))

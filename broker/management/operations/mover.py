@@ -101,13 +101,13 @@ class Mover:
     # From the target.
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
-        """These have arrived."""
+        """The target queue has confirmed these."""
         found = [self._under_way.pop(seqno, None) for seqno in seqnos]
         self._arrived += [number for number in found if number is not None]
         self._soon()
 
     def rejected(self, seqnos: Sequence[int]) -> None:
-        """These have not, or nobody knows."""
+        """The target queue has not confirmed these, or their outcome is unknown."""
         if any(self._under_way.pop(seqno, None) is not None for seqno in seqnos):
             self._fail("the target has refused a message, or has no majority")
 
@@ -141,5 +141,5 @@ class Mover:
 
 
 def _renewed(message: Message) -> Message:
-    """As it was published: its time to live begins again in the queue it comes to."""
+    """Return the message as it was published: its TTL begins again in the target queue."""
     return replace(message, expires_ms=0) if message.expires_ms else message

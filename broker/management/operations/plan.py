@@ -1,4 +1,4 @@
-"""What a classic queue's messages would lose in a quorum queue, and the queue to declare. Pure.
+"""Plans a migration: the quorum queue to declare, and what messages would lose in it. Pure.
 
 Refused is whatever would lose messages or their order silently: priorities, a life that ends with a
 connection or a consumer, expiry while nobody consumes, a limit below what has to fit.

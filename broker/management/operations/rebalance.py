@@ -96,7 +96,7 @@ class Rebalance:
         return await self._errands.ask(self._leader(), errand)
 
     async def state(self) -> dict[str, Any]:
-        """How the last one goes or went.
+        """The progress or outcome of the last rebalance.
 
         Returns:
             Is it `running`, how many have `moved`, which were `kept`, and for each of `nodes` how
@@ -256,7 +256,7 @@ class Rebalance:
 def movable(
     catalogue: Catalogue, reports: dict[str, Report], selection: Selection
 ) -> list[Movable]:
-    """What may be served elsewhere: mirrored queues and quorum queues that somebody serves.
+    """Return the queues that can be moved: mirrored and quorum queues that are being served.
 
     Args:
         catalogue: What exists.
@@ -305,7 +305,7 @@ def _mirrored(
 def served_by(
     catalogue: Catalogue, queues: list[Movable], nodes: list[str]
 ) -> list[dict[str, Any]]:
-    """How many of these queues each node serves, by type."""
+    """Return the number of these queues that each node serves, by type."""
     counts: Counter[tuple[str, str]] = Counter()
     for each in queues:
         queue = catalogue.queue_by_uid(each.uid)

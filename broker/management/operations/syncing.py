@@ -1,4 +1,4 @@
-"""Beginning and ending the synchronisation of mirrors, by the master's node."""
+"""Begins and ends synchronisations of mirrors, on the master's node."""
 
 from __future__ import annotations
 

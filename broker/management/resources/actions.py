@@ -1,4 +1,4 @@
-"""What operators have done to queues: `/api/queues/VHOST/NAME/actions`, `/api/rebalance/queues`.
+"""Actions on queues: `/api/queues/VHOST/NAME/actions`, `/api/rebalance/queues`.
 
 The requests are answered when the work has begun. How far it is stands in the queue's object and
 below `/api/queues/VHOST/NAME/migration` and GET `/api/rebalance/queues`, which are ours alone.

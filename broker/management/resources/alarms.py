@@ -1,4 +1,4 @@
-"""Where this node's memory and disk alarms begin, until it is restarted. Ours alone."""
+"""The limits of this node's memory and disk alarms, until it restarts. WarrenMQ only."""
 
 from __future__ import annotations
 

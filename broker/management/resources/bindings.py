@@ -37,7 +37,7 @@ _hash_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def properties_key(binding: Binding) -> str:
-    """What tells a binding from others between the same ends."""
+    """Return the key that distinguishes a binding from others between the same ends."""
     return _key(binding, quote_plus(binding.routing_key, safe="", errors="replace"))
 
 
@@ -184,7 +184,7 @@ async def show(call: Call) -> web.Response:
 
 
 def _check(call: Call, binding: Binding) -> None:
-    """What a bind and an unbind need: write on the destination, read on the source.
+    """Check permissions for a bind or unbind: write on the destination, read on the source.
 
     Raises:
         ApiError: 403.

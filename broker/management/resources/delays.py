@@ -1,4 +1,4 @@
-"""What an x-delayed-message exchange keeps: `/api/exchanges/VHOST/NAME/delayed`. Ours alone.
+"""Delayed messages of an exchange: `/api/exchanges/VHOST/NAME/delayed`. WarrenMQ only.
 
 Who may bind a queue to the exchange may see what it keeps (read); who may delete it may cancel
 (configure).

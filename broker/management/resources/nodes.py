@@ -23,7 +23,7 @@ _MECHANISMS = {
 
 
 def _io(journal: dict[str, Any]) -> dict[str, Any]:
-    """What the store's log costs, under RabbitMQ's names: counts, and mean milliseconds of each.
+    """Return the cost of the store's log under RabbitMQ's names: counts and mean milliseconds.
 
     `journal` has the rest: batches that were waited for, the slowest sync and a histogram of them,
     and what was held for want of room on the disk. All since the node started.

@@ -86,7 +86,7 @@ async def show(call: Call) -> Parts:
 
 
 def _of_user(counts: dict[str, int], user: str | None) -> int:
-    """How many one user has, or all of them."""
+    """Return the number that one user has, or all users together."""
     return sum(counts.values()) if user is None else counts.get(user, 0)
 
 

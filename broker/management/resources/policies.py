@@ -37,7 +37,7 @@ def item(policy: Policy) -> dict[str, Any]:
 
 
 def of_queue(catalogue: Catalogue, queue: Queue) -> dict[str, Any]:
-    """What a queue's object says of policies."""
+    """Return the policy fields of a queue's object."""
     policy, operator = catalogue.policy_of(queue), catalogue.operator_policy_of(queue)
     return {
         "effective_policy_definition": plain(dict(catalogue.effective_policy(queue))),

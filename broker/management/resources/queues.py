@@ -46,7 +46,7 @@ MESSAGE_RAM_BYTES = 600
 
 
 class QueueStates:
-    """What nodes say of queues, put together.
+    """The nodes' reports about queues, joined.
 
     Args:
         reports: By node.
@@ -89,7 +89,7 @@ class QueueStates:
         return None if found is None else found[1].stat
 
     def node(self, queue: Queue) -> str:
-        """Who serves a queue; "" for a quorum queue that nobody leads now."""
+        """Return the node that serves a queue; "" for a quorum queue without a leader."""
         found = self.served.get(queue.uid)
         if found is not None:
             return found[0]
@@ -186,7 +186,7 @@ def item(
 
 
 def _mirrors(ring: Ring | None, syncing: int | None) -> Item:
-    """Where copies of a mirrored queue are, and what is to be waited for while it is down."""
+    """Return a mirrored queue's copies, and what is awaited while the queue is down."""
     if ring is None:
         return {"recoverable_slaves": None}
     mirrors = ring.mirrors()
@@ -215,7 +215,7 @@ def _counts(stat: QueueStat) -> Item:
 
 
 def _counts_in_memory(stat: QueueStat) -> Item:
-    """How much of a classic queue is in memory, and in which of RabbitMQ's four states.
+    """Return how much of a classic queue is in memory, by RabbitMQ's four states.
 
     Out of memory counts what has no content there (beta, gamma, delta), be it to last or not.
     """
@@ -236,7 +236,7 @@ def _counts_in_memory(stat: QueueStat) -> Item:
 
 
 def _backing_queue_status(stat: QueueStat, version: int) -> Item:
-    """What tools read of RabbitMQ's queue implementation, as far as it means something here.
+    """Return RabbitMQ's `backing_queue_status`, as far as it means something here.
 
     All alphas that are ready count as q4, the head; q1 and q2, which RabbitMQ fills behind a
     delta, stay empty.
@@ -260,7 +260,7 @@ def _backing_queue_status(stat: QueueStat, version: int) -> Item:
 
 
 def _target_count(stat: QueueStat) -> int | str:
-    """How many messages may be in memory, of the size they have here."""
+    """Return the number of messages that may be in memory, at the queue's mean size."""
     if stat.ram_target_bytes is None:
         return "infinity"
     messages = stat.ready + stat.unacked
@@ -269,7 +269,7 @@ def _target_count(stat: QueueStat) -> int | str:
 
 
 def group_sizes(call: Call) -> GroupSizes:
-    """How many replicas quorum queues should have, by this node's settings."""
+    """Return the number of replicas that quorum queues should have, by this node's settings."""
     return GroupSizes(call.catalogue, call.control.settings)
 
 

@@ -1,1 +1,1 @@
-"""What each command does to the catalogue: one function a command, called by the machine alone."""
+"""How commands change the catalogue: one function for each, called by the machine alone."""

@@ -96,7 +96,7 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
 
 
 def _arguments_refusal(command: commands.DeclareExchange) -> Refusal | None:
-    """What stands against a new exchange's arguments."""
+    """Return why a new exchange's arguments are refused; None if they are not."""
     alternate = command.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         subject = quoted("exchange", command.name, command.vhost)
@@ -152,7 +152,7 @@ def bind(step: Step, command: commands.Bind) -> Result:
 
 
 def _binding_fault(source: Exchange, command: commands.Bind) -> str | None:
-    """What is wrong with a binding; the source's type decides most of it."""
+    """Return why a binding is refused; the source's type decides most of it."""
     if len(command.routing_key.encode()) > NAME_BYTES_MAX:
         return f"routing key is longer than {NAME_BYTES_MAX} bytes"
     found, _ = types.type_of(source.type, source.arguments)

@@ -134,7 +134,7 @@ def _dead_letter_refusal(command: commands.DeclareQueue) -> Refusal | None:
 
 
 def _placement_refusal(step: Step, command: commands.DeclareQueue) -> Refusal | None:
-    """Nothing may be placed on a node, or owned by a boot, whose end is in the log already (P1)."""
+    """Refuse a placement on a node, or an owner's boot, that the log has already ended (P1)."""
     subject = quoted("queue", command.name, command.vhost)
     home = step.catalogue.node(command.home)
     if home is None or not home.alive:

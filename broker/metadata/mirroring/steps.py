@@ -1,4 +1,4 @@
-"""What commands do to the rings of mirrored queues (`rings` says what a ring allows).
+"""Commands that change the rings of mirrored queues (`rings` says what a ring allows).
 
 Here a ring meets the rest of group 0: whether a boot lives, what the policy asks, which node is to
 be reached, and what becomes of a queue that nobody can serve any more.
@@ -25,7 +25,7 @@ _NO_POLICY = HaPolicy(mode="all")
 
 
 def designable(catalogue: Catalogue, queue: Queue) -> RingMember | None:
-    """Who may be designated now (P23), by group 0's leader and after its wait; None for nobody.
+    """Return the member that group 0's leader may designate after its wait (P23), or None.
 
     A transient queue has no copy to wait for: had when-synced been against a mirror, the queue
     would have gone with its master.

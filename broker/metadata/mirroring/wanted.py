@@ -1,4 +1,4 @@
-"""Where a policy wants the members of a mirrored queue to be.
+"""The nodes on which a policy wants the members of a mirrored queue.
 
 Group 0 asks when such a queue is declared; later the master's shell asks whenever policy, nodes or
 ring have changed, and adds and drops one member after another.

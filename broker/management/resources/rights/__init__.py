@@ -1,1 +1,1 @@
-"""Who may do what and how much: users, vhosts, permissions, parameters and limits."""
+"""Users, vhosts, permissions, parameters and limits."""
