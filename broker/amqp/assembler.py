@@ -2,10 +2,12 @@
 
 A chunk is walked once. What most chunks hold is recognised in one step each:
 
-1. *The same publish again*: method frame, header frame and body frame header are byte for byte
-   those of the publish before, so one comparison stands for all parsing.
-2. *A publish whose three frames lie complete in the chunk*: its method and properties are looked up
-   by their raw bytes, in bounded caches that hold only what was checked.
+1. *A publish whose three frames lie complete in the chunk*: one unpack for each frame's start. Its
+   method is looked up by its raw bytes in a bounded cache that holds only what was checked; its
+   properties are stepped over (`content.facts_at`).
+2. *The same publish again*: method frame, header frame and body frame header are byte for byte
+   those of the publish before, so one comparison stands for all parsing. Load generators send
+   such; publishers whose messages have an id or a time of their own do not.
 3. *basic.ack*: one unpack.
 
 In 1 and 2 the content is one slice of the chunk. Everything else, and everything that these steps
@@ -40,7 +42,7 @@ import msgspec
 
 from broker.amqp import methods, spec
 from broker.amqp.commands import Ack, Command, Fault, MethodCommand, Publish
-from broker.amqp.content import PropertyFacts, facts_of
+from broker.amqp.content import PropertyFacts, facts_at
 from broker.amqp.frames import (
     FRAME,
     FRAME_BODY,
@@ -50,7 +52,7 @@ from broker.amqp.frames import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from broker.amqp.partial import CONTENT, PUBLISH_IDS, Partial, Route, route_of
+from broker.amqp.partial import CONTENT, PUBLISH_IDS, Partial, Route, route_of, routes
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 
@@ -58,8 +60,18 @@ _SNIPPET: Final = 16
 
 _START: Final = struct.Struct(">BHII")
 _ACK_REST: Final = struct.Struct(">QBB")
-_HEADER: Final = struct.Struct(">BHIHHQ")
-_BASIC: Final = 60
+_HEADER: Final = struct.Struct(">IIIQ")
+"""End of the frame before, type and channel; size; class and weight; body size."""
+
+_BODY: Final = struct.Struct(">II")
+"""End of the frame before, type and channel; size."""
+
+_HEADER_START: Final = FRAME_END << 24 | FRAME_HEADER << 16
+_BODY_START: Final = FRAME_END << 24 | FRAME_BODY << 16
+_BASIC: Final = 60 << 16
+LOOK_AGAIN: Final = 32
+"""After so many publishes that were no repetitions it is looked again whether the next one is."""
+
 _PUBLISH: Final = 60 << 16 | 40
 _ACK: Final = 60 << 16 | 80
 _ACK_SIZE: Final = 13
@@ -114,10 +126,9 @@ class Assembler:
     """
 
     __slots__ = (
-        "_body_size",
         "_buffered",
-        "_facts",
         "_is_refusing",
+        "_last_prefix",
         "_needed",
         "_partials",
         "_pieces",
@@ -141,8 +152,7 @@ class Assembler:
         self._needed = 0
         self._partials: dict[int, Partial] = {}
         self._repeat = _NO_REPEAT
-        self._facts = PropertyFacts()
-        self._body_size = 0
+        self._last_prefix = b""  # of a publish: if the next begins with it, it may be a _Repeat
         self._is_refusing = False  # a hard fault was found or sent
         self.is_lost = False
         self.set_frame_max(frame_max)
@@ -244,22 +254,21 @@ class Assembler:
     def _walk(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Parse whole frames from `pos` on; returns where the first incomplete one starts."""
         size_of_chunk = len(data)
-        partials, frame_max = self._partials, self.frame_max
+        frame_max = self.frame_max
         unpack, unpack_ack, append = _START.unpack_from, _ACK_REST.unpack_from, out.append
-        repeat = self._repeat
         while True:
+            repeat = self._repeat
             if repeat.prefix and data.startswith(repeat.prefix, pos):
                 pos = self._same_again(data, pos, repeat, out)
             if pos + _START.size > size_of_chunk:
                 break
             kind, channel, size, ids = unpack(data, pos)
             end = pos + size + FRAME_OVERHEAD
-            if kind == FRAME_METHOD and channel not in partials and size <= frame_max:
+            if kind == FRAME_METHOD and channel not in self._partials and size <= frame_max:
                 if ids == _PUBLISH:
-                    after = self._publish_at_once(data, pos, end, channel, out)
-                    if after:
+                    after = self._publishes(data, pos, out)
+                    if after > pos:
                         pos = after
-                        repeat = self._repeat
                         continue
                 elif ids == _ACK and size == _ACK_SIZE and end <= size_of_chunk:
                     tag, bits, octet = unpack_ack(data, pos + _START.size)
@@ -269,7 +278,6 @@ class Assembler:
                         continue
             if size > frame_max or end <= size_of_chunk:
                 pos = self._general(data, pos, out)
-                repeat = self._repeat
                 continue
             return pos
         return self._tail(data, pos, out)
@@ -309,64 +317,109 @@ class Assembler:
             pos = end
         return pos
 
-    def _publish_at_once(
-        self, data: bytes, pos: int, header: int, channel: int, out: list[Command]
-    ) -> int:
-        """Take a publish that lies complete and sound at `pos`; 0 when it does not."""
-        if header + _HEADER.size > len(data) or not channel:
-            return 0
-        kind, header_channel, header_size, class_id, weight, body_size = _HEADER.unpack_from(
-            data, header
+    def _publishes(self, data: bytes, pos: int, out: list[Command]) -> int:
+        """Take publishes that lie complete and sound at `pos`, up to one that may be repeated.
+
+        Returns:
+            Where something else starts: the general way finds what is wrong with it, if anything.
+        """
+        size_of_chunk, frame_max, single_max = len(data), self.frame_max, self._single_max
+        unpack, unpack_header, unpack_body = (
+            _START.unpack_from,
+            _HEADER.unpack_from,
+            _BODY.unpack_from,
         )
-        body = header + header_size + FRAME_OVERHEAD
-        end = body + body_size + FRAME_OVERHEAD if body_size else body
-        if (
-            kind != FRAME_HEADER
-            or header_channel != channel
-            or class_id != _BASIC
-            or weight
-            or end > len(data)
-            or header_size > self.frame_max
-            or body_size > self._single_max
-            or data[header - 1] != FRAME_END
-            or data[body - 1] != FRAME_END
-            or data[end - 1] != FRAME_END
-            or (body_size and FRAME.unpack_from(data, body) != (FRAME_BODY, channel, body_size))
-        ):
-            return 0
-        try:
-            route = route_of(data[pos + 11 : header - 1])  # after _START
-            facts = facts_of(data[header + 19 : body - 1])  # after _HEADER
-        except AmqpError:
-            return 0  # the general way finds the same error and says where
-        message = Message(
-            route.exchange,
-            route.routing_key,
-            data[header:end],
-            channel,
-            header_size,
-            body_size,
-            facts.persistent,
-            facts.ttl_ms,
-            facts.priority,
-        )
-        out.append(Publish(channel, route.mandatory, route.immediate, message, facts))
-        if facts is not self._facts or body_size != self._body_size:
-            self._facts = facts  # the next may repeat this one; if it does, it is worth a _Repeat
-            self._body_size = body_size
-            self.has_content = True  # the first of them all comes by here, repetitions need not
-        elif body_size:
-            self._repeat = _Repeat(
-                data[pos : body + FRAME.size],
-                header - pos,
-                end - pos,
+        append, partials, known_routes = out.append, self._partials, routes
+        until_look = 0
+        while pos + _START.size <= size_of_chunk:
+            kind, channel, size, ids = unpack(data, pos)
+            header = pos + size + FRAME_OVERHEAD  # where the header frame starts
+            if (
+                ids != _PUBLISH
+                or kind != FRAME_METHOD
+                or not channel
+                or channel in partials
+                or size > frame_max
+                or header + _HEADER.size > size_of_chunk
+            ):
+                break
+            mark, header_size, class_and_weight, body_size = unpack_header(data, header - 1)
+            body = header + header_size + FRAME_OVERHEAD
+            end = body + body_size + FRAME_OVERHEAD if body_size else body
+            if (
+                mark != _HEADER_START | channel
+                or class_and_weight != _BASIC
+                or header_size > frame_max
+                or body_size > single_max
+                or end > size_of_chunk
+                or data[end - 1] != FRAME_END
+                or (body_size and unpack_body(data, body - 1) != (_BODY_START | channel, body_size))
+            ):
+                break
+            try:
+                arguments = data[pos + 11 : header - 1]  # after _START
+                route = known_routes.get(arguments) or route_of(arguments)
+                facts = facts_at(data, header + 19, body - 1)  # after the body size
+            except AmqpError:
+                break  # the general way finds the same error and says where
+            message = Message(
+                route.exchange,
+                route.routing_key,
+                data[header:end],
                 channel,
-                route,
-                facts,
                 header_size,
                 body_size,
+                facts.persistent,
+                facts.ttl_ms,
+                facts.priority,
             )
-        return int(end)
+            append(Publish(channel, route.mandatory, route.immediate, message, facts))
+            start, pos = pos, end
+            if until_look:
+                until_look -= 1
+            elif self._is_repeated(data, start, header, route, message, facts):
+                break
+            else:
+                until_look = LOOK_AGAIN
+        return pos
+
+    def _is_repeated(
+        self,
+        data: bytes,
+        pos: int,
+        header: int,
+        route: Route,
+        message: Message,
+        facts: PropertyFacts,
+    ) -> bool:
+        """True if a publish is like the one before it or the one behind it, and worth a _Repeat.
+
+        Args:
+            data: The chunk.
+            pos: Where the publish starts in it.
+            header: Where its header frame starts.
+            route: Of the publish.
+            message: Of the publish.
+            facts: Of the publish.
+        """
+        self.has_content = True  # the first of them all comes by here, others need not
+        body = header + message.header_size + FRAME_OVERHEAD
+        end = header + len(message.content)
+        prefix, before = data[pos : body + FRAME.size], self._last_prefix
+        self._last_prefix = prefix
+        if end == body or (prefix != before and not data.startswith(prefix, end)):
+            return False
+        self._repeat = _Repeat(
+            prefix,
+            header - pos,
+            end - pos,
+            message.channel,
+            route,
+            facts,
+            message.header_size,
+            message.body_size,
+        )
+        return True
 
     def _tail(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Take the frames too small for `_START`: heartbeats, and garbage."""
@@ -490,6 +543,7 @@ class Assembler:
         self._partials.clear()
         self.partial_bytes = 0
         self._repeat = _NO_REPEAT
+        self._last_prefix = b""
 
 
 def _is_known(kind: int, payload: bytes) -> bool:

@@ -6,12 +6,14 @@ A content header frame's payload:
     | class  | weight | body size (octets) | flags | values of the flagged properties, in order ...
     | 60     | 0      | 64 bits            | 15..2 |
 
-`facts_of` takes the bytes from `flags` on and answers what publishing itself asks: persistent?
-expiration? priority? Publishers repeat themselves, so it remembers answers by those bytes. All 14
-properties and the headers table are decoded only by `decode_properties`.
+`facts_at` takes the bytes from `flags` on and answers what publishing itself asks: persistent?
+priority? expiration? Every message has properties of its own, so it steps over those that decide
+nothing and makes no object for a message that asks for nothing special. What it does not like goes
+to `facts_of`, which looks at every property and alone decides what is an error. All 14 properties
+and the headers table are decoded only by `decode_properties`.
 
-Invariants: 1. bytes that `facts_of` accepted decode without an error. 2. The memory of answers is
-bounded: FACTS_MAX answers for keys of FACTS_KEY_MAX bytes.
+Invariants: 1. Bytes that `facts_at` or `facts_of` accepted decode without an error. 2. Both give
+equal facts for equal bytes, and refuse the same. 3. At most FACTS_MAX facts are remembered.
 
 Called by the assembler (facts), session and queues (properties), management (build_message).
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -33,7 +36,12 @@ from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 
 FACTS_MAX: Final = 4096
-FACTS_KEY_MAX: Final = 256
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""The `reply_to` that asks for a direct answer."""
+
+EXPIRATION_MAX_MS: Final = 315_360_000_000
+"""Ten years."""
+
 FRAME_MAX_DEFAULT: Final = 131_072
 PERSISTENT: Final = 2
 HEADER_FIXED_SIZE: Final = 12
@@ -44,6 +52,7 @@ _CLASS_BASIC: Final = 60
 _WHOLE: Final = re.compile(r"\+?[0-9]{1,18}")
 _FLAGS_UNDEFINED: Final = 0b11
 _HEADERS_FLAG: Final = 1 << 5  # in the upper octet of the flags
+_ROUTING_KEYS: Final = (b"CC", b"BCC")
 
 _ORDER: Final = (
     ("content_type", 1 << 15, "shortstr"),
@@ -62,29 +71,58 @@ _ORDER: Final = (
     ("cluster_id", 1 << 2, "shortstr"),
 )
 _WIDTHS: Final = {"octet": 1, "longlong": 8}
+_KEPT_TEXTS: Final = ("expiration", "user_id", "reply_to")
+
+_SHORTSTR, _TABLE, _DELIVERY_MODE, _TIMESTAMP, _PRIORITY, _EXPIRATION, _USER_ID, _REPLY_TO = range(
+    8
+)
+_STEPS: Final = {
+    "headers": _TABLE,
+    "delivery_mode": _DELIVERY_MODE,
+    "timestamp": _TIMESTAMP,
+    "priority": _PRIORITY,
+    "expiration": _EXPIRATION,
+    "user_id": _USER_ID,
+    "reply_to": _REPLY_TO,
+}
+
+
+class _Layouts(dict[int, tuple[int, ...]]):
+    """How to go through the properties, by the flags of those that are there."""
+
+    def __missing__(self, flags: int) -> tuple[int, ...]:
+        if flags & _FLAGS_UNDEFINED:
+            raise KeyError(flags)
+        steps = tuple([_STEPS.get(name, _SHORTSTR) for name, bit, _ in _ORDER if flags & bit])
+        self[flags] = steps
+        return steps
+
+
+_LAYOUTS: Final = _Layouts()
 
 
 class PropertyFacts(msgspec.Struct, frozen=True, gc=False):
-    """What publishing needs to know of a message's properties.
+    """What publishing needs to know of a message's properties. Equal ones are mostly one object.
 
     Attributes:
+        is_plain: Nothing of what follows `ttl_ms` is there, and an expiration is a good one: no
+            check is needed, and the message is passed on as it is.
         persistent: delivery_mode is 2.
-        expiration: As sent, not yet checked to be a number.
         priority: 0 to 255, 0 where there is none.
         ttl_ms: `expiration` as a number, -1 where there is none or it is not one.
+        expiration: As sent, not yet checked to be a number.
         user_id: As sent.
-        reply_to: As sent.
-        has_headers: There is a headers table, perhaps an empty one.
-        has_routing_headers: The table may hold CC or BCC; only decoding it tells for sure.
+        asks_direct_reply: reply_to is `DIRECT_REPLY_TO`.
+        has_routing_headers: There is a header CC or BCC.
     """
 
+    is_plain: bool = True
     persistent: bool = False
-    expiration: str | None = None
     priority: int = 0
     ttl_ms: int = -1
+    expiration: str | None = None
     user_id: str | None = None
-    reply_to: str | None = None
-    has_headers: bool = False
+    asks_direct_reply: bool = False
     has_routing_headers: bool = False
 
 
@@ -107,11 +145,44 @@ class Properties(msgspec.Struct):
     cluster_id: str | None = None
 
 
-_facts: dict[bytes, PropertyFacts] = {}
+def ttl_of(expiration: object) -> int:
+    """An `expiration` property in milliseconds; -1 for anything but a whole number from 0 on."""
+    if not isinstance(expiration, str) or not _WHOLE.fullmatch(expiration):
+        return -1
+    return int(expiration)
+
+
+@lru_cache(maxsize=FACTS_MAX)
+def _facts(
+    persistent: bool,  # noqa: FBT001 - positional: it is a key of the cache
+    priority: int,
+    expiration: str | None,
+    user_id: str | None,
+    asks_direct_reply: bool,  # noqa: FBT001
+    has_routing_headers: bool,  # noqa: FBT001
+) -> PropertyFacts:
+    ttl_ms = ttl_of(expiration)
+    is_timely = expiration is None or 0 <= ttl_ms <= EXPIRATION_MAX_MS
+    return PropertyFacts(
+        is_timely and user_id is None and not asks_direct_reply and not has_routing_headers,
+        persistent,
+        priority,
+        ttl_ms,
+        expiration,
+        user_id,
+        asks_direct_reply,
+        has_routing_headers,
+    )
+
+
+_PLAIN: Final = (
+    _facts(False, 0, None, None, False, False),
+    _facts(True, 0, None, None, False, False),
+)
 
 
 def facts_of(raw: bytes) -> PropertyFacts:
-    """Read what publishing needs from a content header.
+    """Read what publishing needs from a content header, looking at each property.
 
     Args:
         raw: The header's payload from the property flags on (its byte 12).
@@ -120,40 +191,92 @@ def facts_of(raw: bytes) -> PropertyFacts:
         AmqpError: 501 for undefined flags, or values that are cut short or go on too long; 502
             for a headers table of unknown types or beyond `fields`' bounds.
     """
-    facts = _facts.get(raw)
-    if facts is None:
-        facts = _read_facts(raw)
-        if len(raw) <= FACTS_KEY_MAX:
-            if len(_facts) >= FACTS_MAX:
-                _facts.clear()
-            _facts[raw] = facts
-    return facts
-
-
-def _read_facts(raw: bytes) -> PropertyFacts:
-    found: dict[str, object] = {}
+    mode = priority = 0
+    texts: dict[str, str] = {}
+    has_routing_headers = False
     for name, domain, start, end in _spans(raw):
         if domain == "table":
             fields.check_table(raw, start, end)
-        elif name in ("delivery_mode", "priority"):
-            found[name] = raw[start]
-        elif name in ("expiration", "user_id", "reply_to"):
-            found[name] = raw[start + 1 : end].decode("utf-8", "surrogateescape")
-    has_headers = bool(raw[0] & _HEADERS_FLAG)
-    return PropertyFacts(
-        persistent=found.pop("delivery_mode", None) == PERSISTENT,
-        ttl_ms=ttl_of(found.get("expiration")),
-        has_headers=has_headers,
-        has_routing_headers=has_headers and (b"\x02CC" in raw or b"\x03BCC" in raw),
-        **found,  # type: ignore[arg-type]  # the names above are fields of their types
+            has_routing_headers = _has_routing_headers(raw, start, end)
+        elif name == "delivery_mode":
+            mode = raw[start]
+        elif name == "priority":
+            priority = raw[start]
+        elif name in _KEPT_TEXTS:
+            texts[name] = raw[start + 1 : end].decode("utf-8", "surrogateescape")
+    return _facts(
+        mode == PERSISTENT,
+        priority,
+        texts.get("expiration"),
+        texts.get("user_id"),
+        texts.get("reply_to") == DIRECT_REPLY_TO,
+        has_routing_headers,
     )
 
 
-def ttl_of(expiration: object) -> int:
-    """An `expiration` property in milliseconds; -1 for anything but a whole number from 0 on."""
-    if not isinstance(expiration, str) or not _WHOLE.fullmatch(expiration):
-        return -1
-    return int(expiration)
+def _has_routing_headers(data: bytes, start: int, end: int) -> bool:
+    """True if a sound table that lies in [start, end) has an entry CC or BCC."""
+    if data.find(b"\x02CC", start, end) < 0 and data.find(b"\x03BCC", start, end) < 0:
+        return False
+    return any(key in _ROUTING_KEYS for key, _, _ in fields.raw_entries(data[start:end]))
+
+
+def facts_at(data: bytes, start: int, end: int) -> PropertyFacts:
+    """As `facts_of`, for properties that lie in [start, end) of more bytes.
+
+    It goes from property to property by their sizes alone. What is cut short, or too long, leads
+    somewhere else than to `end`: positions only grow.
+
+    Raises:
+        AmqpError: As `facts_of`.
+    """
+    has_routing_headers = False
+    mode = 0
+    rare: list[tuple[int, int]] = []
+    try:
+        pos = start + 2
+        for step in _LAYOUTS[data[start] << 8 | data[start + 1]]:
+            if step == _SHORTSTR:
+                pos += 1 + data[pos]
+            elif step == _TABLE:
+                at, pos = pos, fields.end_of_table(data, pos)
+                if pos <= end and data.find(b"CC", at, pos) >= 0:
+                    has_routing_headers = _has_routing_headers(data, at, pos)
+            elif step == _DELIVERY_MODE:
+                mode = data[pos]
+                pos += 1
+            elif step == _TIMESTAMP:
+                pos += 8
+            else:
+                rare.append((step, pos))
+                pos += 1 if step == _PRIORITY else 1 + data[pos]
+    except (IndexError, KeyError):
+        pos = -1
+    if pos != end:
+        return facts_of(data[start:end])
+    if not rare and not has_routing_headers:
+        return _PLAIN[mode == PERSISTENT]
+    return _rare_facts(data, mode, rare, has_routing_headers=has_routing_headers)
+
+
+def _rare_facts(
+    data: bytes, mode: int, rare: list[tuple[int, int]], *, has_routing_headers: bool
+) -> PropertyFacts:
+    priority = 0
+    texts: dict[int, str] = {}
+    for step, pos in rare:
+        if step == _PRIORITY:
+            priority = data[pos]
+        else:
+            texts[step] = data[pos + 1 : pos + 1 + data[pos]].decode("utf-8", "surrogateescape")
+    return _facts(
+        mode == PERSISTENT,
+        priority,
+        texts.get(_EXPIRATION),
+        texts.get(_USER_ID),
+        texts.get(_REPLY_TO) == DIRECT_REPLY_TO,
+        has_routing_headers,
+    )
 
 
 def _spans(raw: bytes) -> list[tuple[str, str, int, int]]:

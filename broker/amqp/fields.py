@@ -41,6 +41,7 @@ _SIZE: Final = struct.Struct(">I")
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _SHORTSTR_MAX: Final = 255
+_from_bytes: Final = int.from_bytes
 
 
 class Timestamp(int):
@@ -307,6 +308,71 @@ def check_table(data: bytes, pos: int, end: int) -> int:
         else:
             raise _unknown_type(kind)
     return stop
+
+
+_NOWHERE: Final = 1 << 62
+_VALUE_SIZES: Final = [0] * 256
+"""Octets of a value with its type in front; 0 where the value itself tells."""
+
+for _kind, (_layout, _) in _FIXED.items():
+    _VALUE_SIZES[_kind] = 1 + _layout.size
+
+
+def end_of_table(data: bytes, pos: int, depth: int = 1) -> int:
+    """Find the end of a table by its sizes, a few times as fast as `check_table`.
+
+    It may read on in what follows the table, and takes no table in which there may be more than
+    `ENTRIES_MAX` entries.
+
+    Args:
+        data: Bytes that hold the table.
+        pos: Where its size starts.
+        depth: How many tables and arrays it lies in, itself included.
+
+    Returns:
+        The position after it; one beyond all bytes where `check_table` is to be asked.
+
+    Raises:
+        IndexError: Where `check_table` is to be asked, too.
+    """
+    start = pos + 4
+    stop = start + _from_bytes(data[pos:start], "big")
+    if stop - start > ENTRIES_MAX or depth > DEPTH_MAX:
+        return _NOWHERE
+    pos = start
+    while pos < stop:
+        pos += 1 + data[pos]
+        kind = data[pos]
+        if kind == _STRING:
+            pos += 5 + _from_bytes(data[pos + 1 : pos + 5], "big")
+        else:
+            size = _VALUE_SIZES[kind]
+            pos = pos + size if size else _end_of_value(data, pos, depth)
+    return pos if pos == stop else _NOWHERE
+
+
+def _end_of_array(data: bytes, pos: int, depth: int) -> int:
+    start = pos + 4
+    stop = start + _from_bytes(data[pos:start], "big")
+    if depth > DEPTH_MAX:
+        return _NOWHERE
+    pos = start
+    while pos < stop:
+        size = _VALUE_SIZES[data[pos]]
+        pos = pos + size if size else _end_of_value(data, pos, depth)
+    return pos if pos == stop else _NOWHERE
+
+
+def _end_of_value(data: bytes, pos: int, depth: int) -> int:
+    """Find the end of a value of a type that has no fixed size."""
+    kind = data[pos]
+    if kind in (_STRING, _BINARY):
+        return pos + 5 + _from_bytes(data[pos + 1 : pos + 5], "big")
+    if kind == _TABLE:
+        return end_of_table(data, pos + 1, depth + 1)
+    if kind == _ARRAY:
+        return _end_of_array(data, pos + 1, depth + 1)
+    return _NOWHERE
 
 
 def raw_entries(data: bytes) -> list[tuple[bytes, int, int]]:

@@ -165,6 +165,7 @@ def encode_deliveries(
     exchange: str | None = None
     routing_key = ""
     head = tail = b""
+    parts: dict[tuple[str, str], tuple[bytes, bytes]] = {}
     tag = first_delivery_tag
     append, pack_tag = out.append, _TAG.pack
     number = channel.to_bytes(2, "big")
@@ -176,14 +177,16 @@ def encode_deliveries(
         if (message.exchange is not exchange or message.routing_key is not routing_key) and (
             message.routing_key != routing_key or message.exchange != exchange
         ):
-            exchange = message.exchange
-            routing_key = message.routing_key
-            head, tail = _deliver_parts(
-                channel,
-                consumer_tag,
-                exchange.encode("utf-8", "surrogateescape"),
-                routing_key.encode("utf-8", "surrogateescape"),
-            )
+            exchange, routing_key = names = message.exchange, message.routing_key
+            found = parts.get(names)
+            if found is None:
+                found = parts[names] = _deliver_parts(
+                    channel,
+                    consumer_tag,
+                    exchange.encode("utf-8", "surrogateescape"),
+                    routing_key.encode("utf-8", "surrogateescape"),
+                )
+            head, tail = found
         append(head + pack_tag(tag, delivery.delivery_count > 0) + tail)
         content = message.content
         if message.channel == channel and len(content) <= frame_max:

@@ -23,7 +23,7 @@ import msgspec
 
 from broker.amqp import methods
 from broker.amqp.commands import Publish
-from broker.amqp.content import FRAME_MAX_DEFAULT, HEADER_FIXED_SIZE, PropertyFacts, facts_of
+from broker.amqp.content import FRAME_MAX_DEFAULT, HEADER_FIXED_SIZE, PropertyFacts, facts_at
 from broker.amqp.frames import FRAME, FRAME_BODY, FRAME_END, FRAME_OVERHEAD
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
@@ -60,7 +60,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     immediate: bool
 
 
-_routes: dict[bytes, Route] = {}
+routes: dict[bytes, Route] = {}
+"""Decoded publish methods by their payload after class and method id: `route_of` fills it."""
 
 
 def route_of(arguments: bytes) -> Route:
@@ -72,13 +73,13 @@ def route_of(arguments: bytes) -> Route:
     Raises:
         AmqpError: As `methods.decode`.
     """
-    route = _routes.get(arguments)
+    route = routes.get(arguments)
     if route is None:
         route = _read_route(arguments)
         if len(arguments) <= ROUTE_KEY_MAX:
-            if len(_routes) >= ROUTES_MAX:
-                _routes.clear()
-            _routes[arguments] = route
+            if len(routes) >= ROUTES_MAX:
+                routes.clear()
+            routes[arguments] = route
     return route
 
 
@@ -148,7 +149,7 @@ class Partial:
             406 when the body will be too large: the channel closes, and the body is dropped.
 
         Raises:
-            AmqpError: 505 out of place or of another class, else as `facts_of`.
+            AmqpError: 505 out of place or of another class, else as `facts_at`.
         """
         if not self.is_header_awaited:
             raise self.misplaced()
@@ -157,7 +158,7 @@ class Partial:
             text = f"expected content header for class 60, got one for class {class_id} instead"
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, text, _BASIC, 40)
         try:
-            self._facts = facts_of(payload[HEADER_FIXED_SIZE:])
+            self._facts = facts_at(payload, HEADER_FIXED_SIZE, len(payload))
         except AmqpError as error:
             raise AmqpError(error.code, error.text, _BASIC, 40) from None
         self.is_header_awaited = False

@@ -1,10 +1,12 @@
 """basic.publish: from a command to a batch for each queue.
 
-The fast path works on runs: publishes of one channel that follow each other with the same
-exchange, routing key and property facts (the assembler hands out the same objects for the same
-bytes, so "same" is `is`). The first of a run is checked and routed, the rest are appended to a
-list by the session's loop; at the run's end the list goes to each queue's batch. Everything
-unusual (transactions, headers that route, direct reply-to, unroutable) goes one by one.
+The fast path works on runs: publishes of one channel that follow each other and go to the same
+queues, whatever their properties are as long as these ask for nothing (`PropertyFacts.is_plain`).
+The first of a run is checked and routed. Those with its exchange and routing key are appended to a
+list by the session's loop (the assembler hands out the same strings for the same names, so "same"
+is `is`); those with other names by `Publisher.goes_on`, where their route is known to lead to the
+same queues. At the run's end the list goes to each queue's batch. Everything unusual (transactions,
+headers that route, direct reply-to, unroutable) goes one by one.
 
 Source:
     rabbit_channel.erl, handle_method basic.publish (order of the checks, texts).
@@ -19,6 +21,7 @@ import msgspec
 from broker.amqp import fields, spec
 from broker.amqp.assembler import Publish
 from broker.amqp.content import (
+    EXPIRATION_MAX_MS,
     PropertyFacts,
     decode_properties,
     raw_headers,
@@ -55,8 +58,6 @@ WORK_MAX = 500
 
 A plain publish to a few queues whose route is known takes none."""
 
-_EXPIRY_MAX_MS = 315_360_000_000  # ten years
-
 
 class Route:
     """What is known of an (exchange, routing key) while the catalogue stays as it is.
@@ -67,6 +68,8 @@ class Route:
         targets: Where it goes, whatever has to be looked at before.
         stores: Which queues keep it for an exchange on the way.
         looks_inside: An exchange on the way looks at more than the key: route each message.
+
+    Routes of one session that lead to the same queues have one tuple of them.
     """
 
     __slots__ = ("looks_inside", "queues", "stores", "targets")
@@ -95,13 +98,23 @@ class Publisher:
     that a message goes to. No run begins while that is used up, so the session can stop there.
     """
 
-    __slots__ = ("_channel", "_context", "_plain_facts", "_queues", "_routes", "_version", "run")
+    __slots__ = (
+        "_channel",
+        "_checked",
+        "_context",
+        "_destinations",
+        "_queues",
+        "_routes",
+        "_version",
+        "run",
+    )
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._routes: dict[tuple[str, str], Route] = {}
         self._version = -1
-        self._plain_facts: PropertyFacts | None = None
+        self._destinations: dict[tuple[int, ...], tuple[Queue, ...]] = {}
+        self._checked: PropertyFacts | None = None  # the last that were not plain, and are good
         self._queues: tuple[Queue, ...] = ()
         self._channel: Channel | None = None
         self.run: list[Message] = []
@@ -122,7 +135,7 @@ class Publisher:
         if (
             route is not None
             and route.queues
-            and facts is self._plain_facts
+            and (facts.is_plain or facts is self._checked)
             and channel.is_plain
             and self._version == self._context.catalogue.version
             and not command.immediate
@@ -144,6 +157,25 @@ class Publisher:
         self._publish_one(channel, command, route)
         return False
 
+    def goes_on(self, command: Publish) -> bool:
+        """Add a publish to the open run, if it is of its channel and goes to the same queues.
+
+        Args:
+            command: Of the run's channel.
+
+        Returns:
+            False where it is not known to, or is anything but plain: end the run.
+        """
+        facts = command.properties
+        if command.immediate or not (facts.is_plain or facts is self._checked):
+            return False
+        message = command.message
+        route = self._routes.get((message.exchange, message.routing_key))
+        if route is None or route.queues is not self._queues:
+            return False
+        self.run.append(message)
+        return True
+
     def end(self) -> None:
         """Close the run: give its messages to the batch of each queue."""
         channel = self._channel
@@ -160,8 +192,7 @@ class Publisher:
             AmqpError: 406.
         """
         own = self._context.facts
-        is_asking = facts.reply_to == reply_to.PSEUDO_QUEUE
-        if is_asking and not channel.reply_key:
+        if facts.asks_direct_reply and not channel.reply_key:
             text = "fast reply consumer does not exist"
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         if facts.user_id not in {None, own.user} and not own.is_impersonator:
@@ -171,9 +202,9 @@ class Publisher:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
         if facts.expiration is not None:
             check_expiration(facts.expiration)
-        if facts.has_routing_headers or is_asking:
+        if facts.has_routing_headers or facts.asks_direct_reply:
             return False
-        self._plain_facts = facts
+        self._checked = facts
         return True
 
     def _route(self, channel: Channel, exchange: str, routing_key: str) -> Route:
@@ -184,16 +215,20 @@ class Publisher:
         """
         context = self._context
         if self._version != context.catalogue.version:
-            self._routes.clear()
+            self._forget_routes()
             self._version = context.catalogue.version
         key = (exchange, routing_key)
         found = self._routes.get(key)
         if found is None:
             found = self._look_up(channel, exchange, routing_key)
             if len(self._routes) >= context.limits.routes:
-                self._routes.clear()
+                self._forget_routes()
             self._routes[key] = found
         return found
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._destinations.clear()
 
     def _look_up(self, channel: Channel, exchange: str, routing_key: str) -> Route:
         context = self._context
@@ -211,8 +246,11 @@ class Publisher:
         if context.catalogue.looks_inside(vhost, exchange):
             return Route(looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
-        context.work += 0 if routed is None else routed.looked
-        return Route() if routed is None else Route(routed.queues, routed.stores)
+        if routed is None:
+            return Route()
+        context.work += routed.looked
+        uids = tuple([queue.uid for queue in routed.queues])
+        return Route(self._destinations.setdefault(uids, routed.queues), routed.stores)
 
     def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
         """Publish what the fast path can't: one message, all rules.
@@ -223,7 +261,7 @@ class Publisher:
         message = original = command.message
         facts = command.properties
         keys: list[str] = []
-        if facts.has_routing_headers or facts.reply_to == reply_to.PSEUDO_QUEUE:
+        if facts.has_routing_headers or facts.asks_direct_reply:
             message, keys = self._rewrite(channel, message, facts)
         if keys:
             self._check_keys(channel, message.exchange, keys)
@@ -324,7 +362,7 @@ class Publisher:
                 if key != _BCC.encode()
             ]
             changed["headers"] = fields.join_entries(kept)
-        if facts.reply_to == reply_to.PSEUDO_QUEUE:
+        if facts.asks_direct_reply:
             changed["reply_to"] = fields.encode_shortstr(self._reply_address(channel))
         return (with_raw_values(message, changed) if changed else message), keys
 
@@ -385,10 +423,10 @@ def check_expiration(text: str) -> int:
     if rest:
         raise _invalid(text, f'{{leftover_string,"{rest}"}}')
     digits = found.group()
-    if len(digits) > len(str(_EXPIRY_MAX_MS)) + 1:
+    if len(digits) > len(str(EXPIRATION_MAX_MS)) + 1:
         raise _invalid(text, f"{{value_too_large,{digits}}}")
     value = int(digits)
-    if value > _EXPIRY_MAX_MS:
+    if value > EXPIRATION_MAX_MS:
         raise _invalid(text, f"{{value_too_large,{value}}}")
     if value < 0:
         raise _invalid(text, f"{{value_negative,{value}}}")

@@ -15,7 +15,9 @@ import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple
 
-PSEUDO_QUEUE = "amq.rabbitmq.reply-to"
+from broker.amqp.content import DIRECT_REPLY_TO
+
+PSEUDO_QUEUE = DIRECT_REPLY_TO
 PREFIX = PSEUDO_QUEUE + "."
 _MAC_BYTES = 16
 _PLACE_FIELDS = 4

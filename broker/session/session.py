@@ -137,8 +137,8 @@ class Session:
         context.work = 0
         publisher = self._publisher
         append = publisher.run.append
-        number = -1
-        routing_key = exchange_name = facts = None
+        number = -1  # the channel of the open run, with the names of its first publish
+        routing_key = exchange_name = None
         remaining = iter(commands)
         for command in remaining:
             if type(command) is Publish:
@@ -146,11 +146,13 @@ class Session:
                 if (
                     message.routing_key is routing_key
                     and message.exchange is exchange_name
-                    and command.properties is facts
+                    and command.properties.is_plain
                     and command.channel == number
                     and not command.immediate
                 ):
                     append(message)
+                    continue
+                if command.channel == number and publisher.goes_on(command):
                     continue
                 publisher.end()
                 if self._begin(command):
@@ -158,7 +160,6 @@ class Session:
                     number = command.channel
                     routing_key = message.routing_key
                     exchange_name = message.exchange
-                    facts = command.properties
                 else:
                     number = -1
                     if context.work >= WORK_MAX:

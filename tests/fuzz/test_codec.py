@@ -10,6 +10,7 @@ from broker.amqp import content, fields, methods, spec
 from broker.amqp.assembler import Assembler, Command, Fault, MethodCommand, Publish
 from broker.amqp.frames import FRAME, HEARTBEAT, method_frame
 from broker.errors import AmqpError
+from broker.message import Message
 
 CHANNELS = st.sampled_from([1, 1, 1, 2, 3])
 names = st.sampled_from(["", "q", "amq.topic", "a.b.c", "ключ"])
@@ -32,6 +33,40 @@ properties = st.builds(
     message_id=st.none() | st.text(max_size=10),
     expiration=st.sampled_from([None, "100"]),
 )
+routing_headers = st.dictionaries(
+    st.sampled_from(["CC", "BCC", "CCC", "xCC"]) | st.text(max_size=3),
+    st.sampled_from([["k"], "\x02CC", {"CC": []}, None, b"\xff", 7, [[{"BCC": [1]}]]]),
+    max_size=3,
+)
+all_properties = st.builds(
+    content.Properties,
+    content_type=st.none() | st.text(max_size=20),
+    content_encoding=st.none() | st.text(max_size=3),
+    headers=st.none() | tables | routing_headers,
+    delivery_mode=st.none() | st.integers(0, 255),
+    priority=st.none() | st.integers(0, 255),
+    correlation_id=st.none() | st.text(max_size=20),
+    reply_to=st.sampled_from([None, "", "q", content.DIRECT_REPLY_TO]),
+    expiration=st.sampled_from([None, "", "0", "100", "+5", "-1", "9" * 18, "9" * 40, "x"]),
+    message_id=st.none() | st.text(max_size=20),
+    timestamp=st.none() | st.integers(0, (1 << 64) - 1),
+    type=st.none() | st.text(max_size=3),
+    user_id=st.none() | st.text(max_size=3),
+    app_id=st.none() | st.text(max_size=3),
+    cluster_id=st.none() | st.text(max_size=3),
+).map(content.encode_properties)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Properties with octets changed, removed or put in."""
+    raw = bytearray(draw(all_properties))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(raw)))
+        raw[at : at + draw(st.integers(0, 4))] = draw(
+            st.binary(max_size=4) | st.sampled_from([b"\xff" * 4, b"\0\0\0\1", b"F", b"A", b"S"])
+        )
+    return bytes(raw)
 
 
 def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
@@ -158,6 +193,62 @@ def test_sound_streams_have_no_faults_and_keep_every_content(stream: bytes) -> N
             assert message.content in stream
             assert content.facts_of(content.raw_properties(message)) == command.properties
             content.decode_properties(message)
+
+
+@settings(deadline=None, max_examples=1500)
+@given(
+    raw=st.one_of(all_properties, mutated(), mutated(), st.binary(max_size=60)),
+    before=st.binary(max_size=3),
+    behind=st.binary(max_size=40),
+)
+def test_stepping_over_properties_and_looking_at_each_agree(
+    raw: bytes, before: bytes, behind: bytes
+) -> None:
+    """Whatever lies around them: the same facts, or the same refusal."""
+    try:
+        thorough: object = content.facts_of(raw)
+    except AmqpError as error:
+        thorough = (error.code, error.text)
+    try:
+        start = len(before)
+        fast: object = content.facts_at(before + raw + behind, start, start + len(raw))
+    except AmqpError as error:
+        fast = (error.code, error.text)
+    assert fast == thorough
+    if isinstance(fast, content.PropertyFacts):
+        check_against_all_properties(fast, raw)
+
+
+def check_against_all_properties(facts: content.PropertyFacts, raw: bytes) -> None:
+    """What the full decoder says of accepted bytes."""
+    header = content._header_frame(1, 0, raw)
+    message = Message("", "", header, 1, len(header) - 8, 0, persistent=False)
+    found = content.decode_properties(message)
+    headers = found.headers or {}
+    assert facts.persistent is (found.delivery_mode == 2)
+    assert facts.priority == (found.priority or 0)
+    assert facts.expiration == found.expiration
+    assert facts.ttl_ms == content.ttl_of(found.expiration)
+    assert facts.user_id == found.user_id
+    assert facts.asks_direct_reply is (found.reply_to == content.DIRECT_REPLY_TO)
+    assert facts.has_routing_headers is ("CC" in headers or "BCC" in headers)
+
+
+@settings(deadline=None, max_examples=40)
+@given(depth=st.integers(28, 36), is_array=st.booleans(), count=st.integers(16_370, 16_400))
+def test_the_bounds_of_tables_are_the_same_for_both(depth: int, is_array: bool, count: int) -> None:
+    nested: object = []
+    for _ in range(depth):
+        nested = [nested] if is_array else {"a": nested}
+    for table in ({"a": nested}, {"a": [None] * count}):
+        raw = content.encode_properties(content.Properties(headers=table))
+        found: list[object] = []
+        for read in (content.facts_of, lambda raw: content.facts_at(raw, 0, len(raw))):
+            try:
+                found.append(read(raw))
+            except AmqpError as error:
+                found.append((error.code, error.text))
+        assert found[0] == found[1]
 
 
 @settings(deadline=None, max_examples=300)

@@ -79,26 +79,53 @@ def test_all_properties_round_trip() -> None:
 def test_facts_hold_what_publishing_asks() -> None:
     facts = content.facts_of(content.encode_properties(ALL))
     assert facts == PropertyFacts(
+        is_plain=False,
         persistent=True,
         expiration="60000",
         priority=9,
         ttl_ms=60_000,
         user_id="guest",
-        reply_to="r",
-        has_headers=True,
         has_routing_headers=True,
     )
     assert content.facts_of(b"\x00\x00") == PropertyFacts()
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_plain"),
+    [
+        (Properties(), True),
+        (Properties(delivery_mode=2, priority=3, message_id="1", timestamp=7, reply_to="q"), True),
+        (Properties(headers={"traceparent": "\x02CC", "a": {"CC": ["x"]}, "b": ["BCC"]}), True),
+        (Properties(expiration="60000"), True),
+        (Properties(expiration="1 day"), False),
+        (Properties(expiration=str(content.EXPIRATION_MAX_MS + 1)), False),
+        (Properties(user_id="guest"), False),
+        (Properties(reply_to=content.DIRECT_REPLY_TO), False),
+        (Properties(headers={"BCC": []}), False),
+        (Properties(headers={"a": 1, "CC": ["x"]}), False),
+    ],
+)
+def test_what_has_to_be_looked_at_is_not_plain(asked: Properties, is_plain: bool) -> None:
+    raw = content.encode_properties(asked)
+    assert content.facts_of(raw).is_plain is is_plain
+    assert content.facts_at(b"\xce" + raw + b"\xce", 1, 1 + len(raw)) == content.facts_of(raw)
+
+
+def test_properties_that_decide_nothing_make_no_facts() -> None:
+    """A message-id of its own costs a message neither time nor memory."""
+    found = set()
+    for number in range(10):
+        asked = Properties(headers={"traceparent": str(number)}, message_id=str(number) * number)
+        raw = content.encode_properties(asked)
+        found.add(id(content.facts_at(raw, 0, len(raw))))
+    assert len(found) == 1
+
+
 def test_facts_are_remembered_within_bounds() -> None:
-    content._facts.clear()
     for number in range(content.FACTS_MAX + 10):
-        content.facts_of(content.encode_properties(Properties(message_id=str(number))))
-    assert len(content._facts) <= content.FACTS_MAX
-    raw = content.encode_properties(Properties(headers={"k": "v" * content.FACTS_KEY_MAX}))
-    content.facts_of(raw)
-    assert raw not in content._facts
+        raw = content.encode_properties(Properties(expiration=str(number)))
+        assert content.facts_at(raw, 0, len(raw)).ttl_ms == number
+    assert content._facts.cache_info().currsize == content.FACTS_MAX
 
 
 @pytest.mark.parametrize(
@@ -123,6 +150,9 @@ def test_broken_properties_are_refused(raw: bytes, code: ReplyCode) -> None:
     with pytest.raises(AmqpError) as caught:
         content.facts_of(raw)
     assert caught.value.code is code
+    with pytest.raises(AmqpError) as again:
+        content.facts_at(raw + b"\xce", 0, len(raw))
+    assert (again.value.code, again.value.text) == (code, caught.value.text)
 
 
 def test_strings_that_are_not_utf8_pass_through() -> None:
