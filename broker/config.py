@@ -14,7 +14,7 @@ MEBIBYTE = 1024 * KIBIBYTE
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """Where a server socket listens.
+    """The address of a server socket.
 
     Attributes:
         host: Address or host name; "" is every interface.
@@ -40,7 +40,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where log records go.
+    """The destinations of log records.
 
     Attributes:
         level: "debug", "info", "warning", "error" or "none".

@@ -90,7 +90,7 @@ class _Token(NamedTuple):
 
 
 def looks_like_terms(text: str) -> bool:
-    """Whether a configuration file holds Erlang terms: its first sign is a bracket.
+    """True if a configuration file holds Erlang terms: its first sign is a bracket.
 
     Args:
         text: The file's content.

@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a set of entries came to.
+    """The result of a set of entries.
 
     Attributes:
         settings: The settings.
@@ -223,7 +223,7 @@ def _level(text: str) -> str:
 
 
 def _origin(text: str) -> str:
-    """What a browser sends in `Origin`, without a path, or `*`."""
+    """Check an origin as browsers send it, without a path, or `*`."""
     if text != "*" and _ORIGIN.fullmatch(text) is None:
         raise ValueError("an origin such as https://app.example:8443, or *")
     return text.lower()
@@ -460,7 +460,7 @@ class _Reader:
                 del self.left[key]
 
     def _one_limit_each(self) -> None:
-        """Of two ways to say a limit the later source's counts, in one source the absolute one."""
+        """Keep one of two forms of a limit: the later source's; in one source the absolute one."""
         order = list(self.left)
         for name in _LIMITS:
             absolute, relative = f"{name}.absolute", f"{name}.relative"

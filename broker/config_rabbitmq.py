@@ -256,7 +256,7 @@ def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
 
 
 def is_known(key: str) -> bool:
-    """Whether RabbitMQ 3.13 would accept this key.
+    """True if RabbitMQ 3.13 would accept this key.
 
     Args:
         key: A key of rabbitmq.conf, "listeners.tcp.default".

@@ -46,7 +46,7 @@ _RESTRICTION = (
 
 
 class Verdict(Enum):
-    """What a key of RabbitMQ asks for."""
+    """The promise of a RabbitMQ key."""
 
     NO_PROMISE = "promises no safety"
     NOTHING_ASKED = "promises safety elsewhere, and asks for none with this value"

@@ -33,7 +33,7 @@ _READ_BYTES = 4 << 20
 
 
 class Forced(NamedTuple):
-    """What was done, or would be.
+    """The outcome of a forced start, done or planned.
 
     Attributes:
         node: This node.

@@ -14,7 +14,7 @@ from broker.message import Delivery
 
 
 class Clock(Protocol):
-    """Where shells read time. Cores are given times instead."""
+    """The clock of shells. Cores are given times instead."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, for stamps users see; may jump."""
@@ -65,7 +65,7 @@ class GetResult(NamedTuple):
 
 
 class QueueStat(NamedTuple):
-    """What a queue says of itself, for declare-ok and for listings.
+    """A queue's counts and state, for declare-ok and for listings.
 
     Attributes:
         ready: Messages waiting.

@@ -382,7 +382,7 @@ class ConnectionMachine:
         return held[:end]
 
     def _frame_end(self) -> int:
-        """Where the held input's first frame ends; 0 when more of it has to come."""
+        """Return where the held input's first frame ends; 0 while it is incomplete."""
         held = self._held
         if len(held) < FRAME.size:
             return 0
@@ -626,7 +626,7 @@ class ConnectionMachine:
     # Alarms
 
     def unblock(self) -> None:
-        """No alarm is on any more: go on with what is held (`has_input`)."""
+        """Go on with held input (`has_input`): no alarm is on any more."""
         if self.is_blocked:
             self.is_blocked = False
             self._heard_ms = self._now_ms

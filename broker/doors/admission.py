@@ -29,7 +29,7 @@ class Guest(Protocol):
 
 
 class Refusals(NamedTuple):
-    """What is to be logged.
+    """Refusals that are to be logged.
 
     Attributes:
         number: Connections refused or dropped for want of places since the last time.
@@ -42,7 +42,7 @@ class Refusals(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def source(address: str) -> str:
-    """What counts as one address: an IPv4 address, or the /64 that an IPv6 client chooses from.
+    """Return what counts as one address: an IPv4 address, or the /64 of an IPv6 client.
 
     Args:
         address: As the socket tells it.
@@ -124,7 +124,7 @@ class Admission:
         return True
 
     def know(self, guest: Guest, *, is_busy: bool) -> None:
-        """It has shown who it is.
+        """Note that the connection has authenticated.
 
         Args:
             guest: Who is in; one that is not any more is passed over.
@@ -139,7 +139,7 @@ class Admission:
             self._idle.setdefault(here, {})[guest] = None  # the newest of them
 
     def leave(self, guest: Guest) -> None:
-        """It is gone."""
+        """Note that the connection is gone."""
         here = self._sources.pop(guest, None)
         if here is None:
             return

@@ -157,13 +157,13 @@ class Tally:
         self._sources.clear()
 
     def by_protocol(self) -> list[dict[str, object]]:
-        """As `GET /api/auth/attempts/NODE` shows them."""
+        """Return attempts by protocol, as `GET /api/auth/attempts/NODE` shows them."""
         return [
             {"protocol": protocol, **_shown(counts)} for protocol, counts in self._protocols.items()
         ]
 
     def by_source(self) -> list[dict[str, object]]:
-        """As `GET /api/auth/attempts/NODE/source` shows them."""
+        """Return attempts by address, as `GET /api/auth/attempts/NODE/source` shows them."""
         return [
             {"remote_address": address, "username": user, "protocol": protocol, **_shown(counts)}
             for (protocol, address, user), counts in self._sources.items()

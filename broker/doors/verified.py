@@ -14,7 +14,7 @@ USERS_MAX: Final = 1_024
 
 
 class Verified:
-    """What was right.
+    """A password that was right.
 
     Args:
         key: Random bytes, drawn at the start of the process.
@@ -42,7 +42,7 @@ class Verified:
         return found is not None and hmac.compare_digest(found, digest)
 
     def add(self, user: str, stored: str, password: str) -> None:
-        """It was right."""
+        """Note that it was right."""
         self._digests.pop(user, None)
         self._digests[user] = self.digest(user, stored, password)
         if len(self._digests) > USERS_MAX:

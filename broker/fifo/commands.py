@@ -179,7 +179,7 @@ class SetRules(msgspec.Struct, array_like=True, tag=22, frozen=True, gc=False):
 
 
 class Bury(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=False):
-    """What died and was held has reached where dead messages go: it may be forgotten."""
+    """At-least-once dead letters have arrived at their targets: drop them here."""
 
     numbers: list[int]
 
@@ -188,7 +188,7 @@ QueueCommand = Offer | EndBoot | SetRules | Bury
 
 
 class Batch(msgspec.Struct, array_like=True, frozen=True):
-    """What one Raft entry of a quorum queue holds.
+    """The content of one Raft entry of a quorum queue.
 
     Attributes:
         version: `VERSION` of the writer.

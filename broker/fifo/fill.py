@@ -29,7 +29,7 @@ from broker.message import Message
 
 
 class Fill(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the master holds between two message numbers, both included.
+    """The messages that the master has between two numbers, both included.
 
     Attributes:
         low: First number this is about.
@@ -129,7 +129,7 @@ class Gone:
         return len(self._numbers) + len(self._ranges)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """These ended."""
+        """Note that these messages ended."""
         high = self._high
         self._numbers.add([(number, 0) for number in numbers if number > high])
 

@@ -66,7 +66,7 @@ class ConsumerInbox:
         return Leaving(holder, tag, [(n, seen[n]) for n in numbers if n in seen])
 
     def outstanding(self, holder: str, tag: str) -> int:
-        """How many deliveries a consumer has whose settle the queue has not answered."""
+        """Return a consumer's deliveries whose settle the queue has not answered."""
         return len(self._seen.get(holder, {}).get(tag, ()))
 
     def forget(self, leaving: Leaving) -> None:

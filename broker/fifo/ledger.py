@@ -31,7 +31,7 @@ PAYLOAD_MESSAGES_MAX: Final = 1_000
 
 
 class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
-    """These messages entered the queue under these numbers (ascending, one each).
+    """Messages entered the queue under these numbers (ascending, one each).
 
     Attributes:
         numbers: Ascending; without a gap where the whole ledger is kept.
@@ -52,19 +52,19 @@ class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
 
 
 class Taken(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
-    """These were handed to a consumer and are not settled."""
+    """Messages were handed to a consumer and are not settled."""
 
     numbers: list[int]
 
 
 class Settled(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
-    """These were acknowledged, or delivered where no acknowledgement is due: they are gone."""
+    """Messages were acknowledged, or delivered without a need for that: they are gone."""
 
     numbers: list[int]
 
 
 class Removed(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
-    """These left without an acknowledgement: purged, rejected, expired, over a limit, buried.
+    """Messages left unacknowledged: purged, rejected, expired, over a limit, dead-lettered.
 
     A message that died and is held for its burial (`rules.Rules.is_held`) is not among them: for
     mirrors it is simply still there.
@@ -74,7 +74,7 @@ class Removed(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
 
 
 class Returned(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
-    """These are ready again."""
+    """Messages are ready again."""
 
     numbers: list[int]
 

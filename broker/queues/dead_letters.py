@@ -71,7 +71,7 @@ Buried = Callable[[list[int]], None]
 
 
 class Way(NamedTuple):
-    """What of a queue tells where its dead go.
+    """A queue's dead-letter destination.
 
     Attributes:
         queue: The queue.
@@ -84,7 +84,7 @@ class Way(NamedTuple):
     buried: Buried
 
     def keeps_unrouted(self, reason: Reason) -> bool:
-        """Whether what is held waits for a route; not when its strategy has just changed."""
+        """True if what is held waits for a route; not when its strategy has just changed."""
         return reason != "delayed" and self.settings.is_at_least_once
 
 
@@ -109,7 +109,7 @@ class _Letter:
 
 
 class _Source:
-    """What one queue holds until it has arrived.
+    """The at-least-once dead letters of one queue that have not arrived.
 
     Attributes:
         letters: All of it, by number.
@@ -150,7 +150,7 @@ _Waiting = tuple[Message, _Letter | None, int]
 
 
 class _Lane:
-    """What waits to be published to one queue, in order."""
+    """Dead letters that wait to be published to one queue, in order."""
 
     __slots__ = ("is_waiting", "queue", "waiting")
 
@@ -161,7 +161,7 @@ class _Lane:
 
 
 class Hop(NamedTuple):
-    """Where a message goes.
+    """The next destination of a dead message.
 
     Attributes:
         message: As it is to be published.
@@ -233,7 +233,7 @@ class DeadLetters:
     def post(self, queue: Queue, messages: list[Message]) -> None:
         """Publish a history, at most once, at the rate its queue can take; needs the lease.
 
-        It counts for nothing: its exchange remembers it, so nobody shall wait or be dropped for it.
+        Replays are excluded from back-pressure limits; the exchange can replay them.
         """
         lane = self._lane(queue)
         lane.waiting.extend([(as_taken_by(queue, message), None, 0) for message in messages])
@@ -518,7 +518,7 @@ class DeadLetters:
         return [] if found is None else [*found.queues, *found.stores]
 
     def is_fixed(self, vhost: str, exchange: str) -> bool:
-        """Whether routes from an exchange depend on routing keys alone."""
+        """True if routes from an exchange depend on routing keys alone."""
         return not self._catalogue.looks_inside(vhost, exchange)
 
     def now_s(self) -> int:
@@ -554,7 +554,7 @@ class _Routes:
         self._known: dict[tuple[str, str, str, tuple[str, ...]], list[Queue]] = {}
 
     def hop(self, way: Way, reason: Reason, message: Message) -> Hop:
-        """Where a dead message goes, and as what."""
+        """Return a dead message's destination and its new form."""
         queue, settings = way.queue, way.settings
         if reason == "delayed":
             message, found = due(queue, message, self._letters.route)

@@ -143,13 +143,13 @@ class DiskCopy:
 
     @property
     def is_sweep_due(self) -> bool:
-        """Whether `sweep` would look."""
+        """True if `sweep` would look."""
         return self._pages >= PAGES_PER_SWEEP or self._page_bytes >= SWEEP_BYTES
 
     # Whole queues.
 
     def stored(self) -> Stored:
-        """What is recorded, none of it read."""
+        """Return what is recorded, without reading it."""
         return self._store.stored(self._uid) if self._durable else Stored(Paged(), False)
 
     def note_fresh(self, fresh: Fresh) -> None:
@@ -158,7 +158,7 @@ class DiskCopy:
             self._store.note_fresh(self._uid, fresh)
 
     def take_fresh(self) -> Fresh:
-        """What the last serving noted, once; nothing after a crash."""
+        """Return and remove what the last orderly stop noted; nothing after a crash."""
         return self._store.take_fresh(self._uid) if self._durable else NOTHING_FRESH
 
     def recover(self) -> list[tuple[int, Message]]:

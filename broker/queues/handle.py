@@ -30,7 +30,7 @@ class QueueHandle(Protocol):
 
     @property
     def slowdown_us(self) -> int:
-        """How long a publisher's next read shall wait for each message it has just brought.
+        """Microseconds that a publisher's next read waits for each message it has just brought.
 
         Microseconds, 0 while consumers keep up or there are none. Proportional to how far they
         lag, so that publishers settle at the rate of the consumers instead of starving them.
@@ -38,7 +38,7 @@ class QueueHandle(Protocol):
         ...
 
     def has_room(self, messages: list[Message]) -> bool:
-        """Whether a publish of these would be taken now (P12); if not, ask again `when_drained`."""
+        """True if a publish of these would be taken now (P12); if not, ask again `when_drained`."""
         ...
 
     def when_drained(self, resume: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ class LocalConsumer(NamedTuple):
 
 
 class LocalConsumers:
-    """Those of one queue."""
+    """The local consumers of one queue."""
 
     __slots__ = ("_found",)
 

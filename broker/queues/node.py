@@ -21,7 +21,7 @@ Post = Callable[[str, Answer], None]
 
 @dataclass(slots=True, frozen=True)
 class NodeContext:
-    """What a classic queue needs of the node on which it lives.
+    """The node as a classic queue sees it.
 
     Attributes:
         node: Its name.
@@ -106,7 +106,7 @@ class Boots:
         self._strange: dict[tuple[str, str], int] = {}  # not named by group 0, since when
 
     def is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot.
+        """True if group 0 has ended a boot.
 
         One that it does not name may be so new that this node has not heard of it, or have ended
         longer ago than is remembered: time tells.

@@ -24,7 +24,7 @@ def not_empty(queue: Queue) -> Refusal:
 
 
 def settle_lost(queue: Queue) -> Refusal:
-    """What was to be settled is not held any more: it has gone back to the queue (P18)."""
+    """Return the refusal of a settle of messages that went back to the queue (P18)."""
     where = quoted("queue", queue.name, queue.vhost)
     return Refusal(
         ReplyCode.PRECONDITION_FAILED, f"{where} does not hold these deliveries any more"

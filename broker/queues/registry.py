@@ -65,7 +65,7 @@ def _zero() -> int:
 
 
 class Groups(Protocol):
-    """Where quorum replicas get their Raft groups."""
+    """The Raft groups of quorum replicas."""
 
     def open(self, queue: Queue, machine: QuorumQueue) -> RaftGroup:
         """Start or recover this node's replica of the queue's group."""
@@ -229,11 +229,11 @@ class QueueRegistry:
         return local
 
     def config(self, queue: Queue) -> QueueConfig:
-        """How the machine of a mirrored queue's master behaves."""
+        """Return the configuration of the machine of a mirrored queue's master."""
         return config_of(queue, self._settings(queue), is_mirrored=True)
 
     def ram_limit(self, queue: Queue) -> int | None:
-        """What a copy of a queue may take of the memory by the queue's own mode, in bytes."""
+        """Return the memory limit that the queue's mode sets for a copy of it, in bytes."""
         is_lazy = settings_of(queue, self._catalogue.effective_policy(queue)).is_lazy
         return LAZY_RAM_BYTES if is_lazy else None
 
@@ -251,11 +251,11 @@ class QueueRegistry:
         return self._classic.get(uid)
 
     def is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot."""
+        """True if group 0 has ended a boot."""
         return self._boots.is_over(node, boot)
 
     def ring_info(self, queue: Queue) -> RingInfo | None:
-        """What listings show of a mirrored queue, None for any other."""
+        """Return a mirrored queue's ring as listings show it; None for other queues."""
         return self.rings.info(queue)
 
     def lease_back(self) -> None:
@@ -293,7 +293,7 @@ class QueueRegistry:
             remote.receive(node, answer)
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        """What a queue that is served here says of itself; a declare renews its life."""
+        """Return the counts of a queue that is served here; a declare renews its x-expires."""
         classic = self._classic.get(uid)
         if classic is not None:
             classic.stat(done, is_declare=is_declare)
@@ -313,7 +313,7 @@ class QueueRegistry:
         return quorum.stat() if quorum is not None and quorum.is_leading else None
 
     def consumer_count(self, uid: int) -> int:
-        """How many consumers a queue has: all where it is served here, else those of this node."""
+        """Return a queue's number of consumers: all if it is served here, else this node's."""
         classic = self._classic.get(uid)
         if classic is not None:
             return classic.machine.stat().consumers
@@ -451,7 +451,7 @@ class QueueRegistry:
         return [queue.record for queue in self._classic.values()] + led
 
     def _is_leaderless(self, uid: int) -> bool:
-        """Whether a replica is here and knows of no leader, or is about to lead."""
+        """True if a replica is here and knows of no leader, or is about to lead."""
         replica = self._quorum.get(uid)
         if replica is None or replica.is_leading:
             return False
@@ -510,7 +510,7 @@ class QueueRegistry:
         replica.group = self._groups.open(queue, replica)
 
     def _settings(self, queue: Queue) -> QueueSettings:
-        """What is asked of a queue now; what of that can't be done is told once."""
+        """Return a queue's settings now; log once what can't be done."""
         settings = settings_of(queue, self._catalogue.effective_policy(queue))
         is_told = queue.home != self._node or self._warned.get(queue.uid) == settings.warnings
         if settings.warnings and not is_told:

@@ -36,7 +36,7 @@ class Safety:
         self.copies: Replication | None = None
 
     def is_behind(self, *, is_paging: bool) -> bool:
-        """Whether the disk or the mirrors have so much to do that publishers shall wait.
+        """True if the disk or the mirrors have so much to do that publishers shall wait.
 
         Args:
             is_paging: The queue writes what nobody asked to keep as well.

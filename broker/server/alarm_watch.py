@@ -78,12 +78,12 @@ class StoreRoom(Protocol):
 
     @property
     def held_s(self) -> float:
-        """How long nothing could be written."""
+        """Seconds for which nothing could be written."""
         ...
 
 
 class Gauge:
-    """What is measured. Tests put their own in its place.
+    """The measurements of memory and disk. Tests put their own in its place.
 
     Args:
         settings: Where the data lies.

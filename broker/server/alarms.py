@@ -32,7 +32,7 @@ _STARS: Final = "*" * 58
 
 
 class Limits(NamedTuple):
-    """Where alarms begin.
+    """The limits of alarms.
 
     Attributes:
         memory_relative: Share of the memory.
@@ -78,7 +78,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def disk_interval_ms(free_bytes: int, limit_bytes: int) -> int:
-    """How long the free space may go unread: 10 s, near the limit less, down to 100 ms."""
+    """Return the milliseconds between looks at free space: 10 s, near the limit down to 100 ms."""
     ideal = 2 * (free_bytes - limit_bytes) // DISK_FAST_RATE_BYTES_PER_MS
     return max(DISK_INTERVAL_MIN_MS, min(DISK_INTERVAL_MAX_MS, ideal))
 

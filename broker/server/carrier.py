@@ -117,7 +117,7 @@ class Carrier:
         self._held.add(effect.channel)
 
     def _is_behind_parked(self, effect: effects.Effect) -> bool:
-        """Whether an effect is for a queue with something parked, and goes behind it."""
+        """True if an effect is for a queue with something parked, and goes behind it."""
         if _is_set_active(effect):
             return False
         queue = getattr(effect, "queue", None)
@@ -227,7 +227,7 @@ class Carrier:
             self._submit(effect, done)
 
     def go_on(self) -> None:
-        """What was got has been written: get what had to wait."""
+        """Run the gets that had to wait: those before them have been written."""
         self.got_bytes = 0
         if self._gets and not self.is_full:
             asked, self._gets = self._gets, []

@@ -303,7 +303,7 @@ class AmqpConnection(asyncio.Protocol):
 
     @property
     def state(self) -> str:
-        """As listings show it: running, blocking, blocked, flow or closing."""
+        """The state that listings show: running, blocking, blocked, flow or closing."""
         session = self.session
         if session is None or session.is_closed:
             return "closing"
@@ -314,7 +314,7 @@ class AmqpConnection(asyncio.Protocol):
         return "flow" if self._throttle.is_flow() else "running"
 
     def channel_state(self, number: int, *, is_closing: bool) -> str:
-        """As listings show a channel: running, flow or closing.
+        """Return the state of a channel that listings show: running, flow or closing.
 
         Args:
             number: The channel's.
@@ -379,7 +379,7 @@ class AmqpConnection(asyncio.Protocol):
             self._pause_reading()
 
     def _untaken_bytes(self) -> int:
-        """What a client that does not read has not taken; 0 for one that does."""
+        """Return the unsent bytes of a client that does not read; 0 for one that does."""
         if self._taken is None or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size()
@@ -538,7 +538,7 @@ class AmqpConnection(asyncio.Protocol):
                 self._drop(event.reason)
 
     def _is_early(self, event: Event) -> bool:
-        """Whether a client's close is behind what it sent before, which is to be done first."""
+        """True if a client's close is behind what it sent before, which is to be done first."""
         if type(event) is not PeerClosed or self.session is None or not self.session.has_held:
             return False
         return self._context.clock.monotonic_ms() - event.at_ms < CLOSE_WAITS_MS

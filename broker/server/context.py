@@ -47,7 +47,7 @@ class Queues(Protocol):
         ...
 
     def consumer_count(self, uid: int) -> int:
-        """How many consumers a queue has: all where it is served here, else those of this node."""
+        """Return a queue's number of consumers: all if it is served here, else this node's."""
         ...
 
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:

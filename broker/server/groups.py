@@ -73,7 +73,7 @@ class QueueGroups:
             return self._open(queue, machine, None)
 
     def _read_mark(self, catalogue: Catalogue) -> int:
-        """What `MARK_KEY` says; in a new store, that there was an earlier one until this boot."""
+        """Read `MARK_KEY`; a new store notes that there was an earlier one until this boot."""
         found = self._journal.get("meta", MARK_KEY)
         if found is not None:
             return int(_MARK.unpack(found)[0])
@@ -136,7 +136,7 @@ class QueueGroups:
             group.admitted()
 
     async def readmit(self, uid: int, node: str) -> bool:
-        """As the leader: let a member that has lost its data in again, as a learner (R11).
+        """As the leader, readmit a member without its data as a learner (docs/planted-bugs.md R11).
 
         Args:
             uid: The queue's incarnation.
@@ -157,7 +157,7 @@ class QueueGroups:
         return True
 
     def may_vote(self, uid: int) -> bool:
-        """Whether this node's replica may vote: it is here, and no leader has to let it in."""
+        """True if this node's replica may vote: it is here, and no leader has to let it in."""
         group = self._host.group(uid)
         return group is not None and not group.is_blank
 

@@ -71,7 +71,7 @@ class AmqpListener:
 
     @property
     def connections_max(self) -> int:
-        """How many clients there may be: the node's share of descriptors for them."""
+        """The most connections: the node's share of descriptors for clients."""
         return self._context.doors.shares.clients
 
     @property

@@ -110,7 +110,7 @@ class LocalQueues(Protocol):
         ...
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        """What a queue that is served here says of itself."""
+        """Return the counts of a queue that is served here."""
         ...
 
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
@@ -134,7 +134,7 @@ class LocalGroups(Protocol):
         ...
 
     def may_vote(self, uid: int) -> bool:
-        """Whether this node's replica of a queue may vote: it is here, and was let in."""
+        """True if this node's replica of a queue may vote: it is here, and was let in."""
         ...
 
 
@@ -242,7 +242,7 @@ class NodeService:
         return None
 
     def _has_room(self, node: str, size: int) -> bool:
-        """Whether a clogged stream takes a reply.
+        """True if a clogged stream takes a reply.
 
         Half of it is for queues and rings: a full stream breaks, and they lose what is on it.
         """

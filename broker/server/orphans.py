@@ -13,7 +13,7 @@ from broker.metadata.catalogue import Catalogue
 
 
 class Orphans:
-    """What the connections of one boot left behind.
+    """The exclusive queues that connections of one boot left behind.
 
     Args:
         catalogue: Group 0's state.

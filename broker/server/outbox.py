@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Flushable(Protocol):
-    """Whoever gathers output and can write it."""
+    """An object that gathers output and can write it."""
 
     is_marked: bool
 

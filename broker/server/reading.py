@@ -40,7 +40,7 @@ class WideReads(asyncio.BufferedProtocol):
         self.resume_writing = connection.resume_writing  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes."""
+        """Return the buffer for the next read."""
         del sizehint
         return _room
 

@@ -366,7 +366,7 @@ class Serving:
     def _place(
         self, vhost: str, name: str, queue_type: str, arguments: dict[str, object]
     ) -> tuple[str, tuple[str, ...]]:
-        """Where a new queue goes (`broker.session.facts.Placement`)."""
+        """Place a new queue (`broker.session.facts.Placement`)."""
         here = self._cluster.node
         # Who was never here yet has no replica of its own to vote with (`QueueGroups.open`).
         nodes = [node for node in self.catalogue.nodes() if node.booted_at]
@@ -392,7 +392,7 @@ class Serving:
         return placement.leader(strategy, here, candidates, led), members
 
     def _leader(self) -> str | None:
-        """Who leads group 0: this node only once it has applied what the last leader left."""
+        """Return group 0's leader; this node only once it has applied the last leader's entries."""
         metadata = self._cluster.metadata
         is_here = metadata.leader == self._cluster.node
         return None if is_here and not metadata.is_leading else metadata.leader

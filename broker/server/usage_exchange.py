@@ -40,7 +40,7 @@ _NOTHING: Final = Counts()
 
 
 class UsageExchange:
-    """What this node and the others tell each other.
+    """The exchange of usage counts between this node and the others.
 
     Args:
         links: To the other nodes.

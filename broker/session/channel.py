@@ -82,7 +82,7 @@ class HeldPublish(NamedTuple):
 
 
 class Transaction:
-    """What an open transaction holds until commit.
+    """The content of an open transaction.
 
     Attributes:
         publishes: In publish order.

@@ -57,7 +57,7 @@ class Confirms:
 
     @property
     def unanswered(self) -> int:
-        """How many numbers had no verdict at the last `flush`."""
+        """The count of numbers without a verdict at the last `flush`."""
         return self.issued - self._low - len(self._answered)
 
     @property

@@ -15,7 +15,7 @@ from broker.session.channel import Channel
 
 
 def overdue(channel: Channel, now_ms: int, known: dict[int, int]) -> AmqpError | None:
-    """What a channel is closed with because its oldest delivery was kept too long.
+    """Return the error of a channel that has kept its oldest delivery for too long.
 
     Args:
         channel: An open channel.
@@ -45,7 +45,7 @@ def overdue(channel: Channel, now_ms: int, known: dict[int, int]) -> AmqpError |
 
 
 def timeout_of(catalogue: Catalogue, queue_uid: int, default_ms: int) -> int:
-    """How long a delivery of a queue may be out, in milliseconds; 0 is for ever.
+    """Return the consumer timeout of a queue's deliveries in milliseconds; 0 is none.
 
     Args:
         catalogue: For the queue's `x-consumer-timeout` and the policy's `consumer-timeout`.

@@ -83,7 +83,7 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
 def _store_placement(
     channel: Channel, name: str, method: spec.ExchangeDeclare
 ) -> tuple[str, tuple[str, ...]]:
-    """Where the store of an exchange that has one would go; nowhere for any other."""
+    """Return the placement of the store of an exchange that has one; none for any other."""
     context = channel.context
     vhost = context.facts.vhost
     has_store = method.type in {DELAYED, history.TYPE}
@@ -193,7 +193,7 @@ def _check_binding(channel: Channel, destination: str, source: str, routing_key:
 
 
 def check_source(channel: Channel, source: str, routing_key: str) -> None:
-    """What a binding needs of its source: not the default exchange, read, topic read.
+    """Check a binding's source: not the default exchange, read permission, topic read permission.
 
     Raises:
         AmqpError: 403.

@@ -8,7 +8,7 @@ from broker.errors import Refusal
 
 
 class ConnectionFacts(NamedTuple):
-    """What the handshake settled. Fixed for the life of the connection.
+    """The outcome of the handshake. Fixed for the life of the connection.
 
     Attributes:
         node: This node's name.
@@ -72,7 +72,7 @@ class Limits(NamedTuple):
 
 
 class Names(Protocol):
-    """Where unguessable names come from (the shell's randomness)."""
+    """The source of unguessable names (the shell's randomness)."""
 
     def __call__(self) -> str:
         """22 URL-safe base64 characters, 16 random bytes."""
@@ -80,7 +80,7 @@ class Names(Protocol):
 
 
 class Quota(Protocol):
-    """How many channels a user, or a node, may have open."""
+    """The number of channels that a user, or a node, may have open."""
 
     def channel_refusal(self, user: str) -> Refusal | None:
         """Why a user may not open one more channel (530), None if it may; asked before each."""
@@ -96,7 +96,7 @@ class Quota(Protocol):
 
 
 class Placement(Protocol):
-    """Where a new queue should live. Called once a declare of a queue that does not exist."""
+    """The placement of a new queue. Called once for each declare of a queue that does not exist."""
 
     def __call__(
         self, vhost: str, name: str, queue_type: str, arguments: dict[str, object]

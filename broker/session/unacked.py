@@ -21,7 +21,7 @@ _DEAD_RUNS_MAX = 64
 
 
 class Source:
-    """Where deliveries come from: one consumer of the channel, or basic.get on one queue.
+    """The source of deliveries: one consumer of the channel, or basic.get on one queue.
 
     Attributes:
         queue_uid: The queue's incarnation.
@@ -59,7 +59,7 @@ class _Run:
 
 
 class Unacked:
-    """What a channel has to acknowledge. Owner: the channel."""
+    """The deliveries of a channel that are not acknowledged. Owner: the channel."""
 
     __slots__ = ("_firsts", "_has_lost", "_has_uncounted", "_head", "_runs", "count")
 
@@ -191,7 +191,7 @@ class Unacked:
 
     @property
     def counted(self) -> int:
-        """How many entries count for the channel-wide prefetch limit; of living sources alone."""
+        """The entries that count for the channel-wide prefetch limit; of living sources alone."""
         if not self._has_lost and not self._has_uncounted:
             return self.count
         runs = [(run.source, run.live) for run in self._runs[self._head :]]

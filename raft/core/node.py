@@ -223,7 +223,8 @@ class RaftNode:
     def hedge(self) -> None:
         """A short while has passed: what was uncommitted before it goes to everybody.
 
-        To be called at even steps as long as `wants_hedge`; late or missing calls cost time only.
+        To be called at even steps as long as `wants_hedge`; delayed calls affect latency, not
+        safety.
         """
         if self.state.role is Role.LEADER:
             leader.hedge(self.state)

@@ -71,7 +71,7 @@ class Layout:
 
     @property
     def exists(self) -> bool:
-        """Whether a cluster was made here."""
+        """True if a cluster was made here."""
         return (self.directory / "cluster.json").is_file()
 
     def nodes(self) -> list[NodePlace]:

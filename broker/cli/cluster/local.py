@@ -317,7 +317,7 @@ class Cluster:
 
 
 def is_ready(place: NodePlace) -> bool:
-    """Whether the node's /readyz says 200 and its AMQP port accepts."""
+    """True if the node's /readyz says 200 and its AMQP port accepts."""
     connection = http.client.HTTPConnection(HOST, place.management_port, timeout=_PROBE_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
@@ -374,7 +374,7 @@ def _owner(port: int) -> str:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it still runs; one that only waits to be reaped does not."""
+    """True if it still runs; one that only waits to be reaped does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -35,7 +35,7 @@ _NAMED_MAX = 50
 
 
 def is_offline(call: Invocation) -> bool:
-    """Whether a command is one of these."""
+    """True if a command is one of these."""
     return call.command == "force_boot" or (
         call.command == "forget_cluster_node" and "offline" in call.flags
     )

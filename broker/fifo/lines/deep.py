@@ -57,7 +57,7 @@ def leaves_stub(item: Delivery, cut: Cut) -> bool:
 
 
 def kept_of(head: Iterable[Delivery], room: int, window_bytes: int) -> int:
-    """Say how many of a head stay in memory: at least one, where any may."""
+    """Return how many messages of a head stay in memory: at least one if `room` > 0."""
     kept = 0
     for item in islice(head, max(0, room)):
         window_bytes -= item.message.body_size + MESSAGE_RAM_BYTES

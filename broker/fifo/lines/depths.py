@@ -117,7 +117,7 @@ class Depths(Line):
     # Out.
 
     def is_worth_paging(self) -> bool:
-        """Whether a delta of all that is whole would take less memory: not of few, far apart."""
+        """True if a delta of all that is whole would take less memory: not of few, far apart."""
         deep = self._deep
         parts = [self._fresh] if deep is None else [self._fresh, deep.tail]
         ends = [each.number for part in parts if part for each in (part[0], part[-1])]
@@ -423,7 +423,7 @@ class Depths(Line):
             self._fresh.extend(within)
 
     def _lift(self, highest: int) -> None:
-        """What is back from the delta may have been returned before: then it is lower than this.
+        """Move messages below `highest` to the returned ones, which are served first.
 
         Args:
             highest: Number of a message that comes back now.

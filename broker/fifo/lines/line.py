@@ -51,7 +51,7 @@ class Cut:
         self.pages: list[tuple[int, Message]] = []
 
     def note(self, items: list[Delivery]) -> None:
-        """These leave the memory: whose content is nowhere else must be written."""
+        """Note messages that leave the memory; content that is nowhere else must be written."""
         if self.durable:
             self.pages += [
                 (item.number, item.message)
@@ -189,11 +189,11 @@ class Line(Protocol):
 
     @property
     def stubs(self) -> Stubs:
-        """How many stubs are here."""
+        """The number and size of stubs here."""
 
     @property
     def delta(self) -> tuple[int, int]:
-        """Of how many messages only number and size are in memory, and their body bytes."""
+        """The number of messages of the delta, and their body bytes."""
 
     def at_hand(self) -> int:
         """Return at least 1 if `take(1)` gives one, and never more than `take` would."""

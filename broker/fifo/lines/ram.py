@@ -34,7 +34,7 @@ STUB_BODY_MIN: Final = 4096
 
 
 class PageOut(NamedTuple):
-    """What left the memory and is nowhere on disk yet.
+    """Messages that left the memory and are not on disk yet.
 
     Attributes:
         pages: Number and message of each. They must be written before anything else happens.
@@ -44,7 +44,7 @@ class PageOut(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many messages of a queue are in which state, those that consumers hold included.
+    """The number of a queue's messages in each state, those that consumers hold included.
 
     Attributes:
         alpha: All in memory.
@@ -91,7 +91,7 @@ def unread(number: int, delivery_count: int, body_size: int) -> Delivery:
 
 
 class Stubs:
-    """How many stubs are somewhere.
+    """A count of stubs.
 
     Attributes:
         count: All of them.

@@ -71,7 +71,7 @@ class HomeRoute:
 
     @property
     def epoch(self) -> int:
-        """Of the machine that is asked, or will be: every earlier one's was lower, or 0."""
+        """The epoch of the machine that is or will be asked; higher than all before, or 0."""
         if self.server is not None:
             return self.server.epoch
         ring = self.record.ring
@@ -163,7 +163,7 @@ class LeaderRoute:
 
     @property
     def target(self) -> str | None:
-        """Who leads, as well as known; None when nobody can."""
+        """Return the node that leads, as far as known; None if no node can."""
         if self._leader is not None:
             return self._leader
         if self._is_alive(self.record.home):

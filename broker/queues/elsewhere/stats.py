@@ -24,7 +24,7 @@ class _Question(NamedTuple):
 
 
 class StatQuestions:
-    """What was asked and has no answer; asked again, of whoever serves then, until its time is up.
+    """Unanswered questions for a queue's counts; repeated to each new server until they time out.
 
     Args:
         uid: The queue's incarnation.

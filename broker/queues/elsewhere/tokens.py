@@ -12,7 +12,7 @@ from broker.queues.elsewhere.consumers import Consumer
 
 
 class Publish(NamedTuple):
-    """Whose verdicts an enqueue's are; `seqnos` None wants none."""
+    """The publisher that waits for the verdicts of an enqueue; `seqnos` None wants none."""
 
     publisher: PublisherPort
     seqnos: list[int] | None
@@ -28,7 +28,7 @@ class Publish(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Who waits for the outcome of a settle."""
+    """The channel that waits for the outcome of a settle."""
 
     leaving: Leaving
     done: Done

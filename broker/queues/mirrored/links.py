@@ -26,7 +26,7 @@ class LinkWatch:
 
     @property
     def has_cuts(self) -> bool:
-        """Whether a living node can't be reached now."""
+        """True if a living node can't be reached now."""
         return bool(self._cut_since_ms)
 
     def tick(self) -> bool:
@@ -60,11 +60,11 @@ class LinkWatch:
         return [node for node in self.running() if self.is_reachable(node)]
 
     def is_reachable(self, node: str) -> bool:
-        """Whether this node and another hear each other."""
+        """True if this node and another hear each other."""
         return self._neighbours.is_linked(self._node, node)
 
     def is_cut(self, node: str) -> bool:
-        """Whether they do not, and not just for a moment, and it is not the other's death (P25).
+        """True if two nodes are cut off for more than a moment, and neither has died (P25).
 
         A dead node's links are cut, too. All that tells the two apart is a leader of group 0 that
         has had the time to tell a death and has not: not the node in question, and heard itself.
@@ -80,17 +80,17 @@ class LinkWatch:
         return self._clock.monotonic_ms() - max(since_ms, self._led_since_ms) >= CUT_MS
 
     def _teller(self) -> str | None:
-        """Who leads group 0 and may propose: its own boot lives (P1)."""
+        """Return the leader of group 0 if it may propose: its own boot lives (P1)."""
         leader = self._leader_now()
         record = None if leader is None else self._catalogue.node(leader)
         return leader if record is not None and record.alive else None
 
     def refused_ms(self, node: str) -> int:
-        """How long connections to a node have been refused; 0 while they are not."""
+        """Milliseconds for which connections to a node have been refused; 0 while they are not."""
         since_ms = self._gone_since_ms.get(node)
         return 0 if since_ms is None else self._clock.monotonic_ms() - since_ms
 
     def silent_ms(self, node: str) -> int:
-        """How long a node has been silent while this one listened."""
+        """Milliseconds for which a node has been silent while this one listened."""
         listened_ms = self._clock.monotonic_ms() - self._began_ms
         return min(listened_ms, self._neighbours.silence_ms(node))

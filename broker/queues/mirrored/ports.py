@@ -21,15 +21,15 @@ class Neighbours(Protocol):
     """What this node knows of the others' links (`broker.cluster.peers`)."""
 
     def is_linked(self, node: str, other: str) -> bool:
-        """Whether two nodes hear each other, both ways, as far as known here (P25)."""
+        """True if two nodes hear each other, both ways, as far as known here (P25)."""
         ...
 
     def silence_ms(self, node: str) -> int:
-        """How long a node has not been heard."""
+        """Milliseconds since a node was last heard."""
         ...
 
     def is_gone(self, node: str) -> bool:
-        """Whether a node's process is proven dead: connections to it are refused."""
+        """True if a node's process is proven dead: connections to it are refused."""
         ...
 
 
@@ -65,7 +65,7 @@ class Stage(Protocol):
         ...
 
     def config(self, queue: Queue) -> QueueConfig:
-        """How the machine of its master behaves."""
+        """The configuration of its master's machine."""
         ...
 
     def ram_limit(self, queue: Queue) -> int | None:
@@ -81,7 +81,7 @@ class Stage(Protocol):
         ...
 
     def is_over(self, node: str, boot: str) -> bool:
-        """Whether group 0 has ended a boot."""
+        """True if group 0 has ended a boot."""
         ...
 
 

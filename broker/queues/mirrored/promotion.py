@@ -28,7 +28,7 @@ SILENT_MS: Final = 60_000
 
 
 def may_be_promoted(ring: Ring, me: RingMember) -> bool:
-    """Whether this member is to succeed, and the dead have nothing in flight any more (P22)."""
+    """True if this member is to succeed, and the dead have nothing in flight any more (P22)."""
     return ring.successor == me and all(is_alive for _, is_alive in ring.slots)
 
 
@@ -38,7 +38,7 @@ def promoted(uid: int, me: RingMember) -> RingStep:
 
 
 def is_designation_due(*, refused_ms: int, silent_ms: int) -> bool:
-    """Whether a dead master's node has been waited for long enough (P23).
+    """True if a dead master's node has been waited for long enough (P23).
 
     Args:
         refused_ms: How long connections to the last master's node have been refused.
@@ -50,7 +50,7 @@ def is_designation_due(*, refused_ms: int, silent_ms: int) -> bool:
 def recovery(
     uid: int, ring: Ring, node: str, boot: str, copy: RingMember | None
 ) -> RingStep | None:
-    """What the last master's node proposes when nobody serves: to serve what its disk holds.
+    """Return the last master's proposal to serve what its disk holds, while no node serves.
 
     Without a copy that counts it says so: the disk was wiped, or the node died before the note
     beside its copy was on disk. Others are waiting for it.
@@ -70,7 +70,7 @@ def recovery(
 
 
 def farewell(uid: int, ring: Ring, policy: HaPolicy | None) -> RingStep | None:
-    """What a master proposes when its node stops in good order (docs/rabbitmq-behaviour.md 1.14).
+    """Return a master's proposal when its node stops (docs/rabbitmq-behaviour.md 1.14).
 
     It hands over to the oldest synchronised mirror; with `ha-promote-on-shutdown: always` to the
     oldest one at all; otherwise the queue waits for this node.

@@ -46,7 +46,7 @@ WISH_MS: Final = 10_000
 
 
 class RingInfo(NamedTuple):
-    """What listings show of a mirrored queue.
+    """A mirrored queue's ring as listings show it.
 
     Attributes:
         mirrors: Nodes with a mirror, oldest first.
@@ -106,7 +106,7 @@ class Rings:
         self.touch(uid)
 
     def is_old_copy(self, queue: Queue) -> bool:
-        """Whether nobody will ever ask for what this node's disk may hold of a classic queue.
+        """True if nobody will ever ask for what this node's disk may hold of a classic queue.
 
         A ring that serves recovers, should it go down, from its members and those it names.
         """
@@ -189,7 +189,7 @@ class Rings:
     # What others ask.
 
     def info(self, queue: Queue) -> RingInfo | None:
-        """What listings show; None for a queue without mirrors."""
+        """Return the ring as listings show it; None for a queue without mirrors."""
         ring = queue.ring
         if ring is None:
             return None
@@ -202,7 +202,7 @@ class Rings:
         )
 
     def syncing(self, uid: int) -> Progress | None:
-        """How far a synchronisation by this node is; None without one."""
+        """Return the progress of a synchronisation by this node; None without one."""
         seat = self._seats.get(uid)
         return None if seat is None or seat.source is None else seat.source.progress
 
@@ -285,7 +285,7 @@ class Rings:
             drained()
 
     def farewells(self) -> list[RingStep]:
-        """What a node that stops proposes for the queues it is the master of."""
+        """Return the proposals of a stopping node for the queues of which it is master."""
         steps = [
             promotion.farewell(
                 seat.record.uid, seat.ring, self._around.catalogue.ha_policy(seat.record)
@@ -491,7 +491,7 @@ class Rings:
             self._propose_join(master, step)
 
     def _propose_join(self, master: Master, step: RingJoin) -> None:
-        """No verdict leaves before the outcome is known (P20)."""
+        """Propose a join; no verdict leaves before its outcome is known (P20)."""
         master.is_join_open = True
 
         def outcome(is_done: bool | None) -> None:  # noqa: FBT001 - an `Outcome`
@@ -529,7 +529,7 @@ class Rings:
                 self._proposals.want(RingDesignate(queue.uid, heir))
 
     def _is_cut(self, node: str) -> bool:
-        """Whether a node can't be reached, and this one may still speak."""
+        """True if a node can't be reached, and this one may still speak."""
         return self._around.has_lease() and self._links.is_cut(node)
 
     def _boot_of(self, node: str) -> str | None:

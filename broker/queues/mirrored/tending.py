@@ -40,7 +40,7 @@ class BackOff:
         self._joins: dict[str, tuple[int, int]] = {}  # node -> (wait, may join at), milliseconds
 
     def may_join(self, node: str, now_ms: int) -> bool:
-        """Whether a node has waited long enough."""
+        """True if a node has waited long enough."""
         found = self._joins.get(node)
         return found is None or now_ms >= found[1]
 
@@ -90,7 +90,7 @@ def next_join(
 def with_reachable(
     ring: Ring, wanted: list[str], running: list[str], is_reachable: Callable[[str], bool]
 ) -> list[str]:
-    """Where members should be while a wanted node can't come: elsewhere, as after its loss.
+    """Return where members should be while a wanted node is out of reach: as after its loss.
 
     Args:
         ring: The ring, with a master.
@@ -138,7 +138,7 @@ def drops(uid: int, ring: Ring, wanted: list[str]) -> list[RingStep]:
 
 
 def with_wish(ring: Ring, wanted: list[str], wish: str | None) -> list[str]:
-    """Where members should be while an operator wants another master.
+    """Return where members should be while an operator wants another master.
 
     The wish comes first, so that the queue moves, once its mirror is synchronised; until then it is
     one member more where the policy alone would have none there.

@@ -57,7 +57,7 @@ class Pageable(Protocol):
 
     @property
     def ram_bytes(self) -> int:
-        """What its messages take of the memory, about."""
+        """The memory that its messages take, about."""
         ...
 
     def page_to(self, level: int | None) -> None:

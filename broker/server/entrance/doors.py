@@ -56,7 +56,7 @@ class Doors:
         self.logins.tick()
 
     def facts(self) -> dict[str, Any]:
-        """What operators are shown, by door."""
+        """Return the figures that operators see, by door."""
         return {
             "handshakes": _facts(self.handshakes),
             "management": _facts(self.management),

@@ -30,7 +30,7 @@ Found = User | str
 
 
 class Claim(NamedTuple):
-    """Who somebody says it is.
+    """A login: a user name, a password and where they come from.
 
     Attributes:
         protocol: "amqp091" or "http".
@@ -48,10 +48,10 @@ class Claim(NamedTuple):
 
 
 class Passwords(Protocol):
-    """Who may log in: `broker.metadata.access.Access`, or a stand-in."""
+    """The users that may log in: `broker.metadata.access.Access`, or a stand-in."""
 
     def claimed(self, username: str, /) -> User:
-        """Whose password is to be compared."""
+        """Return the user whose password is to be compared."""
         ...
 
     def judge(
@@ -137,7 +137,7 @@ class Logins:
         return await found
 
     def is_first_failure(self, address: str) -> bool:
-        """Whether the log shall have a line for this failure, not for further ones this second."""
+        """True if the log shall have a line for this failure, not for further ones this second."""
         return self._failures.note(address)
 
     def tick(self) -> None:

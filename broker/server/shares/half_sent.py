@@ -68,7 +68,7 @@ def _frames_bytes(body_bytes: int) -> int:
 
 
 class Verdict(enum.Enum):
-    """What a connection shall do."""
+    """What a connection with an incomplete message has to do."""
 
     GO_ON = enum.auto()
     WAIT = enum.auto()
@@ -108,7 +108,7 @@ class _Holder:
 
 @dataclass(slots=True)
 class _User:
-    """What a user's connections hold together.
+    """The half-sent messages of one user's connections.
 
     Attributes:
         name: The user's.
@@ -317,7 +317,7 @@ class HalfSent:
 
 
 class Messages(Protocol):
-    """What a connection says of its incomplete messages (`broker.amqp.connection`)."""
+    """The incomplete messages of a connection (`broker.amqp.connection`)."""
 
     @property
     def partial_bytes(self) -> int:

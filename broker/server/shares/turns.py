@@ -38,7 +38,7 @@ _GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR | select.POLLN
 
 
 class Rota:
-    """Whose turn is next: users in a circle, and the connections of each in a circle of its own."""
+    """The order of turns: users in a circle, each user's connections in a circle of theirs."""
 
     def __init__(self) -> None:
         self._users: dict[str, dict[int, Callable[[], None]]] = {}
@@ -58,7 +58,7 @@ class Rota:
         self._users.setdefault(user, {})[connection] = work
 
     def take(self) -> Callable[[], None]:
-        """What is to be done in the next turn; only while anybody waits."""
+        """Return the work of the next turn; call it only while somebody waits."""
         user = next(iter(self._users))
         waiting = self._users.pop(user)
         work = waiting.pop(next(iter(waiting)))
