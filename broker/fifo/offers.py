@@ -167,6 +167,7 @@ class Offers:
 
     Attributes:
         held_bytes: Size of what is held.
+        unanswered_max: As given; it may be changed at any time.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Offers:
         self._count = 0
         self._held_bytes_max = held_bytes_max
         self._held_ms_max = held_ms_max
-        self._unanswered_max = unanswered_max
+        self.unanswered_max = unanswered_max
         self.held_bytes = 0
         self._next_number = 1
         self._pending: deque[_Item] = deque()
@@ -209,7 +210,7 @@ class Offers:
     @property
     def is_congested(self) -> bool:
         """True when so much is held that publishers shall not be read."""
-        return self.unanswered > self._unanswered_max or self.held_bytes * 2 > self._held_bytes_max
+        return self.unanswered > self.unanswered_max or self.held_bytes * 2 > self._held_bytes_max
 
     def __len__(self) -> int:
         return len(self._pending)

@@ -40,6 +40,7 @@ class Answer(msgspec.Struct, array_like=True):
         leader: The answering node does not lead the queue; who it thinks does ("" unknown).
             None: it does lead.
         lag: Messages that wait although consumers are attached.
+        pace_us: How long those consumers take for a message (`flow.Pace`); 0: unknown.
     """
 
     uid: int
@@ -52,6 +53,7 @@ class Answer(msgspec.Struct, array_like=True):
     expected: list[tuple[str, int]] = []
     leader: str | None = None
     lag: int = 0
+    pace_us: int = 0
 
     @property
     def is_bare(self) -> bool:
@@ -92,20 +94,21 @@ def cut_answer(answer: Answer) -> Iterator[Answer]:
         return
     if answer.verdicts or answer.session_lost or answer.expected:
         yield msgspec.structs.replace(answer, replies=[], deliveries=[], lost_consumers=[])
+    bare = Answer(answer.uid, answer.epoch, lag=answer.lag, pace_us=answer.pace_us)
     for holder, tag, some in deliveries:
         first, size = 0, 0
         for index, delivery in enumerate(some):
             more = len(delivery.message.content)
             if index > first and size + more > ANSWER_BYTES_MAX:
                 part = [(holder, tag, some[first:index])]
-                yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
+                yield msgspec.structs.replace(bare, deliveries=part)
                 first, size = index, 0
             size += more
         part = [(holder, tag, some[first:])]
-        yield Answer(answer.uid, answer.epoch, deliveries=part, lag=answer.lag)
+        yield msgspec.structs.replace(bare, deliveries=part)
     if answer.replies or answer.lost_consumers:  # a cancel's comes after what was handed out before
-        bare = Answer(answer.uid, answer.epoch, replies=answer.replies, lag=answer.lag)
-        yield msgspec.structs.replace(bare, lost_consumers=answer.lost_consumers)
+        last = answer.lost_consumers
+        yield msgspec.structs.replace(bare, replies=answer.replies, lost_consumers=last)
 
 
 def pack_offer(uid: int, offer: Offer) -> bytes:

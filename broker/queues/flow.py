@@ -26,6 +26,26 @@ SLOWDOWN_US_MAX: Final = 40
 LAG_PER_US: Final = 250
 """Waiting messages for each microsecond of slowdown: the maximum is reached at 10,000."""
 
+PACE_US_MAX: Final = 1_000
+"""No publisher is held below 1,000 messages/s by the pace of its queue's consumers."""
+
+CREDIT_COMMITS: Final = 8
+"""What a consumer holds comes back within so many commits where it settles at once (2 to 5 were
+measured). One that takes longer works on its messages, and publishers do not keep its pace: a queue
+is there to take what its consumers can't yet."""
+
+PACE_LAG: Final = 500
+"""Waiting messages at which a publisher is held to exactly its queue's consumers' pace."""
+
+PACE_SPAN_MS: Final = 100
+"""A pace is measured over this time at least."""
+
+UNANSWERED_LEAST: Final = 32
+"""A node may always have so many commands under way to a queue, however far its consumers lag."""
+
+LAG_PER_UNANSWERED: Final = 2
+"""Waiting messages for each command fewer: the minimum is reached at 448."""
+
 FLOW_SHOWN_MS: Final = 5_000
 """How long the state `flow` is shown after the wait (rabbit_reader.erl: 5,000,000 us)."""
 
@@ -34,13 +54,74 @@ SLOW_ANSWER_MS: Final = 100
 mirrors or its members itself; one that is only busy answers within a few milliseconds."""
 
 
-def lag_slowdown_us(ready: int) -> int:
+def lag_slowdown_us(ready: int, pace_us: int = 0) -> int:
     """How much publishers wait per message while consumers are this far behind.
 
     Args:
         ready: Messages that wait although consumers are attached.
+        pace_us: How long consumers take for a message, all together (`Pace`); 0: unknown.
     """
-    return min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
+    by_lag = min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
+    return max(by_lag, min(PACE_US_MAX, pace_us * ready // PACE_LAG))
+
+
+class Pace:
+    """How long a queue's consumers take for a message, where it is the queue that they wait for.
+
+    All times are monotonic milliseconds.
+    """
+
+    __slots__ = ("_commit_us", "_count", "_since_ms", "_us")
+
+    def __init__(self) -> None:
+        self._commit_us = 0
+        self._count = 0
+        self._since_ms = 0
+        self._us = 0
+
+    def committed(self, took_ms: int) -> None:
+        """Note how long an entry took from its proposal to its apply, in milliseconds."""
+        self._commit_us += (took_ms * 1_000 - self._commit_us) // 8
+
+    def handed_out(self, count: int, held: int, ready: int, now_ms: int) -> int:
+        """Note what consumers were given.
+
+        Args:
+            count: Messages.
+            held: Messages that consumers have and have not settled.
+            ready: Messages that still wait for consumers.
+            now_ms: The time.
+
+        Returns:
+            Microseconds per message; 0 while nothing waits, too little is known, or the consumers
+            keep what they get (`CREDIT_COMMITS`) or settle nothing.
+        """
+        if not ready:
+            self._count = self._us = 0
+            self._since_ms = now_ms
+            return 0
+        self._count += count
+        took_ms = now_ms - self._since_ms
+        if took_ms >= PACE_SPAN_MS:
+            us = took_ms * 1_000 // max(1, self._count)
+            self._us = us if 0 < held * us <= CREDIT_COMMITS * self._commit_us else 0
+            self._count, self._since_ms = 0, now_ms
+        return self._us
+
+
+def unanswered_max(most: int, ready: int) -> int:
+    """Return how many commands a node may have under way to a queue before its publishers wait.
+
+    A settle is answered after the publishes ahead of it, and its consumer's credit comes back as
+    late. So publishers get ahead of consumers whenever more publishes than messages of the
+    consumers' credit are under way; with fewer, the consumers catch up. Publishers go on with each
+    answer, therefore a queue whose clients consume slowly still takes them, in smaller pieces.
+
+    Args:
+        most: How many where nothing waits.
+        ready: Messages that wait although consumers are attached.
+    """
+    return max(min(most, UNANSWERED_LEAST), most - ready // LAG_PER_UNANSWERED)
 
 
 def has_room(held_bytes: int, messages: Sequence[Message] = ()) -> bool:

@@ -52,6 +52,7 @@ from broker.metadata.records import Queue
 from broker.ports import Clock, QueueStat
 from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.envelopes import Answer, answers_by_node
+from broker.queues.flow import Pace
 from broker.queues.lifetime import Lifetime
 from broker.queues.machine_settings import founding_config, rules_of
 from broker.queues.node import Post
@@ -138,6 +139,7 @@ class QuorumQueue:
         self._unburied: list[int] = []  # a proposal to bury these was lost
         self._told_ms = 0  # the time in the latest entry proposed
         self._is_time_due = False
+        self._pace = Pace()
         self._timer = DueTimer(clock, later or (lambda _wait_s, ring: defer(ring)), self._rang)
         self._life = Lifetime(clock, is_auto_delete=False, expires_ms=settings.expires_ms)
         self._rules = rules_of(record, settings)
@@ -361,15 +363,16 @@ class QuorumQueue:
         gathered, self._gathered = self._gathered, []
         if self.group is None or not self.is_leading:
             return
-        now_ms = self._time_of(gathered)
+        now_ms, began_ms = self._time_of(gathered), self._clock.monotonic_ms()
         if gathered or is_time_due:
             self._told_ms = now_ms
         if is_time_due and not gathered:
-            self.group.propose_nowait(encode_batch([], now_ms), partial(self._proposed, []))
+            done = partial(self._proposed, [], began_ms)
+            self.group.propose_nowait(encode_batch([], now_ms), done)
         for batch in batches(gathered, has_consumers=self._machine.consumer_count > 0):
             own = [each for each in batch if isinstance(each, SetRules | Bury)]
             data = self._encoded(batch, now_ms)
-            self.group.propose_nowait(data, partial(self._proposed, own))
+            self.group.propose_nowait(data, partial(self._proposed, own, began_ms))
 
     def _time_of(self, gathered: list[Gathered]) -> int:
         """The time that an entry tells, in milliseconds since the epoch.
@@ -394,14 +397,17 @@ class QuorumQueue:
             _log.exception("queue.commands_refused", extra={**place, "count": count})
             return encode_batch(sound, now_ms)
 
-    def _proposed(self, own: list[SetRules | Bury], result: object) -> None:
+    def _proposed(self, own: list[SetRules | Bury], began_ms: int, result: object) -> None:
         """An entry was applied, or not: then what it asked is offered, or found due, again.
 
         Args:
             own: What only this leader knows of, so it proposes it again.
+            began_ms: When it was proposed, monotonic milliseconds.
             result: An exception where the entry was lost, or refused by a busy group.
         """
-        if isinstance(result, Exception) and self.is_leading:
+        if not isinstance(result, Exception):
+            self._pace.committed(self._clock.monotonic_ms() - began_ms)
+        elif self.is_leading:
             for each in own:
                 if isinstance(each, Bury):
                     self._unburied += each.numbers
@@ -427,9 +433,12 @@ class QuorumQueue:
             self._dead_letters.take(way, effects.dead)
         stat = self._machine.stat()
         lag = stat.ready if stat.consumers else 0
+        given = sum(map(len, effects.deliveries.values())) if lag else 0
+        now_ms = self._clock.monotonic_ms()
+        pace_us = self._pace.handed_out(given, stat.unacked, lag, now_ms)
         here = self.group.leader if self.group is not None else None
         for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
-            answer.lag = lag
+            answer.lag, answer.pace_us = lag, pace_us
             if node == here:  # what has farther to go leaves before this node works on its own
                 self._defer(partial(self._post, node, answer))
             else:

@@ -24,8 +24,8 @@ from broker.queues.flow import FlowMark
 from broker.server.shares.turns import COSTLY_MS
 
 SLOWDOWN_US_MIN: Final = 1_000
-SLOWDOWN_US_MAX: Final = 50_000
-"""A read waits between 1 ms (less is not worth a timer) and 50 ms for consumers that lag."""
+SLOWDOWN_US_MAX: Final = 200_000
+"""A read waits between 1 ms (less is not worth a timer) and 200 ms for consumers that lag."""
 
 BEHIND_AGAIN_S: Final = 0.01
 """How long a queue is left alone that is behind again as soon as it has drained."""

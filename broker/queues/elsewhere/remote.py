@@ -41,7 +41,7 @@ from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
 from broker.queues.elsewhere.stats import AskStat, StatQuestions
 from broker.queues.elsewhere.tokens import Cancelled, Got, Publish, Settled, said
 from broker.queues.envelopes import Answer
-from broker.queues.flow import Waiters, has_room, lag_slowdown_us
+from broker.queues.flow import Waiters, has_room, lag_slowdown_us, unanswered_max
 from broker.queues.quorum import SETTLES_WAIT_S
 from broker.queues.refusals import gone, settle_lost, unavailable
 from broker.queues.timing import Defer, Later
@@ -105,8 +105,8 @@ class RemoteQueue:
         self._is_clogged = is_clogged
         self._defer = defer
         self._later = later
-        most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
-        self._offers = Offers(node, boot, record.uid, unanswered_max=most)
+        self._most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
+        self._offers = Offers(node, boot, record.uid, unanswered_max=self._most)
         self._consumers = RemoteConsumers(self._route.epoch)
         self._is_due = False
         self._is_patient = False
@@ -116,7 +116,7 @@ class RemoteQueue:
         self._lowest = 0
         self._lowest_ms = 0
         self._silence_ms = SILENCE_MS
-        self._lag = 0
+        self._lag = self._pace_us = 0
         self._dropped = 0
         self._waiters = Waiters(clock)
         self._wanted: list[Message] = []  # found no room: publishers wait until these have it
@@ -153,7 +153,7 @@ class RemoteQueue:
     @property
     def slowdown_us(self) -> int:
         """By what the queue's last answer said of its consumers' lag."""
-        return lag_slowdown_us(self._lag)
+        return lag_slowdown_us(self._lag, self._pace_us)
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when enough was answered."""
@@ -299,7 +299,10 @@ class RemoteQueue:
         if not self._counts(node, answer):
             return
         self._heard_ms = self._clock.monotonic_ms()
-        self._lag = answer.lag
+        self._pace_us = answer.pace_us
+        if answer.lag != self._lag:
+            self._lag = answer.lag
+            self._offers.unanswered_max = unanswered_max(self._most, answer.lag)
         if self._offers.session in answer.session_lost:
             self._forgotten()
         self._take_answers(answer)

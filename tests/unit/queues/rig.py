@@ -85,6 +85,7 @@ class Group:
         if self._world.is_dropping or self.leader != self._node:
             done(ProposalDropped("dropped"))
             return
+        self._world.clock.ms += self._world.commit_ms
         for replica in self._world.replicas[self._uid].values():
             replica.apply(0, data)
         done(None)
@@ -229,6 +230,7 @@ class World:
         self.replicas: dict[int, dict[str, QuorumQueue]] = {}
         self.leaders: dict[int, str] = {}
         self.term = 0
+        self.commit_ms = 0
         self.is_dropping = False
         self.is_synced = True
         self.unsynced: set[str] = set()

@@ -10,13 +10,28 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.fifo.commands import SetActive
+from broker.fifo.commands import SetActive, Settle
 from broker.fifo.effects import pack_value
 from broker.fifo.offers import HELD_BYTES_MAX
 from broker.message import Delivery
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import ANSWER_BYTES_MAX, Answer, cut_answer
-from broker.queues.flow import FLOW_SHOWN_MS, SLOW_ANSWER_MS, FlowMark, Waiters, has_room
+from broker.queues.flow import (
+    FLOW_SHOWN_MS,
+    LAG_PER_US,
+    PACE_LAG,
+    PACE_SPAN_MS,
+    PACE_US_MAX,
+    SLOW_ANSWER_MS,
+    SLOWDOWN_US_MAX,
+    UNANSWERED_LEAST,
+    FlowMark,
+    Pace,
+    Waiters,
+    has_room,
+    lag_slowdown_us,
+    unanswered_max,
+)
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 MIB = 1 << 20
@@ -129,18 +144,79 @@ def test_an_answer_is_cut_at_one_mib() -> None:
         deliveries=[("a/1/1/1", "t", some), ("a/1/1/1", "u", some[:1])],
         lost_consumers=[("a/1/1/1", "v")],
         lag=5,
+        pace_us=90,
     )
     parts = list(cut_answer(answer))
     assert parts[0].verdicts == answer.verdicts
     assert parts[-1].replies == answer.replies
     assert parts[-1].lost_consumers == answer.lost_consumers
-    assert all((part.uid, part.epoch, part.lag) == (7, 3, 5) for part in parts)
+    assert all((part.uid, part.epoch, part.lag, part.pace_us) == (7, 3, 5, 90) for part in parts)
     cut = [(tag, item) for part in parts for _, tag, items in part.deliveries for item in items]
     assert cut == [("t", item) for item in some] + [("u", some[0])]
     sizes = [
         sum(len(d.message.content) for _, _, ds in part.deliveries for d in ds) for part in parts
     ]
     assert max(sizes) <= ANSWER_BYTES_MAX
+
+
+def test_a_pace_is_that_of_messages_handed_out_while_others_wait() -> None:
+    pace = committing(10)
+    assert pace.handed_out(700, 10, 0, 10_000) == 0
+    assert pace.handed_out(100, 10, 1, 10_000 + PACE_SPAN_MS // 2) == 0, "too little is known"
+    assert pace.handed_out(100, 10, 1, 10_000 + PACE_SPAN_MS) == PACE_SPAN_MS * 1_000 // 200
+    assert pace.handed_out(900, 10, 0, 10_001 + PACE_SPAN_MS) == 0, "nothing waits"
+
+
+@pytest.mark.parametrize(
+    ("handed_out", "held"), [(1_000, 900), (0, 10), (1_000, 0)], ids=["slow", "stalled", "no_ack"]
+)
+def test_consumers_that_keep_what_they_get_have_no_pace(handed_out: int, held: int) -> None:
+    """100 us a message: 900 held messages come back after nine commits."""
+    pace = committing(10)
+    pace.handed_out(0, held, 0, 0)
+    assert pace.handed_out(handed_out, held, 1, PACE_SPAN_MS) == 0
+
+
+def committing(took_ms: int) -> Pace:
+    """A pace of a queue whose entries take so long."""
+    pace = Pace()
+    for _ in range(100):
+        pace.committed(took_ms)
+    return pace
+
+
+def test_publishers_wait_as_long_as_consumers_need() -> None:
+    assert lag_slowdown_us(PACE_LAG, 120) == 120
+    assert lag_slowdown_us(PACE_LAG // 2, 120) == 60
+    assert lag_slowdown_us(10**6, 120) == PACE_US_MAX
+    assert lag_slowdown_us(10**6) == SLOWDOWN_US_MAX
+
+
+def test_the_farther_consumers_lag_the_fewer_publishes_are_under_way() -> None:
+    limits = [unanswered_max(256, ready) for ready in (0, 100, 10**6)]
+    assert limits == [256, 206, UNANSWERED_LEAST]
+
+
+def test_a_leader_tells_publishers_how_far_its_consumers_lag_and_their_pace() -> None:
+    world = World(A, B, C)
+    queue = world.declare_quorum()
+    world.lead(queue, A)
+    world.commit_ms = 20
+    handle, channel = world.nodes[B].registry.open(queue), Channel()
+    spec = world.nodes[B].spec(prefetch=100)
+    handle.attach(spec, channel, _ignore)
+    world.settle()
+    handle.publish([message()] * 3_000, None, Channel())
+    world.settle()
+    slowdowns = [handle.slowdown_us]
+    while len(channel.delivered) < 3_000:
+        numbers = [item.number for item in channel.delivered[-100:]]
+        handle.submit(Settle(spec.holder, spec.tag, numbers))
+        world.settle()
+        slowdowns.append(handle.slowdown_us)
+    assert slowdowns[0] == 2_900 // LAG_PER_US, "their pace is not known yet"
+    assert PACE_US_MAX in slowdowns, "they settle at once, and much waits"
+    assert slowdowns[-1] == 0
 
 
 def test_a_mark_is_shown_while_something_waits_and_five_seconds_more() -> None:

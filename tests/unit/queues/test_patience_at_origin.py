@@ -12,6 +12,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Node, Queue
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
+from broker.queues.flow import PACE_LAG, UNANSWERED_LEAST
 from broker.queues.quorum import SETTLES_WAIT_S
 from tests.unit.queues.rig import Channel, Clock, message
 
@@ -102,3 +103,28 @@ def test_an_acknowledgement_is_urgent_while_messages_wait_at_the_queue() -> None
     origin.handle.receive(THERE, Answer(UID, 1, lag=5))
     origin.handle.submit(Settle(HOLDER, "t", [1]))
     assert origin.end_turn() == [[1]]
+
+
+def test_publishers_have_fewer_messages_under_way_while_consumers_lag() -> None:
+    """What is under way ahead of a settle delays the credit that the settle gives."""
+    origin = Origin(prefetch=100, messages=3)
+    handle = origin.handle
+    handle.receive(THERE, Answer(UID, 1, lag=10_000))
+    handle.publish([message()] * UNANSWERED_LEAST, None, Channel())
+    assert not handle.is_congested
+    handle.publish([message()], None, Channel())
+    resumed: list[bool] = []
+    handle.when_drained(lambda: resumed.append(True))
+    assert handle.is_congested
+    handle.receive(THERE, Answer(UID, 1, lag=10_000))
+    assert resumed == []
+    handle.receive(THERE, Answer(UID, 1, lag=0))
+    assert (resumed, handle.is_congested) == ([True], False)
+
+
+def test_publishers_keep_to_the_pace_of_consumers_that_lag() -> None:
+    handle = Origin(prefetch=100, messages=3).handle
+    handle.receive(THERE, Answer(UID, 1, lag=PACE_LAG, pace_us=120))
+    assert handle.slowdown_us == 120
+    handle.receive(THERE, Answer(UID, 1))
+    assert handle.slowdown_us == 0
