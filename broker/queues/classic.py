@@ -14,8 +14,9 @@ Invariants:
 1. The ledger of a batch is handed to the journal before any answer of that batch leaves.
 2. After a restart every persistent message that was confirmed and not settled is back, in order,
    marked as delivered before (P16); after an orderly stop only what was.
-3. While a conditional delete is being proposed nothing is accepted (P5): it waits in `_held`.
-4. While a queue is blocked (`block`) nothing at all happens in it; calls wait in their order.
+3. While a conditional delete is being proposed nothing is accepted (P5).
+4. While a queue is paused (`block`, or without the lease) nothing at all happens in it.
+   What is asked of it in 3, in 4 and while the disk is read waits in its order (`gate`).
 5. What is not in memory is read before the machine needs it (`paging.window`).
 """
 
@@ -52,13 +53,25 @@ from broker.queues.dead_letters import Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
+from broker.queues.gate import (
+    Attach,
+    Delete,
+    EndBoots,
+    Follow,
+    Gate,
+    LinkUp,
+    Publish,
+    Request,
+    Submit,
+    WhenDrained,
+)
 from broker.queues.lifetime import lifetime_of
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
 from broker.queues.node import NodeContext
 from broker.queues.paging.window import Window
 from broker.queues.refusals import gone, in_use, not_empty, settle_lost
-from broker.queues.replication import Onward, Replication, Standstill
+from broker.queues.replication import QueueClient, Replication
 from broker.queues.safety import Safety
 from broker.queues.timing import DueTimer
 
@@ -100,11 +113,11 @@ class ClassicQueue:
         self._flow = FlowMark()
         self._clogged: set[str] = set()
         self._consumers = LocalConsumers()
-        self._held: list[Callable[[], None]] | None = None
+        self._gate = Gate()
+        self._client: QueueClient | None = None  # then another node serves the queue
         self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
         self._safety = Safety(home.journal, durable=record.durable)
-        self._still: Standstill | None = None
         self._timer = DueTimer(home.clock, home.later, self._rang)
         self._life = lifetime_of(record, settings, home.clock)
         is_restored = machine is None and record.durable
@@ -134,7 +147,7 @@ class ClassicQueue:
     @property
     def is_congested(self) -> bool:
         """True while the disk or the ring is behind or calls wait: do not read publishers."""
-        if self._held is not None or (self._still is not None and self._still.reasons):
+        if self._gate.is_deleting or self._gate.is_paused:
             return True
         return self._is_behind()
 
@@ -150,7 +163,7 @@ class ClassicQueue:
 
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
-        if not self._stands(partial(self.when_drained, resume)) and not self.holds_back(resume):
+        if self._gate.is_open or self._lets_in(WhenDrained(resume)):
             self._safety.when_drained(resume)
 
     def publish(
@@ -160,9 +173,55 @@ class ClassicQueue:
 
         A mirrored queue confirms everything once it is safe at its mirrors too.
         """
-        again = partial(self.publish, messages, seqnos, publisher)
-        if self._stands(again) or self.holds_back(again):
-            return
+        if self._gate.is_open or self._lets_in(Publish(messages, seqnos, publisher)):
+            self._publish(messages, seqnos, publisher)
+
+    def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
+        """Attach a consumer of this node."""
+        if self._gate.is_open or self._lets_in(Attach(checkout, port, done)):
+            self._attach(checkout, port, done)
+
+    def submit(self, command: ChannelCommand, done: Done | None = None) -> None:
+        """Have the machine do something now, or when the queue goes on."""
+        if self._gate.is_open or self._lets_in(Submit(command, done)):
+            self._SUBMITTED[type(command)](self, command, done)
+
+    def _lets_in(self, request: Request) -> bool:
+        """True for what may be done now; all else is kept, or led to where the queue is served."""
+        if self._client is not None:
+            _pass_on(request, self._client)
+            return False
+        return not self._gate.stops(request)
+
+    def _go_on(self) -> None:
+        """Do what waited, as far as nothing stops it again."""
+        for request in self._gate.runnable():
+            self._perform(request)
+
+    def _perform(self, request: Request) -> None:
+        match request:
+            case Submit():
+                self._SUBMITTED[type(request.command)](self, request.command, request.done)
+            case Publish():
+                self._publish(request.messages, request.seqnos, request.publisher)
+            case Attach():
+                self._attach(request.checkout, request.port, request.done)
+            case Offer():
+                self._receive(request)
+            case WhenDrained():
+                self._safety.when_drained(request.resume)
+            case Delete():
+                request.again()
+            case EndBoots():
+                self._end_boots(request.is_over)
+            case LinkUp():
+                self._redeliver(request.node)
+            case Follow():
+                self._follow()
+
+    def _publish(
+        self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
+    ) -> None:
         if self._is_deleted:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
@@ -174,9 +233,8 @@ class ClassicQueue:
         if seqnos is not None:
             self._safety.confirm(messages, seqnos, refused, publisher)
 
-    def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
-        """Attach a consumer of this node."""
-        if self._wait_or_gone(partial(self.attach, checkout, port, done), done):
+    def _attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
+        if self._refuses(done):
             return
         refusal = self.machine.apply_command(checkout)
         if refusal is None:
@@ -185,14 +243,10 @@ class ClassicQueue:
         self._serve()
         self._check_unused()
 
-    def submit(self, command: ChannelCommand, done: Done | None = None) -> None:
-        """Have the machine do something now, or when the queue goes on."""
-        self._SUBMITTED[type(command)](self, command, done)
-
     def _cancel(self, command: Cancel, done: Done | None) -> None:
         """Detach a consumer of this node; where the queue goes with it, `done` is called then."""
         done = done or _nobody
-        if self._wait_or_gone(partial(self.submit, command, done), done):
+        if self._refuses(done):
             return
         self.machine.apply_command(command)
         self._serve()  # what was due to it before comes first
@@ -201,8 +255,6 @@ class ClassicQueue:
 
     def _settle(self, command: Settle | Requeue | Discard, done: Done | None) -> None:
         """Tell the outcome once it is as safe as a confirm would be (P18)."""
-        if self._stands(partial(self.submit, command, done)):
-            return
         if type(command) is Requeue:
             self.machine.set_time(self._clock.now_ms())
         is_held = self.machine.apply_command(command)
@@ -217,53 +269,51 @@ class ClassicQueue:
 
     def _release(self, command: Release, _done: Done | None) -> None:
         """End a channel of this node."""
-        again = partial(self.submit, command)
-        if self._stands(again):
-            return
         self.machine.set_time(self._clock.now_ms())
         self.machine.apply_command(command)
         self._consumers.release(command.holder)
-        self.holds_back(again)  # a consume of this channel may be
-        self.window.repeats(again)  # so may a get
         self._serve()
         self._check_unused()
 
     def _set_active(self, command: SetActive, _done: Done | None) -> None:
-        again = partial(self.submit, command)
-        if self._stands(again):
-            return
         self.machine.apply_command(command)
         self._consumers.set_active(command.holder, command.tag, active=command.active)
-        self.holds_back(again)
         if command.active:
             self._serve()
 
     def _set_prefetch(self, command: SetPrefetch, _done: Done | None) -> None:
-        again = partial(self.submit, command)
-        if self._stands(again):
-            return
         self.machine.apply_command(command)
         self._consumers.set_prefetch(command.holder, command.tag, command.prefetch)
-        self.holds_back(again)
         self._serve()
 
     def _get(self, command: Get, done: Done | None) -> None:
         done = done or _nobody
-        again = partial(self.submit, command, done)
-        if self._wait_or_gone(again, done):
+        if self._refuses(done):
             return
         self._life.used()
         self.machine.set_time(self._clock.now_ms())
-        if self.window.holds_back(again):
-            self._serve(is_timed=True)
+        if self.machine.is_paged and self._waits_for_head(Submit(command, done)):
             return
         result = self.machine.apply_command(command)
         self._serve()
         done(result)
 
+    def _waits_for_head(self, request: Submit | Offer) -> bool:
+        """Keep what takes the head where that has to be read for more than a turn."""
+        if self.window.bring_head():
+            return False
+        self._gate.wait_for_head(request)
+        self._home.defer(self._head_came)
+        self._serve(is_timed=True)
+        return True
+
+    def _head_came(self) -> None:
+        self._gate.head_came()
+        self._go_on()
+
     def _remove(self, command: Purge | Drop, done: Done | None) -> None:
         done = done or _nobody
-        if self._wait_or_gone(partial(self.submit, command, done), done):
+        if self._refuses(done):
             return
         count = self.machine.apply_command(command)
         self._serve()
@@ -302,16 +352,16 @@ class ClassicQueue:
 
     def receive(self, offer: Offer) -> None:
         """Apply a node's offer; answers go to the nodes they concern."""
-        if self._still is not None and self._still.stops_offer(offer):
-            return
-        if self._held is not None and self.holds_back(partial(self.receive, offer)):
-            return
+        if self._gate.is_open or self._lets_in(offer):
+            self._receive(offer)
+
+    def _receive(self, offer: Offer) -> None:
         if self._is_deleted:
             return
         machine, copies = self.machine, self._safety.copies
         machine.set_time(self._clock.now_ms())
-        if self.window.holds_back(partial(self.receive, offer), offer):
-            self._serve(is_timed=True)
+        has_gets = machine.is_paged and any(type(each) is Get for each in offer.commands)
+        if has_gets and self._waits_for_head(offer):
             return
         self.window.apply_offer(offer, self._clock.now_ms())
         cancels = self._take_cancels(offer)
@@ -336,9 +386,10 @@ class ClassicQueue:
         Args:
             is_over: Tells whether (node, boot) has ended according to group 0.
         """
-        if self._stands(partial(self.end_boots, is_over)):
-            return
-        self.window.repeats(partial(self.end_boots, is_over))
+        if self._gate.is_open or self._lets_in(EndBoots(is_over)):
+            self._end_boots(is_over)
+
+    def _end_boots(self, is_over: Callable[[str, str], bool]) -> None:
         over = [each for each in self.machine.boots() if is_over(*each)]
         for node, boot in over:
             self.machine.end_boot(node, boot)
@@ -348,16 +399,21 @@ class ClassicQueue:
 
     def tick(self) -> None:
         """Once a second: propose a due delete again whose proposal had failed."""
-        if self._still is None or not self._still.reasons:
+        if not self._gate.is_paused:
             self._life.tick()
         if self._looks_again:
             self._check_unused()
 
-    def follow(self, settings: QueueSettings | None) -> None:
-        """Live by other settings, or the last ones given: a policy was set, changed or cleared."""
-        settings = self._wanted = settings or self._wanted
-        if self._stands(partial(self.follow, None)) or settings == self.settings:
-            return  # what was taken back before the queue goes on never acts
+    def follow(self, settings: QueueSettings) -> None:
+        """Live by other settings: a policy was set, changed or cleared."""
+        self._wanted = settings
+        if self._gate.is_open or self._lets_in(Follow()):
+            self._follow()
+
+    def _follow(self) -> None:
+        settings = self._wanted
+        if settings == self.settings:
+            return  # what was taken back before the queue went on never acts
         self.settings = settings
         self._life.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
@@ -368,8 +424,10 @@ class ClassicQueue:
 
     def link_up(self, node: str) -> None:
         """What was sent to a node may be lost with its link: send what it holds again (P17)."""
-        if self._stands(partial(self.link_up, node)):
-            return
+        if self._gate.is_open or self._lets_in(LinkUp(node)):
+            self._redeliver(node)
+
+    def _redeliver(self, node: str) -> None:
         if node != self._home.node and not self._is_deleted:
             self.machine.redeliver_checked_out(node)
             self.window.fill_deliveries()
@@ -382,12 +440,11 @@ class ClassicQueue:
             self.machine.set_reachable(node, reachable=True)
             self._serve()
 
-    def holds_back(self, again: Callable[[], None]) -> bool:
-        """Keep a call until the delete under way is decided; False where there is none."""
-        if self._held is None:
-            return False
-        self._held.append(again)
-        return True
+    def waits_for_delete(self, again: Callable[[], None]) -> bool:
+        """Keep a further delete until the one under way is decided; False where there is none."""
+        if self._gate.is_deleting:
+            self._gate.wait_for_delete(again)
+        return self._gate.is_deleting
 
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int | None:
         """Stop accepting, so that a delete can be proposed (P5).
@@ -400,7 +457,7 @@ class ClassicQueue:
             The number of ready messages, or a 406 refusal (and the queue goes on). None where
             it is not known yet whether there are consumers: ask again, with the next tick.
         """
-        if self._is_deleted or self._held is not None:
+        if self._is_deleted or self._gate.is_deleting:
             return gone(self.record)
         stat = self.machine.stat()
         if if_unused and stat.consumers:
@@ -409,14 +466,13 @@ class ClassicQueue:
             return not_empty(self.record)
         if if_unused and self._life.awaits_consumers:
             return None
-        self._held = []
+        self._gate.begin_delete()
         return stat.ready
 
     def resume(self) -> None:
         """The delete was not committed: go on with what waited."""
-        held, self._held = self._held or [], None
-        for call in held:
-            call()
+        self._gate.end_delete()
+        self._go_on()
 
     def stop(self) -> None:
         """This node serves nobody any more: nothing happens here by itself.
@@ -437,11 +493,8 @@ class ClassicQueue:
         self._timer.end()
         self.window.end()
         self._safety.copies = None
-        if self._still is not None:
-            still, self._still = self._still, None
-            still.reasons.clear()
-            still.run()
-        self.resume()
+        self._gate.end()
+        self._go_on()
         self.disk.erase()
         here = set(self._consumers.lost())
         away = Effects()
@@ -454,7 +507,7 @@ class ClassicQueue:
     def replicate(self, copies: Replication) -> None:
         """From now on the ledger goes to mirrors too."""
         self._safety.copies = copies
-        self._still = Standstill(copies.may_serve, self.receive)
+        self._gate.guard(copies)
         self.machine.set_ledger("all")
 
     def replicate_no_more(self) -> None:
@@ -462,10 +515,8 @@ class ClassicQueue:
         self.hand_in_ledger()
         self._safety.copies = None
         self.machine.set_ledger("persistent" if self.record.durable else "none")
-        still, self._still = self._still, None
-        if still is not None:
-            still.reasons.clear()
-            still.run()
+        self._gate.guard(None)
+        self._go_on()
         self._serve()
 
     def hand_in_ledger(self) -> None:
@@ -482,42 +533,36 @@ class ClassicQueue:
                 self._safety.copies.record(records, is_written=is_written)
 
     def block(self, why: str) -> None:
-        """Nothing happens here until `unblock` of the same reason; calls wait in their order."""
-        if self._still is not None:
-            self._still.reasons.add(why)
+        """Pause a mirrored queue until `unblock` of the same reason: requests wait in order."""
+        self._gate.pause(why)
 
     def unblock(self, why: str) -> None:
-        """End a reason to stand still; with the last one all that waited goes on."""
-        still = self._still
-        if still is None or not still.reasons:
-            return
-        still.reasons.discard(why)
-        still.run()
-        self.serve()
+        """End a reason for the pause; with the last one all that waited goes on."""
+        if self._gate.is_paused:
+            self._gate.unpause(why)
+            self._go_on()
+            self.serve()
 
     def serve(self) -> None:
         """Serve consumers and tell what is due: verdicts became so."""
-        if self._still is None or not self._still.reasons:
+        if not self._gate.is_paused:
             self._serve()
 
-    def leave(self, onward: Onward) -> None:
+    def leave(self, client: QueueClient) -> None:
         """This node is the master no more: nothing is decided or told here from now on.
 
         Args:
-            onward: The way to the queue from now on: gets the consumers of this node that called
+            client: The queue's handle from now on: gets the consumers of this node that called
                 directly, and all that waited.
         """
         self._safety.copies = None
         self._timer.end()
         self.window.end()
-        still = self._still
-        assert still is not None, "only a mirrored queue can be served elsewhere"
+        self._client = client
         for consumer in self._consumers.take():
-            onward.adopt(consumer.checkout, consumer.port, is_active=consumer.is_active)
-        held, self._held = self._held or (), None
-        still.pass_on(onward)
-        for call in held:
-            call()
+            client.adopt(consumer.checkout, consumer.port, is_active=consumer.is_active)
+        for request in self._gate.leave():
+            _pass_on(request, client)
 
     # Parts.
 
@@ -540,7 +585,7 @@ class ClassicQueue:
         machine = self.machine
         if self.window.is_over:
             return
-        if self._still is not None and not self._still.is_free():
+        if not self._gate.is_open and not self._gate.is_free():
             self.hand_in_ledger()
             self.window.keep_to_level()
             return  # what is due stays in the machine's effects
@@ -591,10 +636,6 @@ class ClassicQueue:
             self.machine.mark_durable(position)
             self.serve()
 
-    def _stands(self, call: partial[None]) -> bool:
-        """Keep a call back while the queue stands still; never for a plain one."""
-        return self._still is not None and self._still.stops(call)
-
     def _take_cancels(self, offer: Offer) -> list[Reply]:
         """Take the answers to cancels out of what is due, where the queue may go with them."""
         if not self._life.is_limited:
@@ -627,8 +668,7 @@ class ClassicQueue:
         if not self._life.is_limited or self._is_deleted:
             then()
             return
-        is_still = self._still is not None and not self._still.is_free()
-        self._looks_again = self._held is not None or is_still
+        self._looks_again = self._gate.is_deleting or not self._gate.is_free()
         if self._looks_again:
             then()
             return
@@ -641,14 +681,28 @@ class ClassicQueue:
             self._timer.set(left_ms)
         then()
 
-    def _wait_or_gone(self, again: partial[None], done: Done) -> bool:
-        """Hold a call back while a delete is proposed, or refuse it after the end."""
-        if self._stands(again) or self.holds_back(again):
-            return True
+    def _refuses(self, done: Done) -> bool:
+        """Refuse what a queue that is deleted can't answer."""
         if self._is_deleted:
             done(gone(self.record))
-            return True
-        return False
+        return self._is_deleted
+
+
+def _pass_on(request: Request, client: QueueClient) -> None:
+    """Lead a request to where the queue is served; what was for this node's machine is over."""
+    match request:
+        case Submit():
+            client.submit(request.command, request.done)
+        case Publish():
+            client.publish(request.messages, request.seqnos, request.publisher)
+        case Attach():
+            client.attach(request.checkout, request.port, request.done)
+        case WhenDrained():
+            client.when_drained(request.resume)
+        case Delete():
+            request.again()
+        case _:
+            pass
 
 
 def _holds_none(numbers: list[int]) -> None:

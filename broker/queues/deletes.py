@@ -73,7 +73,7 @@ class Deletes:
             done(0)  # gone already, which is what was asked for
             return
         again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
-        if local.holds_back(again):
+        if local.waits_for_delete(again):
             return  # until it is known what becomes of the first
         count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
         if count is None:

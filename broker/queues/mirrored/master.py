@@ -26,8 +26,8 @@ from broker.fifo.ledger import LedgerRecord, cut_records, encode_records
 from broker.metadata.rings import Ring, RingMember
 from broker.ports import Journal
 from broker.queues.classic import ClassicQueue
+from broker.queues.gate import LEASE
 from broker.queues.mirrored.payloads import HANDSHAKE, LEDGER, addressed, cut
-from broker.queues.replication import LEASE
 from broker.queues.timing import Defer
 
 IN_FLIGHT_BYTES_MAX: Final = 16 << 20

@@ -89,7 +89,6 @@ class Window:
         "_record",
         "_serve",
         "_stuck_bytes",
-        "_waiting",
         "_was_consumed",
         "disk",
         "is_over",
@@ -118,7 +117,6 @@ class Window:
         self._is_shrinking = False
         self._is_lazy = is_lazy
         self.is_over = False
-        self._waiting: list[Callable[[], None]] = []  # for the head
         self._node_level: int | None = None
         self._stuck_bytes = 0
         self._is_told = False
@@ -261,40 +259,7 @@ class Window:
         if not self.is_over:
             self._serve()
 
-    def holds_back(self, call: Callable[[], None], offer: Offer | None = None) -> bool:
-        """Put a call off to the next turn while the head that it needs is being read.
-
-        Calls that are put off keep their order.
-
-        Args:
-            call: Done again then.
-            offer: It brings an offer; None: it is a basic.get.
-        """
-        if not self._waiting:
-            if not self._machine.is_paged:
-                return False
-            if offer is not None and not any(type(each) is Get for each in offer.commands):
-                return False
-            if self._bring_head():
-                return False
-            self._home.defer(self._go_on)
-        self._waiting.append(call)
-        return True
-
-    def repeats(self, call: Callable[[], None]) -> None:
-        """Do a call once more behind those that are put off, if there are any.
-
-        It ends what they are about to begin: a channel that is gone must hold nothing.
-        """
-        if self._waiting:
-            self._waiting.append(call)
-
-    def _go_on(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            call()
-
-    def _bring_head(self) -> bool:
+    def bring_head(self) -> bool:
         """Have the next message at hand; False where that takes longer: much has expired."""
         for _ in range(HEAD_READS):
             numbers = self._machine.page_needed(1)
@@ -321,8 +286,8 @@ class Window:
         for part in split_at_gets(offer):
             if part.commands and type(part.commands[0]) is Get:
                 machine.set_time(now_ms)
-                while not self._bring_head():
-                    pass  # few: what had expired was let die before (`holds_back`)
+                while not self.bring_head():
+                    pass  # few: what had expired was let die before (`gate.wait_for_head`)
             machine.apply_offer(part, now_ms)
 
     def bring(self) -> bool:

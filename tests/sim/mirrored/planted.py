@@ -175,10 +175,10 @@ def _picks_the_oldest() -> Any:
 
 
 def _compares_before_it_waits() -> Any:
-    """Settings that come back while the queue stands still are those it has: nothing to do."""
+    """Settings that come back while the queue is paused are those it has: nothing to do."""
 
     def make(original: Callable[..., None]) -> Any:
-        def follow(self: ClassicQueue, settings: QueueSettings | None) -> None:
+        def follow(self: ClassicQueue, settings: QueueSettings) -> None:
             if settings != self.settings:
                 original(self, settings)
 

@@ -1,0 +1,303 @@
+"""What a classic queue is asked while it cannot do it: kept as values, done later in order.
+
+Three things make requests wait:
+
+- The queue is paused: this node has no lease (P4), the queue is about to move to another node, or
+  too much is under way in its ring. Nothing at all happens then.
+- Its delete is being proposed (P5). Whatever needs the queue afterwards waits; what ends something,
+  as acknowledgements do, goes on.
+- Its head is being read from disk. What takes the head waits, a basic.get; and so do all offers
+  behind it, for a session's commands are applied in the order of their numbers.
+
+The gate only keeps requests. Its queue asks `stops` before each, and does what `runnable` gives
+back.
+
+Invariants:
+1. Requests go on in the order in which they came. What one of them brings about comes after those
+   that wait.
+2. What passes requests that wait, and ends or changes what they are about to begin, is done once
+   more behind them: a channel that is gone must hold nothing.
+3. Of an offer that its session has made again only the latest is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from broker.fifo.commands import (
+    Cancel,
+    ChannelCommand,
+    Checkout,
+    Drop,
+    Get,
+    Offer,
+    Purge,
+    Release,
+    SetActive,
+    SetPrefetch,
+)
+from broker.message import Message
+from broker.ports import ConsumerPort, Done, PublisherPort
+from broker.queues.replication import Replication
+
+LEASE: Final = "lease"
+"""A reason for a pause: nothing may be told without the lease (P4)."""
+
+LEFT: Final = "left"
+"""A reason for a pause that never ends: another node serves the queue."""
+
+
+@dataclass(slots=True, frozen=True)
+class Publish:
+    """`QueueHandle.publish`."""
+
+    messages: list[Message]
+    seqnos: list[int] | None
+    publisher: PublisherPort
+
+
+@dataclass(slots=True, frozen=True)
+class Attach:
+    """`QueueHandle.attach`."""
+
+    checkout: Checkout
+    port: ConsumerPort
+    done: Done
+
+
+@dataclass(slots=True, frozen=True)
+class Submit:
+    """`QueueHandle.submit`."""
+
+    command: ChannelCommand
+    done: Done | None
+
+
+@dataclass(slots=True, frozen=True)
+class WhenDrained:
+    """`QueueHandle.when_drained`."""
+
+    resume: Callable[[], None]
+
+
+@dataclass(slots=True, frozen=True)
+class EndBoots:
+    """End what boots have here that are over."""
+
+    is_over: Callable[[str, str], bool]
+
+
+@dataclass(slots=True, frozen=True)
+class LinkUp:
+    """Send a node again what it holds."""
+
+    node: str
+
+
+@dataclass(slots=True, frozen=True)
+class Follow:
+    """Live by the settings that were given last."""
+
+
+@dataclass(slots=True, frozen=True)
+class Delete:
+    """A further delete, until the first is decided."""
+
+    again: Callable[[], None]
+
+
+Request: TypeAlias = (
+    Publish | Attach | Submit | WhenDrained | EndBoots | LinkUp | Follow | Delete | Offer
+)
+
+_UNDECIDED: Final = frozenset(
+    {Publish, Attach, WhenDrained, Delete, Offer, Cancel, Get, Purge, Drop}
+)
+"""What waits while a delete is proposed."""
+
+_TAKES_HEAD: Final = frozenset({Get, Offer})
+"""What waits while the head is being read."""
+
+_REPEATED: Final = frozenset({Release, SetActive, SetPrefetch, EndBoots})
+"""What is done once more behind those that it passes."""
+
+_ONCE: Final = frozenset({EndBoots, LinkUp, Follow})
+"""What is kept once, at the place of the latest."""
+
+
+def _kind(request: Request) -> type:
+    return type(request.command) if type(request) is Submit else type(request)
+
+
+class Gate:
+    """The requests of one queue that wait.
+
+    Attributes:
+        is_open: Nothing stops any request, and nobody need be asked: not a mirrored queue's master.
+        is_deleting: A delete is being proposed.
+    """
+
+    __slots__ = (
+        "_copies",
+        "_is_reading",
+        "_is_running",
+        "_kept",
+        "_passed",
+        "_pauses",
+        "is_deleting",
+        "is_open",
+    )
+
+    def __init__(self) -> None:
+        self._copies: Replication | None = None
+        self._pauses: set[str] = set()
+        self.is_deleting = False
+        self._is_reading = False
+        self._is_running = False
+        self._kept: deque[Request] = deque()
+        self._passed: list[Request] = []  # by `runnable`: they wait on, before those kept
+        self.is_open = True
+
+    @property
+    def is_paused(self) -> bool:
+        """True while nothing may happen."""
+        return bool(self._pauses)
+
+    def is_free(self) -> bool:
+        """True where the queue is not paused; notes a pause for want of the lease."""
+        copies = self._copies
+        if copies is not None and not self._pauses and not copies.may_serve():
+            self._pauses.add(LEASE)
+        return not self._pauses
+
+    def stops(self, request: Request) -> bool:
+        """Keep a request that must wait; True where it must."""
+        kind = _kind(request)
+        is_behind = self._is_running and kind is not SetActive  # a full socket is told at once
+        if is_behind or not self.is_free() or self._waits(kind):
+            self._keep(request)
+            return True
+        if self._kept and kind in _REPEATED:
+            self._keep(request)
+        return False
+
+    def wait_for_head(self, request: Request) -> None:
+        """Keep a request that was let through and needs the head, until `head_came`."""
+        self._is_reading = True
+        (self._passed if self._is_running else self._kept).append(request)
+        self._note()
+
+    def wait_for_delete(self, again: Callable[[], None]) -> None:
+        """Keep a further delete until the one that is proposed is decided."""
+        self._kept.append(Delete(again))
+
+    def runnable(self) -> Iterator[Request]:
+        """Give back what waits no more, in order, as long as the queue is not paused again."""
+        if self._is_running:
+            return  # the one that runs goes on with them
+        self._is_running = True
+        self._note()
+        try:
+            while self._kept and self.is_free():
+                request = self._kept.popleft()
+                kind = _kind(request)
+                if self._waits(kind):
+                    self._passed.append(request)
+                    continue
+                if self._passed and kind in _REPEATED:
+                    self._passed.append(request)
+                yield request
+        finally:
+            self._is_running = False
+            self._look_again()
+
+    # What opens and closes it.
+
+    def guard(self, copies: Replication | None) -> None:
+        """Ask a mirrored queue's master before each request from now on.
+
+        Args:
+            copies: The master; None: there are no mirrors, and nothing pauses the queue.
+        """
+        self._copies = copies
+        if copies is None:
+            self._pauses.clear()
+        self._look_again()
+
+    def pause(self, why: str) -> None:
+        """Let everything wait until `unpause` of the same reason; only a master's queue pauses."""
+        if self._copies is not None:
+            self._pauses.add(why)
+
+    def unpause(self, why: str) -> None:
+        """End a reason for the pause; `runnable` follows."""
+        self._pauses.discard(why)
+
+    def begin_delete(self) -> None:
+        """A delete is proposed."""
+        self.is_deleting = True
+        self._note()
+
+    def end_delete(self) -> None:
+        """It was refused; `runnable` follows."""
+        self.is_deleting = False
+        self._look_again()
+
+    def head_came(self) -> None:
+        """The head may be there: whoever needs it looks again; `runnable` follows."""
+        self._is_reading = False
+        self._look_again()
+
+    def end(self) -> None:
+        """The queue is deleted: nothing waits any more; `runnable` follows."""
+        self.is_deleting = self._is_reading = False
+        self.guard(None)
+
+    def leave(self) -> list[Request]:
+        """Another node serves the queue: return what waited, in order.
+
+        Without the offers: their sessions make them again, to whoever serves now.
+        """
+        self.end()
+        self._pauses.add(LEFT)
+        self._note()
+        waiting = [each for each in self._kept if type(each) is not Offer]
+        self._kept.clear()
+        return waiting
+
+    # Parts.
+
+    def _waits(self, kind: type) -> bool:
+        return (self.is_deleting and kind in _UNDECIDED) or (
+            self._is_reading and kind in _TAKES_HEAD
+        )
+
+    def _keep(self, request: Request) -> None:
+        if type(request) is Offer:
+            self._forget_made_again(request)
+        elif type(request) in _ONCE and request in self._kept:
+            self._kept.remove(request)
+        self._kept.append(request)
+
+    def _forget_made_again(self, offer: Offer) -> None:
+        kept = self._kept
+        for index in range(len(kept) - 1, -1, -1):
+            each = kept[index]
+            if type(each) is Offer and each.session == offer.session:
+                if each.first < offer.first:
+                    return
+                del kept[index]
+
+    def _look_again(self) -> None:
+        """Less stops requests: those that were passed come first again."""
+        self._kept.extendleft(reversed(self._passed))
+        self._passed.clear()
+        self._note()
+
+    def _note(self) -> None:
+        self.is_open = self._copies is None and not (
+            self._pauses or self.is_deleting or self._is_reading or self._is_running
+        )
