@@ -42,7 +42,7 @@ from broker.config import Settings
 from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
-from broker.management.operations.desk import Operations
+from broker.management.operations.registry import Operations
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock

@@ -19,7 +19,7 @@ from broker.management.call import Call, Route
 from broker.management.control import NodeControl
 from broker.management.listener import ApiConnection, ApiListener
 from broker.management.listings import Listings
-from broker.management.operations.desk import Operations
+from broker.management.operations.registry import Operations
 from broker.management.origins import Origins, allow
 from broker.management.resources import ROUTES
 

@@ -22,7 +22,7 @@ from broker.management.answers import (
 from broker.management.auth import Tag, has_tag
 from broker.management.control import NodeControl
 from broker.management.listings import Listings, Parts
-from broker.management.operations.desk import Operations
+from broker.management.operations.registry import Operations
 from broker.management.paging import Item
 from broker.management.reports import Reports
 from broker.metadata.access import Access, Action, refused

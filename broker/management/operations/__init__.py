@@ -3,8 +3,8 @@
 The API answers when the work has begun; it goes on at the node that serves the queue, or that leads
 group 0, whichever node was asked.
 
-    desk.py         all of it, as the API reaches it
-    errands.py      brings a request to the node that has to do the work
+    registry.py     all of it, as the API reaches it
+    remote.py       has the right node run an operation
     syncing.py      begins and ends the synchronisation of mirrors
     balance.py      P  which queue should be served by which node
     rebalance.py    moves them, one after another

@@ -1,7 +1,7 @@
 """Messages that an x-delayed-message exchange keeps: looking at them, and cancelling delays.
 
-Looking is an errand to the leader of the exchange's store, which alone knows exactly. Cancelling is
-a command to the store as a publish is, from whichever node is asked.
+Looking is a remote operation at the leader of the exchange's store, which alone knows exactly.
+Cancelling is a command to the store as a publish is, from whichever node is asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from broker.errors import Refusal, ReplyCode
 from broker.management.answers import text
 from broker.management.control import NodeControl
-from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.message import Delivery
 from broker.metadata.records import Queue
 from broker.ports import Done
@@ -61,13 +61,13 @@ class Delays:
 
     Args:
         control: The node.
-        errands: The way to other nodes.
+        remote: Runs operations on other nodes.
     """
 
-    def __init__(self, control: NodeControl, errands: Errands) -> None:
+    def __init__(self, control: NodeControl, remote: RemoteOperations) -> None:
         self._control = control
-        self._errands = errands
-        errands.on(PEEK, self._peek)
+        self._remote = remote
+        remote.on(PEEK, self._peek)
 
     async def show(self, store: Queue, first: int, count: int) -> list[Delayed] | str:
         """Show messages in the order in which they are due.
@@ -80,29 +80,29 @@ class Delays:
         Returns:
             The messages, or why nobody can tell now.
         """
-        errand = Errand(PEEK, store.uid, f"{first} {count}")
+        operation = RemoteOperation(PEEK, store.uid, f"{first} {count}")
         clock = self._control.clock
         until_ms = clock.monotonic_ms() + ELECTION_MS
         while True:
-            told = await self._ask_members(store, errand)
-            if told.is_done:
-                return _decode(told.text)
+            result = await self._ask_members(store, operation)
+            if result.is_done:
+                return _decode(result.text)
             if clock.monotonic_ms() >= until_ms:
-                return told.text
+                return result.text
             await asyncio.sleep(AGAIN_S)  # a new store, or the leader has just died
 
-    async def _ask_members(self, store: Queue, errand: Errand) -> Told:
+    async def _ask_members(self, store: Queue, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
         if serving is None:
-            return Told(is_done=False, text="the broker on this node is stopped")
+            return OperationResult(is_done=False, text="the broker on this node is stopped")
         leader = serving.queues.leader_of(store)
         others = [node for node in store.members if node != leader]
-        first: Told | None = None
+        first: OperationResult | None = None
         for node in (leader, *others):  # who is thought to lead may be wrong
-            told = await self._errands.ask(node, errand)
-            if told.is_done:
-                return told
-            first = first or told
+            result = await self._remote.ask(node, operation)
+            if result.is_done:
+                return result
+            first = first or result
         assert first is not None, "the leader was asked"
         return first
 
@@ -125,14 +125,16 @@ class Delays:
             return found
         return Refusal(ReplyCode.INTERNAL_ERROR, "the delays' store did not answer in time")
 
-    async def _peek(self, errand: Errand) -> Told:
+    async def _peek(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        first, count = map(int, errand.word.split())
-        found = None if serving is None else serving.queues.peek_here(errand.uid, first, count)
+        first, count = map(int, operation.argument.split())
+        found = None if serving is None else serving.queues.peek_here(operation.uid, first, count)
         if found is None:
             why = f"{self._control.name} does not lead the delays' store: try again"
-            return Told(is_done=False, text=why)
-        return Told(is_done=True, text=_encode([_shown(each) for each in found]).decode())
+            return OperationResult(is_done=False, text=why)
+        return OperationResult(
+            is_done=True, text=_encode([_shown(each) for each in found]).decode()
+        )
 
 
 def _shown(delivery: Delivery) -> Delayed:

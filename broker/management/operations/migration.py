@@ -21,8 +21,8 @@ import msgspec
 from broker.errors import Refusal
 from broker.management.control import NodeControl
 from broker.management.operations import plan
-from broker.management.operations.errands import Errand, Errands, Told
 from broker.management.operations.mover import Mover
+from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.metadata.commands import DeclareQueue, MoveBindings
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
@@ -50,7 +50,7 @@ ANSWER_S: Final = 65.0
 REMEMBERED: Final = 100
 
 
-class Wish(msgspec.Struct, frozen=True):
+class MigrationRequest(msgspec.Struct, frozen=True):
     """A request to migrate a queue.
 
     Attributes:
@@ -62,7 +62,7 @@ class Wish(msgspec.Struct, frozen=True):
     deletes: bool = False
 
 
-class Progress(msgspec.Struct):
+class MigrationProgress(msgspec.Struct):
     """The progress or outcome of a migration.
 
     Attributes:
@@ -91,82 +91,94 @@ class Migrations:
 
     Args:
         control: The node.
-        errands: The way to other nodes.
+        remote: Runs operations on other nodes.
     """
 
-    def __init__(self, control: NodeControl, errands: Errands) -> None:
+    def __init__(self, control: NodeControl, remote: RemoteOperations) -> None:
         self._control = control
-        self._errands = errands
-        self._known: dict[tuple[str, str], Progress] = {}
-        errands.on(BEGIN, self._begin)
-        errands.on(CANCEL, self._cancel)
-        errands.on(STATE, self._state)
+        self._remote = remote
+        self._known: dict[tuple[str, str], MigrationProgress] = {}
+        remote.on(BEGIN, self._begin)
+        remote.on(CANCEL, self._cancel)
+        remote.on(STATE, self._state)
 
-    async def ask(self, source: Queue, wish: Wish) -> Told:
+    async def ask(self, source: Queue, request: MigrationRequest) -> OperationResult:
         """Have the node that serves the source begin; answered at once."""
         running = await self.progress(source.vhost, source.name)
         if running is not None and running.state == "running":
-            return Told(is_done=False, text=f"queue '{source.name}' is being migrated already")
-        word = msgspec.json.encode(wish).decode()
-        return await self._errands.ask(source.home, Errand(BEGIN, source.uid, word))
+            return OperationResult(
+                is_done=False, text=f"queue '{source.name}' is being migrated already"
+            )
+        argument = msgspec.json.encode(request).decode()
+        return await self._remote.ask(source.home, RemoteOperation(BEGIN, source.uid, argument))
 
-    async def progress(self, vhost: str, name: str) -> Progress | None:
+    async def progress(self, vhost: str, name: str) -> MigrationProgress | None:
         """Return the progress of a queue's migration; None if no node knows of one."""
-        errand = Errand(STATE, word=msgspec.json.encode((vhost, name)).decode())
-        told = await self._errands.ask_all(errand)
+        operation = RemoteOperation(STATE, argument=msgspec.json.encode((vhost, name)).decode())
+        result = await self._remote.ask_all(operation)
         found = [
-            msgspec.json.decode(each.text, type=Progress) for each in told.values() if each.is_done
+            msgspec.json.decode(each.text, type=MigrationProgress)
+            for each in result.values()
+            if each.is_done
         ]
         found.sort(key=lambda each: each.state == "running")
         return found[-1] if found else None
 
     async def cancel(self, vhost: str, name: str) -> None:
         """End a queue's migration, wherever it runs."""
-        word = msgspec.json.encode((vhost, name)).decode()
-        await self._errands.ask_all(Errand(CANCEL, word=word))
+        argument = msgspec.json.encode((vhost, name)).decode()
+        await self._remote.ask_all(RemoteOperation(CANCEL, argument=argument))
 
     # What is asked of this node.
 
-    async def _begin(self, errand: Errand) -> Told:
+    async def _begin(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        wish = msgspec.json.decode(errand.word, type=Wish)
-        source = None if serving is None else serving.catalogue.queue_by_uid(errand.uid)
+        request = msgspec.json.decode(operation.argument, type=MigrationRequest)
+        source = None if serving is None else serving.catalogue.queue_by_uid(operation.uid)
         if serving is None or source is None:
-            return Told(is_done=False, text="the queue is gone")
-        fault = plan.refusal(serving.catalogue, source, wish.target)
+            return OperationResult(is_done=False, text="the queue is gone")
+        fault = plan.refusal(serving.catalogue, source, request.target)
         if fault is not None:
-            return Told(is_done=False, text=fault)
+            return OperationResult(is_done=False, text=fault)
         key = (source.vhost, source.name)
         known = self._known.pop(key, None)
         if known is not None and known.state == "running":
             self._known[key] = known
-            return Told(is_done=False, text=f"queue '{source.name}' is being migrated already")
+            return OperationResult(
+                is_done=False, text=f"queue '{source.name}' is being migrated already"
+            )
         if len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
-        progress = self._known[key] = Progress(wish.target)
-        serving.spawn(self._run(serving, source, wish, progress))
-        return Told(is_done=True)
+        progress = self._known[key] = MigrationProgress(request.target)
+        serving.spawn(self._run(serving, source, request, progress))
+        return OperationResult(is_done=True)
 
-    async def _state(self, errand: Errand) -> Told:
-        progress = self._named(errand)
+    async def _state(self, operation: RemoteOperation) -> OperationResult:
+        progress = self._named(operation)
         if progress is None:
-            return Told(is_done=False)
-        return Told(is_done=True, text=msgspec.json.encode(progress).decode())
+            return OperationResult(is_done=False)
+        return OperationResult(is_done=True, text=msgspec.json.encode(progress).decode())
 
-    async def _cancel(self, errand: Errand) -> Told:
-        progress = self._named(errand)
+    async def _cancel(self, operation: RemoteOperation) -> OperationResult:
+        progress = self._named(operation)
         if progress is not None and progress.state == "running":
             progress.state, progress.text = "failed", "cancelled; nothing is lost"
-        return Told(is_done=True)
+        return OperationResult(is_done=True)
 
-    def _named(self, errand: Errand) -> Progress | None:
-        return self._known.get(msgspec.json.decode(errand.word, type=tuple[str, str]))
+    def _named(self, operation: RemoteOperation) -> MigrationProgress | None:
+        return self._known.get(msgspec.json.decode(operation.argument, type=tuple[str, str]))
 
     # The work.
 
-    async def _run(self, serving: Serving, source: Queue, wish: Wish, progress: Progress) -> None:
+    async def _run(
+        self,
+        serving: Serving,
+        source: Queue,
+        request: MigrationRequest,
+        progress: MigrationProgress,
+    ) -> None:
         try:
-            await self._migrate(serving, source, wish, progress)
+            await self._migrate(serving, source, request, progress)
         except _Ended as why:
             progress.text = progress.text or str(why)
         except TimeoutError:
@@ -175,13 +187,17 @@ class Migrations:
             if progress.state == "running":
                 progress.state = "failed"
                 progress.text = progress.text or "a bug: see the node's log"
-            facts = {"queue": source.name, "target": wish.target, "moved": progress.moved}
+            facts = {"queue": source.name, "target": request.target, "moved": progress.moved}
             _log.info("queue.migration_ended", extra={**facts, "state": progress.state})
 
     async def _migrate(
-        self, serving: Serving, source: Queue, wish: Wish, progress: Progress
+        self,
+        serving: Serving,
+        source: Queue,
+        request: MigrationRequest,
+        progress: MigrationProgress,
     ) -> None:
-        target = await self._declared(serving, source, wish.target)
+        target = await self._declared(serving, source, request.target)
         queues = serving.queues
         stat = _stat(await _answer(queues.open(source).stat))
         held = _stat(await _answer(queues.open(target).stat))
@@ -212,7 +228,7 @@ class Migrations:
                 f"{unacked} messages are held by consumers of '{source.name}': run the command"
                 " again once these have acknowledged or returned them"
             )
-        elif wish.deletes:
+        elif request.deletes:
             progress.text = await _deleted(serving, source)
 
     async def _declared(self, serving: Serving, source: Queue, name: str) -> Queue:
@@ -258,7 +274,7 @@ class _Carrying:
         serving: Serving,
         source: Queue,
         mover: Mover,
-        progress: Progress,
+        progress: MigrationProgress,
     ) -> None:
         self._control = control
         self._serving = serving

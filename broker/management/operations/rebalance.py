@@ -22,7 +22,7 @@ import msgspec
 
 from broker.management.control import NodeControl
 from broker.management.operations.balance import Movable, Move, next_move
-from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.management.operations.syncing import SYNC
 from broker.management.report import QUEUES, Report
 from broker.management.reports import Reports
@@ -69,31 +69,31 @@ class Rebalance:
 
     Args:
         control: The node.
-        errands: The way to other nodes.
+        remote: Runs operations on other nodes.
         reports: What they know.
     """
 
-    def __init__(self, control: NodeControl, errands: Errands, reports: Reports) -> None:
+    def __init__(self, control: NodeControl, remote: RemoteOperations, reports: Reports) -> None:
         self._control = control
-        self._errands = errands
+        self._remote = remote
         self._reports = reports
         self._serving: Serving | None = None  # under which one runs
         self._moved = 0
         self._kept: list[str] = []
         self._nodes: list[dict[str, Any]] = []
-        errands.on(BEGIN, self._begin)
-        errands.on(STATE, self._state)
-        errands.on(HAND_TO, self._hand_to)
-        errands.on(TRANSFER, self._transfer)
+        remote.on(BEGIN, self._begin)
+        remote.on(STATE, self._state)
+        remote.on(HAND_TO, self._hand_to)
+        remote.on(TRANSFER, self._transfer)
 
-    async def ask(self, selection: Selection) -> Told:
+    async def ask(self, selection: Selection) -> OperationResult:
         """Have the leader of group 0 begin; answered at once.
 
         Returns:
             Not done, with IN_PROGRESS, while one runs already.
         """
-        errand = Errand(BEGIN, word=msgspec.json.encode(selection).decode())
-        return await self._errands.ask(self._leader(), errand)
+        operation = RemoteOperation(BEGIN, argument=msgspec.json.encode(selection).decode())
+        return await self._remote.ask(self._leader(), operation)
 
     async def state(self) -> dict[str, Any]:
         """The progress or outcome of the last rebalance.
@@ -102,10 +102,10 @@ class Rebalance:
             Is it `running`, how many have `moved`, which were `kept`, and for each of `nodes` how
             many of the selected queues it serves in the end.
         """
-        told = await self._errands.ask(self._leader(), Errand(STATE))
-        if not told.is_done:
-            return {"running": False, "moved": 0, "kept": [told.text], "nodes": []}
-        found: dict[str, Any] = msgspec.json.decode(told.text)
+        result = await self._remote.ask(self._leader(), RemoteOperation(STATE))
+        if not result.is_done:
+            return {"running": False, "moved": 0, "kept": [result.text], "nodes": []}
+        found: dict[str, Any] = msgspec.json.decode(result.text)
         return found
 
     def _leader(self) -> str:
@@ -119,37 +119,43 @@ class Rebalance:
     def _is_running(self) -> bool:
         return self._serving is not None and self._serving is self._control.serving
 
-    async def _begin(self, errand: Errand) -> Told:
+    async def _begin(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
         if self._is_running or serving is None:  # what ran before a stop_app has ended with it
-            return Told(is_done=False, text=IN_PROGRESS)
-        selection = msgspec.json.decode(errand.word, type=Selection)
+            return OperationResult(is_done=False, text=IN_PROGRESS)
+        selection = msgspec.json.decode(operation.argument, type=Selection)
         self._serving = serving
         self._moved, self._kept, self._nodes = 0, [], []
         serving.spawn(self._run(selection))
-        return Told(is_done=True)
+        return OperationResult(is_done=True)
 
-    async def _state(self, _errand: Errand) -> Told:
+    async def _state(self, _operation: RemoteOperation) -> OperationResult:
         state = {
             "running": self._is_running,
             "moved": self._moved,
             "kept": self._kept,
             "nodes": self._nodes,
         }
-        return Told(is_done=True, text=msgspec.json.encode(state).decode())
+        return OperationResult(is_done=True, text=msgspec.json.encode(state).decode())
 
-    async def _hand_to(self, errand: Errand) -> Told:
+    async def _hand_to(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        is_done = serving is not None and serving.queues.rings.hand_to(errand.uid, errand.word)
-        return Told(is_done)
+        is_done = serving is not None and serving.queues.rings.hand_to(
+            operation.uid, operation.argument
+        )
+        return OperationResult(is_done)
 
-    async def _transfer(self, errand: Errand) -> Told:
+    async def _transfer(self, operation: RemoteOperation) -> OperationResult:
         cluster = self._control.cluster
-        group = None if cluster is None else cluster.host.group(errand.uid)
-        if group is None or not group.is_leader or errand.word not in group.voters:
-            return Told(is_done=False, text=f"not led by {self._control.name}, or no member there")
-        outcome = (await asyncio.gather(group.transfer(errand.word), return_exceptions=True))[0]
-        return Told(not isinstance(outcome, BaseException), str(outcome or ""))
+        group = None if cluster is None else cluster.host.group(operation.uid)
+        if group is None or not group.is_leader or operation.argument not in group.voters:
+            return OperationResult(
+                is_done=False, text=f"not led by {self._control.name}, or no member there"
+            )
+        outcome = (
+            await asyncio.gather(group.transfer(operation.argument), return_exceptions=True)
+        )[0]
+        return OperationResult(not isinstance(outcome, BaseException), str(outcome or ""))
 
     # The work.
 
@@ -191,8 +197,10 @@ class Rebalance:
 
     async def _move(self, queue: Queue, move: Move) -> bool:
         if queue.type == "quorum":
-            told = await self._errands.ask(move.source, Errand(TRANSFER, move.uid, move.target))
-            return told.is_done
+            result = await self._remote.ask(
+                move.source, RemoteOperation(TRANSFER, move.uid, move.target)
+            )
+            return result.is_done
         before = self._ring(move.uid)
         if before is None:
             return False
@@ -203,7 +211,7 @@ class Rebalance:
 
     async def _hand_over(self, move: Move) -> bool:
         """Ask the master again and again, for it forgets; say whether the queue has moved."""
-        errand = Errand(HAND_TO, move.uid, move.target)
+        operation = RemoteOperation(HAND_TO, move.uid, move.target)
 
         def is_there() -> bool:
             ring = self._ring(move.uid)
@@ -217,8 +225,8 @@ class Rebalance:
         while left_s > 0:
             if not move.is_ready:
                 await self._fill(move.uid)
-            told = await self._errands.ask(move.source, errand)
-            if not told.is_done and not is_leaving():
+            result = await self._remote.ask(move.source, operation)
+            if not result.is_done and not is_leaving():
                 return False
             if await _until(is_there, ASK_AGAIN_S):
                 return self._ring(move.uid) is not None
@@ -245,7 +253,7 @@ class Rebalance:
             mirror in ring.joined and mirror not in ring.synced for mirror in ring.mirrors()
         )
         if ring is not None and ring.master is not None and is_lacking:
-            await self._errands.ask(ring.master.node, Errand(SYNC, uid))
+            await self._remote.ask(ring.master.node, RemoteOperation(SYNC, uid))
 
     def _ring(self, uid: int) -> Ring | None:
         cluster = self._control.cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.management.control import NodeControl
-from broker.management.operations.errands import Errand, Errands, Told
+from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.metadata.records import Queue
 
 SYNC: Final = "sync"
@@ -22,46 +22,50 @@ class Syncing:
 
     Args:
         control: The node.
-        errands: The way to other nodes.
+        remote: Runs operations on other nodes.
     """
 
-    def __init__(self, control: NodeControl, errands: Errands) -> None:
+    def __init__(self, control: NodeControl, remote: RemoteOperations) -> None:
         self._control = control
-        self._errands = errands
-        errands.on(SYNC, self._sync)
-        errands.on(CANCEL_SYNC, self._cancel)
+        self._remote = remote
+        remote.on(SYNC, self._sync)
+        remote.on(CANCEL_SYNC, self._cancel)
 
-    async def begin(self, queue: Queue) -> Told:
+    async def begin(self, queue: Queue) -> OperationResult:
         """Send mirrors what they lack; answered at once, also where none lacks anything."""
         if queue.type == "quorum":
-            return Told(is_done=False, text=NOT_FOR_QUORUM)
+            return OperationResult(is_done=False, text=NOT_FOR_QUORUM)
         if queue.ring is None:
-            return Told(is_done=False, text=NOT_MIRRORED)
+            return OperationResult(is_done=False, text=NOT_MIRRORED)
         return await self._ask(queue, SYNC)
 
-    async def cancel(self, queue: Queue) -> Told:
+    async def cancel(self, queue: Queue) -> OperationResult:
         """End that; its `text` is NOT_SYNCING where there was nothing to end."""
         if queue.type == "quorum":
-            return Told(is_done=False, text=NOT_FOR_QUORUM)
+            return OperationResult(is_done=False, text=NOT_FOR_QUORUM)
         if queue.ring is None:
-            return Told(is_done=True, text=NOT_SYNCING)
+            return OperationResult(is_done=True, text=NOT_SYNCING)
         return await self._ask(queue, CANCEL_SYNC)
 
-    async def _ask(self, queue: Queue, verb: str) -> Told:
+    async def _ask(self, queue: Queue, name: str) -> OperationResult:
         assert queue.ring is not None, "checked by the callers"
         if queue.ring.master is None:
-            return Told(is_done=False, text=f"queue '{queue.name}' has no master now: try again")
-        return await self._errands.ask(queue.ring.master.node, Errand(verb, queue.uid))
+            return OperationResult(
+                is_done=False, text=f"queue '{queue.name}' has no master now: try again"
+            )
+        return await self._remote.ask(queue.ring.master.node, RemoteOperation(name, queue.uid))
 
     # What is asked of this node.
 
-    async def _sync(self, errand: Errand) -> Told:
+    async def _sync(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        if serving is None or not serving.queues.rings.sync(errand.uid):
-            return Told(is_done=False, text=f"{self._control.name} is not the master: try again")
-        return Told(is_done=True)
+        if serving is None or not serving.queues.rings.sync(operation.uid):
+            return OperationResult(
+                is_done=False, text=f"{self._control.name} is not the master: try again"
+            )
+        return OperationResult(is_done=True)
 
-    async def _cancel(self, errand: Errand) -> Told:
+    async def _cancel(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        was_running = serving is not None and serving.queues.rings.cancel_sync(errand.uid)
-        return Told(is_done=True, text="" if was_running else NOT_SYNCING)
+        was_running = serving is not None and serving.queues.rings.cancel_sync(operation.uid)
+        return OperationResult(is_done=True, text="" if was_running else NOT_SYNCING)

@@ -14,9 +14,9 @@ from aiohttp import web
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, not_found
 from broker.management.call import Call, Route
-from broker.management.operations.errands import Told
-from broker.management.operations.migration import Wish
+from broker.management.operations.migration import MigrationRequest
 from broker.management.operations.rebalance import TYPES, Selection
+from broker.management.operations.remote import OperationResult
 from broker.management.resources.queues import named
 from broker.patterns import pattern_fault
 
@@ -37,28 +37,30 @@ async def act(call: Call) -> web.Response:
     action = request_body.text(body, "action")
     migrations = call.operations.migrations
     if action == "sync":
-        return _begun(call, action, await call.operations.syncing.begin(queue))
+        return _started(call, action, await call.operations.syncing.begin(queue))
     if action == "cancel_sync":
-        told = await call.operations.syncing.cancel(queue)
+        result = await call.operations.syncing.cancel(queue)
         return (
-            json({"status": told.text})
-            if told.is_done and told.text
-            else _begun(call, action, told)
+            json({"status": result.text})
+            if result.is_done and result.text
+            else _started(call, action, result)
         )
     if action == "migrate":
-        wish = Wish(request_body.text(body, "target"), request_body.flag(body, "delete_source"))
-        if not wish.target:
+        request = MigrationRequest(
+            request_body.text(body, "target"), request_body.flag(body, "delete_source")
+        )
+        if not request.target:
             raise bad_request("key_missing: target")
-        return _begun(call, action, await migrations.ask(queue, wish))
+        return _started(call, action, await migrations.ask(queue, request))
     if action == "cancel_migrate":
         await migrations.cancel(queue.vhost, queue.name)
         return no_content()
     raise bad_request(f"unknown action: {action[:80]}")
 
 
-def _begun(call: Call, action: str, told: Told) -> web.Response:
-    if not told.is_done:
-        raise bad_request(told.text)
+def _started(call: Call, action: str, result: OperationResult) -> web.Response:
+    if not result.is_done:
+        raise bad_request(result.text)
     _log.info("queue.action", extra={"user": call.user.name, "action": action})
     return no_content()
 
@@ -87,7 +89,7 @@ async def rebalance(call: Call) -> web.Response:
         fault = pattern_fault(pattern)
         if fault is not None:
             raise bad_request(f"not a regular expression: {fault}")
-    return _begun(call, "rebalance", await call.operations.rebalance.ask(selection))
+    return _started(call, "rebalance", await call.operations.rebalance.ask(selection))
 
 
 async def rebalanced(call: Call) -> web.Response:

@@ -14,7 +14,7 @@ from broker.config import Listener, Settings
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.listener import HEAD_TIMEOUT_S, ApiListener
-from broker.management.operations.desk import Operations
+from broker.management.operations.registry import Operations
 from broker.metadata import commands
 from broker.metadata.access import Access
 from broker.passwords import hash_password

@@ -1,8 +1,7 @@
 """The background operations of a node: rebalancing, migrating, synchronising.
 
-Beside that, what they look at and undo by other nodes' help: delays.
-
-One for each node, which lives as long as its process.
+Also listing and cancelling delayed messages, with the help of other nodes. One instance for each
+node, which lives as long as its process.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from broker.cluster.links import Links
 from broker.management.control import NodeControl
 from broker.management.operations.delays import Delays
-from broker.management.operations.errands import Errands
 from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
+from broker.management.operations.remote import RemoteOperations
 from broker.management.operations.syncing import Syncing
 from broker.management.reports import Reports
 
@@ -25,7 +24,7 @@ class Operations:
 
     Attributes:
         reports: What nodes say of themselves.
-        errands: The way to the nodes that have to do the work.
+        remote: Runs operations on the nodes that have to do the work.
         delays: Messages kept by x-delayed-message exchanges.
         migrations: Of classic queues into quorum queues.
         rebalance: Of masters and leaders.
@@ -34,13 +33,13 @@ class Operations:
 
     def __init__(self, control: NodeControl) -> None:
         self.reports = Reports(control)
-        self.errands = Errands(control)
-        self.delays = Delays(control, self.errands)
-        self.migrations = Migrations(control, self.errands)
-        self.syncing = Syncing(control, self.errands)
-        self.rebalance = Rebalance(control, self.errands, self.reports)
+        self.remote = RemoteOperations(control)
+        self.delays = Delays(control, self.remote)
+        self.migrations = Migrations(control, self.remote)
+        self.syncing = Syncing(control, self.remote)
+        self.rebalance = Rebalance(control, self.remote, self.reports)
 
     def serve(self, links: Links) -> None:
         """Do for other nodes what they ask, from now on."""
         self.reports.serve(links)
-        self.errands.serve(links)
+        self.remote.serve(links)
