@@ -14,14 +14,14 @@ from typing import Any
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, snapshot
 from broker.metadata.answers import Answers
+from broker.metadata.apply_context import ApplyContext
 from broker.metadata.applying import accounts, exchanges, nodes, queues, sharding
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring import steps
 from broker.metadata.results import Changes, Result
-from broker.metadata.step import Step
 
 # Any: each handler takes its own command type, which the key guarantees.
-_HANDLERS: dict[type[commands.Command], Callable[[Step, Any], Result]] = {
+_HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] = {
     commands.Bootstrap: accounts.bootstrap,
     commands.AddVhost: accounts.add_vhost,
     commands.DeleteVhost: accounts.delete_vhost,
@@ -133,12 +133,12 @@ class MetadataMachine:
 
     def _run(self, index: int, command: commands.AnyCommand) -> Result:
         ended_before = len(self._changes.boots_ended)
-        step = Step(self.catalogue, self._changes, index)
+        context = ApplyContext(self.catalogue, self._changes, index)
         is_sharding = isinstance(command, sharding.TRIGGERS)
         sharded = dict(self.catalogue.sharded()) if is_sharding else {}
-        result = _HANDLERS[type(command)](step, command)
+        result = _HANDLERS[type(command)](context, command)
         if is_sharding and not isinstance(result, Refusal):
-            sharding.reconcile(step, sharded, command)
+            sharding.reconcile(context, sharded, command)
         for _node, boot in self._changes.boots_ended[ended_before:]:
             self._answers.end(boot)
         if isinstance(command, commands.BootNode) and not isinstance(result, Refusal):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.metadata import commands
+from broker.metadata.apply_context import ApplyContext
 from broker.metadata.records import (
     HISTORY_ARGUMENT,
     HISTORY_PREFIX,
@@ -17,7 +18,6 @@ from broker.metadata.records import (
     STORE_PREFIX,
     Queue,
 )
-from broker.metadata.step import Step
 from broker.routing import history
 from broker.routing.delays import TYPE
 
@@ -25,14 +25,14 @@ MEMBERS: Final = 3
 """Replicas where the proposer named no nodes that can have one."""
 
 
-def give_store(step: Step, command: commands.DeclareExchange) -> None:
+def give_store(context: ApplyContext, command: commands.DeclareExchange) -> None:
     """Give an exchange the queue that keeps messages for it, if its type wants one it lacks."""
     is_delay = command.type == TYPE
     if not is_delay and command.type != history.TYPE:
         return
-    if step.catalogue.store(command.vhost, command.name) is not None:
+    if context.catalogue.store(command.vhost, command.name) is not None:
         return
-    members = _members(step, command)
+    members = _members(context, command)
     arguments: dict[str, object] = {"x-queue-type": "quorum"}
     if is_delay:
         prefix = STORE_PREFIX
@@ -44,7 +44,7 @@ def give_store(step: Step, command: commands.DeclareExchange) -> None:
     store = Queue(
         vhost=command.vhost,
         name=prefix + command.name,
-        uid=step.index,
+        uid=context.index,
         type="quorum",
         durable=True,
         auto_delete=False,
@@ -53,13 +53,13 @@ def give_store(step: Step, command: commands.DeclareExchange) -> None:
         home=command.home if command.home in members else members[0],
         members=members,
     )
-    step.catalogue.put_queue(store)
-    step.changes.queues_added.append(store)
+    context.catalogue.put_queue(store)
+    context.changes.queues_added.append(store)
 
 
-def _members(step: Step, command: commands.DeclareExchange) -> tuple[str, ...]:
+def _members(context: ApplyContext, command: commands.DeclareExchange) -> tuple[str, ...]:
     """The proposer's choice; without a valid one, the living nodes that have least."""
-    catalogue = step.catalogue
+    catalogue = context.catalogue
     if command.members and all(catalogue.node(name) is not None for name in command.members):
         return command.members
     nodes = [node.name for node in catalogue.nodes() if node.alive]

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata import commands
+from broker.metadata.apply_context import ApplyContext, delete_exchange, unbind
 from broker.metadata.applying import delays, equivalence
 from broker.metadata.applying.queues import NAME_BYTES_MAX, missing_vhost, name_refusal
 from broker.metadata.arguments import type_name
 from broker.metadata.commands import binding_of
 from broker.metadata.records import Exchange, Queue
 from broker.metadata.results import Result
-from broker.metadata.step import Step, delete_exchange, unbind
 from broker.routing import history, types
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
@@ -27,10 +27,10 @@ PREDECLARED: tuple[tuple[str, str, bool], ...] = (
 """Name, type and internal flag of what every vhost has."""
 
 
-def predeclare(step: Step, vhost: str) -> None:
+def predeclare(context: ApplyContext, vhost: str) -> None:
     """Give a new vhost its exchanges."""
     for name, exchange_type, internal in PREDECLARED:
-        step.catalogue.put_exchange(
+        context.catalogue.put_exchange(
             Exchange(
                 vhost=vhost,
                 name=name,
@@ -41,7 +41,7 @@ def predeclare(step: Step, vhost: str) -> None:
                 arguments={},
             )
         )
-    step.changes.routing_changed = True
+    context.changes.routing_changed = True
 
 
 def default_exchange_refusal() -> Refusal:
@@ -54,16 +54,16 @@ def not_found(kind: str, name: str, vhost: str) -> Refusal:
     return Refusal(ReplyCode.NOT_FOUND, f"no {quoted(kind, name, vhost)}")
 
 
-def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
+def declare_exchange(context: ApplyContext, command: commands.DeclareExchange) -> Result:
     """Create an exchange, or find that it is there and means the same."""
-    if step.catalogue.vhost(command.vhost) is None:
+    if context.catalogue.vhost(command.vhost) is None:
         return missing_vhost(command.vhost)
     if command.type not in types.TYPES:
         text = f"unknown exchange type '{command.type}'"
         return Refusal(ReplyCode.PRECONDITION_FAILED, text)
     if not command.name:
         return default_exchange_refusal()
-    existing = step.catalogue.exchange(command.vhost, command.name)
+    existing = context.catalogue.exchange(command.vhost, command.name)
     if existing is not None:
         refusal = equivalence.exchange_refusal(
             existing,
@@ -74,12 +74,12 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             arguments=command.arguments,
         )
         if refusal is None:
-            delays.give_store(step, command)
+            delays.give_store(context, command)
         return refusal or False
     refusal = name_refusal("exchange", command.name) or _arguments_refusal(command)
     if refusal is not None:
         return refusal
-    step.catalogue.put_exchange(
+    context.catalogue.put_exchange(
         Exchange(
             vhost=command.vhost,
             name=command.name,
@@ -90,8 +90,8 @@ def declare_exchange(step: Step, command: commands.DeclareExchange) -> Result:
             arguments=command.arguments,
         )
     )
-    delays.give_store(step, command)
-    step.changes.routing_changed = True
+    delays.give_store(context, command)
+    context.changes.routing_changed = True
     return True
 
 
@@ -106,7 +106,7 @@ def _arguments_refusal(command: commands.DeclareExchange) -> Refusal | None:
     return None if fault is None else Refusal(ReplyCode.PRECONDITION_FAILED, fault)
 
 
-def delete_exchange_by_name(step: Step, command: commands.DeleteExchange) -> Result:
+def delete_exchange_by_name(context: ApplyContext, command: commands.DeleteExchange) -> Result:
     """Delete an exchange and its bindings."""
     if not command.name:
         return default_exchange_refusal()
@@ -114,24 +114,24 @@ def delete_exchange_by_name(step: Step, command: commands.DeleteExchange) -> Res
     if command.name.startswith("amq."):
         text = f"deletion of system {subject} not allowed"
         return Refusal(ReplyCode.ACCESS_REFUSED, text)
-    if step.catalogue.exchange(command.vhost, command.name) is None:
+    if context.catalogue.exchange(command.vhost, command.name) is None:
         return False
-    if command.if_unused and step.catalogue.has_bindings_from(command.vhost, command.name):
+    if command.if_unused and context.catalogue.has_bindings_from(command.vhost, command.name):
         return Refusal(ReplyCode.PRECONDITION_FAILED, f"{subject} in use")
-    delete_exchange(step, command.vhost, command.name)
+    delete_exchange(context, command.vhost, command.name)
     return True
 
 
-def bind(step: Step, command: commands.Bind) -> Result:
+def bind(context: ApplyContext, command: commands.Bind) -> Result:
     """Add a binding unless it is there."""
-    if step.catalogue.vhost(command.vhost) is None:
+    if context.catalogue.vhost(command.vhost) is None:
         return missing_vhost(command.vhost)
     if not command.source or (command.kind == "exchange" and not command.destination):
         return default_exchange_refusal()
-    source = step.catalogue.exchange(command.vhost, command.source)
+    source = context.catalogue.exchange(command.vhost, command.source)
     if source is None:
         return not_found("exchange", command.source, command.vhost)
-    destination = _destination(step, command)
+    destination = _destination(context, command)
     if destination is None:
         return not_found(command.kind, command.destination, command.vhost)
     if isinstance(destination, Queue):
@@ -142,12 +142,12 @@ def bind(step: Step, command: commands.Bind) -> Result:
     if fault is not None:
         return Refusal(ReplyCode.PRECONDITION_FAILED, fault)
     binding = binding_of(command)
-    if step.catalogue.has_binding(binding):
+    if context.catalogue.has_binding(binding):
         return False
-    step.catalogue.put_binding(binding)
-    step.changes.routing_changed = True
+    context.catalogue.put_binding(binding)
+    context.changes.routing_changed = True
     if source.type == history.TYPE:
-        step.changes.history_bindings.append(binding)
+        context.changes.history_bindings.append(binding)
     return True
 
 
@@ -159,46 +159,48 @@ def _binding_fault(source: Exchange, command: commands.Bind) -> str | None:
     return found.binding_fault(command.routing_key, command.arguments)
 
 
-def unbind_by_identity(step: Step, command: commands.Unbind) -> Result:
+def unbind_by_identity(context: ApplyContext, command: commands.Unbind) -> Result:
     """Remove a binding if it is there."""
     if not command.source or (command.kind == "exchange" and not command.destination):
         return default_exchange_refusal()
-    destination = _destination(step, command)
-    if destination is None or step.catalogue.exchange(command.vhost, command.source) is None:
+    destination = _destination(context, command)
+    if destination is None or context.catalogue.exchange(command.vhost, command.source) is None:
         return False
     if isinstance(destination, Queue):
         refusal = equivalence.exclusive_refusal(destination, command.connection)
         if refusal is not None:
             return refusal
     binding = binding_of(command)
-    if not step.catalogue.has_binding(binding):
+    if not context.catalogue.has_binding(binding):
         return False
-    unbind(step, binding)
+    unbind(context, binding)
     return True
 
 
-def move_bindings(step: Step, command: commands.MoveBindings) -> Result:
+def move_bindings(context: ApplyContext, command: commands.MoveBindings) -> Result:
     """Lead everything that goes to one queue to another instead."""
-    source = step.catalogue.queue_by_uid(command.source)
-    target = step.catalogue.queue_by_uid(command.target)
+    source = context.catalogue.queue_by_uid(command.source)
+    target = context.catalogue.queue_by_uid(command.target)
     if source is None or target is None or source.vhost != target.vhost:
         return Refusal(ReplyCode.NOT_FOUND, "one of the queues is gone, or in another vhost")
     if source.exclusive_owner is not None or target.exclusive_owner is not None:
         return Refusal(ReplyCode.RESOURCE_LOCKED, "the bindings of exclusive queues stay")
-    bindings = step.catalogue.bindings_to(source.vhost, "queue", source.name)
+    bindings = context.catalogue.bindings_to(source.vhost, "queue", source.name)
     for binding in bindings if source.uid != target.uid else ():
         moved = replace(binding, destination=target.name)
-        if not step.catalogue.has_binding(moved):
-            step.catalogue.put_binding(moved)
-        unbind(step, binding)
+        if not context.catalogue.has_binding(moved):
+            context.catalogue.put_binding(moved)
+        unbind(context, binding)
     return len(bindings)
 
 
-def _destination(step: Step, command: commands.Bind | commands.Unbind) -> Queue | Exchange | None:
+def _destination(
+    context: ApplyContext, command: commands.Bind | commands.Unbind
+) -> Queue | Exchange | None:
     """The other end, if it is there and the incarnation meant."""
     if command.kind == "exchange":
-        return step.catalogue.exchange(command.vhost, command.destination)
-    queue = step.catalogue.queue(command.vhost, command.destination)
+        return context.catalogue.exchange(command.vhost, command.destination)
+    queue = context.catalogue.queue(command.vhost, command.destination)
     if queue is not None and command.uid not in {0, queue.uid}:
         return None
     return queue

@@ -6,11 +6,11 @@ import msgspec
 
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata import arguments, commands
+from broker.metadata.apply_context import ApplyContext, delete_queue
 from broker.metadata.applying import equivalence
 from broker.metadata.mirroring import steps
 from broker.metadata.records import Queue, Vhost
 from broker.metadata.results import Declared, Result
-from broker.metadata.step import Step, delete_queue
 
 
 def owner_boot(owner: str) -> tuple[str, str]:
@@ -39,9 +39,9 @@ def name_refusal(kind: str, name: str, *, is_reserved_ok: bool = False) -> Refus
     return None
 
 
-def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
+def declare_queue(context: ApplyContext, command: commands.DeclareQueue) -> Result:
     """Create a queue, or find that it is there and means the same."""
-    vhost = step.catalogue.vhost(command.vhost)
+    vhost = context.catalogue.vhost(command.vhost)
     if vhost is None:
         return missing_vhost(command.vhost)
     wanted = arguments.with_default_type(
@@ -51,7 +51,7 @@ def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
         exclusive=command.exclusive_owner is not None,
         auto_delete=command.auto_delete,
     )
-    existing = step.catalogue.queue(command.vhost, command.name)
+    existing = context.catalogue.queue(command.vhost, command.name)
     if existing is not None:
         refusal = equivalence.queue_refusal(
             existing,
@@ -61,13 +61,13 @@ def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
             arguments=wanted,
         )
         return refusal or Declared(existing, created=False)
-    refusal = _creation_refusal(step, vhost, command, wanted)
+    refusal = _creation_refusal(context, vhost, command, wanted)
     if refusal is not None:
         return refusal
     queue = Queue(
         vhost=command.vhost,
         name=command.name,
-        uid=step.index,
+        uid=context.index,
         type=arguments.queue_type(wanted),
         durable=command.durable and command.exclusive_owner is None,
         auto_delete=command.auto_delete,
@@ -76,15 +76,15 @@ def declare_queue(step: Step, command: commands.DeclareQueue) -> Result:
         home=command.home,
         members=command.members or (command.home,),
     )
-    queue = steps.with_first_ring(step.catalogue, queue)
-    step.catalogue.put_queue(queue)
-    step.changes.queues_added.append(queue)
-    step.changes.routing_changed = True
+    queue = steps.with_first_ring(context.catalogue, queue)
+    context.catalogue.put_queue(queue)
+    context.changes.queues_added.append(queue)
+    context.changes.routing_changed = True
     return Declared(queue, created=True)
 
 
 def _creation_refusal(
-    step: Step, vhost: Vhost, command: commands.DeclareQueue, wanted: dict[str, object]
+    context: ApplyContext, vhost: Vhost, command: commands.DeclareQueue, wanted: dict[str, object]
 ) -> Refusal | None:
     """Everything that may stand against a new queue, in RabbitMQ's order."""
     refusal = name_refusal("queue", command.name, is_reserved_ok=command.server_named)
@@ -92,15 +92,15 @@ def _creation_refusal(
         refusal = arguments.server_named_fault(wanted)
     if refusal is not None:
         return refusal
-    limit = step.catalogue.vhost_limit(vhost.name, "max-queues")
-    if limit is not None and step.catalogue.queue_count(vhost.name) >= limit:
+    limit = context.catalogue.vhost_limit(vhost.name, "max-queues")
+    if limit is not None and context.catalogue.queue_count(vhost.name) >= limit:
         return Refusal(
             ReplyCode.PRECONDITION_FAILED,
             f"cannot declare queue '{command.name}': "
             f"queue limit in vhost '{vhost.name}' ({limit}) is reached",
         )
     limit = command.queue_limit
-    if limit is not None and step.catalogue.queue_count() >= limit:
+    if limit is not None and context.catalogue.queue_count() >= limit:
         return Refusal(
             ReplyCode.PRECONDITION_FAILED,
             f"cannot declare queue '{command.name}': queue limit in cluster ({limit}) is reached",
@@ -116,7 +116,7 @@ def _creation_refusal(
             exclusive=command.exclusive_owner is not None,
             auto_delete=command.auto_delete,
         )
-        or _placement_refusal(step, command)
+        or _placement_refusal(context, command)
     )
 
 
@@ -133,72 +133,74 @@ def _dead_letter_refusal(command: commands.DeclareQueue) -> Refusal | None:
     )
 
 
-def _placement_refusal(step: Step, command: commands.DeclareQueue) -> Refusal | None:
+def _placement_refusal(context: ApplyContext, command: commands.DeclareQueue) -> Refusal | None:
     """Refuse a placement on a node, or an owner's boot, that the log has already ended (P1)."""
     subject = quoted("queue", command.name, command.vhost)
-    home = step.catalogue.node(command.home)
+    home = context.catalogue.node(command.home)
     if home is None or not home.alive:
         text = f"cannot declare {subject}: node '{command.home}' is down"
         return Refusal(ReplyCode.INTERNAL_ERROR, text)
-    strangers = [name for name in command.members if step.catalogue.node(name) is None]
+    strangers = [name for name in command.members if context.catalogue.node(name) is None]
     if strangers:
         text = f"cannot declare {subject}: node '{strangers[0]}' is no member of this cluster"
         return Refusal(ReplyCode.INTERNAL_ERROR, text)
     if command.exclusive_owner is not None:
         node, boot = owner_boot(command.exclusive_owner)
-        if not step.catalogue.is_living(node, boot):
+        if not context.catalogue.is_living(node, boot):
             text = f"cannot declare {subject}: its connection's node has ended"
             return Refusal(ReplyCode.INTERNAL_ERROR, text)
     return None
 
 
-def delete_queue_by_uid(step: Step, command: commands.DeleteQueue) -> Result:
+def delete_queue_by_uid(context: ApplyContext, command: commands.DeleteQueue) -> Result:
     """Delete one incarnation; a namesake is not touched (P3)."""
-    queue = step.catalogue.queue_by_uid(command.uid)
+    queue = context.catalogue.queue_by_uid(command.uid)
     if queue is None:
         return False
-    delete_queue(step, queue)
+    delete_queue(context, queue)
     return True
 
 
-def close_connection(step: Step, command: commands.CloseConnection) -> Result:
+def close_connection(context: ApplyContext, command: commands.CloseConnection) -> Result:
     """Delete the exclusive queues of a connection that is gone."""
-    owned = step.catalogue.queues_of(command.owner)
+    owned = context.catalogue.queues_of(command.owner)
     for queue in owned:
-        delete_queue(step, queue)
+        delete_queue(context, queue)
     return len(owned)
 
 
-def note_leader(step: Step, command: commands.NoteLeader) -> Result:
+def note_leader(context: ApplyContext, command: commands.NoteLeader) -> Result:
     """Write down who leads; queues that are gone, or gave up that member, are passed over."""
     for uid, node in command.leaders:
-        queue = step.catalogue.queue_by_uid(uid)
+        queue = context.catalogue.queue_by_uid(uid)
         if queue is None or queue.ring is not None:
             continue
         if queue.home != node and node in queue.members:
-            _replace(step, msgspec.structs.replace(queue, home=node))
+            _replace(context, msgspec.structs.replace(queue, home=node))
     return None
 
 
-def move_members(step: Step, command: commands.MoveMembers) -> Result:
+def move_members(context: ApplyContext, command: commands.MoveMembers) -> Result:
     """Write down a queue's new replicas.
 
     False if the queue is gone or mirrored, if its replicas are not those that the command was made
     from, or if a new one is on a node that was forgotten meanwhile.
     """
-    queue = step.catalogue.queue_by_uid(command.uid)
+    queue = context.catalogue.queue_by_uid(command.uid)
     if queue is None or queue.ring is not None:
         return False
     if command.expected not in {None, queue.members}:
         return False
-    if any(step.catalogue.node(name) is None for name in command.members):
+    if any(context.catalogue.node(name) is None for name in command.members):
         return False
     home = command.home or queue.home
-    moved = msgspec.structs.replace(queue, members=command.members, home=home, moved_at=step.index)
-    _replace(step, moved)
+    moved = msgspec.structs.replace(
+        queue, members=command.members, home=home, moved_at=context.index
+    )
+    _replace(context, moved)
     return True
 
 
-def _replace(step: Step, queue: Queue) -> None:
-    step.catalogue.put_queue(queue)
-    step.changes.queues_changed.append(queue)
+def _replace(context: ApplyContext, queue: Queue) -> None:
+    context.catalogue.put_queue(queue)
+    context.changes.queues_changed.append(queue)

@@ -22,10 +22,10 @@ from typing import Final
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
+from broker.metadata.apply_context import ApplyContext, unbind
 from broker.metadata.applying.queues import name_refusal
 from broker.metadata.mirroring import steps
 from broker.metadata.records import Binding, Queue
-from broker.metadata.step import Step, unbind
 from broker.metadata.vhost_tables import Sharding, shard_prefix
 from broker.routing import types
 
@@ -40,22 +40,24 @@ TRIGGERS: Final[tuple[type[commands.Command], ...]] = (
 _Key = tuple[str, str]
 
 
-def reconcile(step: Step, before: Mapping[_Key, Sharding], command: commands.Command) -> None:
+def reconcile(
+    context: ApplyContext, before: Mapping[_Key, Sharding], command: commands.Command
+) -> None:
     """Make and bind what is missing after a command.
 
     Args:
-        step: The entry; the command has been applied.
+        context: The entry; the command has been applied.
         before: `Catalogue.sharded()` as it was before.
         command: One of `TRIGGERS`.
     """
-    after = dict(step.catalogue.sharded())
+    after = dict(context.catalogue.sharded())
     for key, sharding in sorted(after.items()):
         if before.get(key) != sharding or isinstance(command, commands.BootNode):
-            _complete(step, key, sharding)
+            _complete(context, key, sharding)
     for key, old in sorted(before.items()):
         new = after.get(key)
         if new is None or new.routing_key != old.routing_key:
-            _unbind(step, key, old.routing_key)
+            _unbind(context, key, old.routing_key)
 
 
 def shard_name(exchange: str, node: str, number: int) -> str:
@@ -84,22 +86,22 @@ def refusal(verb: str, name: str) -> Refusal:
     return Refusal(ReplyCode.PRECONDITION_FAILED, f'Can\'t {verb} sharded queue: <<"{name}">>')
 
 
-def _complete(step: Step, key: _Key, sharding: Sharding) -> None:
+def _complete(context: ApplyContext, key: _Key, sharding: Sharding) -> None:
     """Make and bind the shards that living nodes lack."""
     vhost, exchange = key
-    for node in sorted(each.name for each in step.catalogue.nodes() if each.alive):
+    for node in sorted(each.name for each in context.catalogue.nodes() if each.alive):
         for number in range(sharding.per_node):
             name = shard_name(exchange, node, number)
-            queue = step.catalogue.queue(vhost, name) or _make(step, vhost, name, node)
+            queue = context.catalogue.queue(vhost, name) or _make(context, vhost, name, node)
             if queue is None:
                 return
             if queue.exclusive_owner is None:
-                _bind(step, Binding(vhost, exchange, "queue", name, sharding.routing_key, {}))
+                _bind(context, Binding(vhost, exchange, "queue", name, sharding.routing_key, {}))
 
 
-def _make(step: Step, vhost: str, name: str, node: str) -> Queue | None:
+def _make(context: ApplyContext, vhost: str, name: str, node: str) -> Queue | None:
     """Declare a shard; None if the vhost can't have more queues, or none of such a name."""
-    catalogue = step.catalogue
+    catalogue = context.catalogue
     limit = catalogue.vhost_limit(vhost, "max-queues")
     if limit is not None and catalogue.queue_count(vhost) >= limit:
         return None
@@ -108,7 +110,7 @@ def _make(step: Step, vhost: str, name: str, node: str) -> Queue | None:
     queue = Queue(
         vhost=vhost,
         name=name,
-        uid=step.next_uid(),
+        uid=context.next_uid(),
         type="classic",
         durable=True,
         auto_delete=False,
@@ -119,27 +121,27 @@ def _make(step: Step, vhost: str, name: str, node: str) -> Queue | None:
     )
     queue = steps.with_first_ring(catalogue, queue)
     catalogue.put_queue(queue)
-    step.changes.queues_added.append(queue)
-    step.changes.routing_changed = True
+    context.changes.queues_added.append(queue)
+    context.changes.routing_changed = True
     return queue
 
 
-def _bind(step: Step, binding: Binding) -> None:
+def _bind(context: ApplyContext, binding: Binding) -> None:
     """Bind a shard, unless it is, or the exchange's type takes no such key."""
-    exchange = step.catalogue.exchange(binding.vhost, binding.source)
+    exchange = context.catalogue.exchange(binding.vhost, binding.source)
     assert exchange is not None, "only what is there is sharded"
     found, _ = types.type_of(exchange.type, exchange.arguments)
     is_right = found.binding_fault(binding.routing_key, {}) is None
-    if is_right and not step.catalogue.has_binding(binding):
-        step.catalogue.put_binding(binding)
-        step.changes.routing_changed = True
+    if is_right and not context.catalogue.has_binding(binding):
+        context.catalogue.put_binding(binding)
+        context.changes.routing_changed = True
 
 
-def _unbind(step: Step, key: _Key, routing_key: str) -> None:
+def _unbind(context: ApplyContext, key: _Key, routing_key: str) -> None:
     """Take the shards of an exchange from it; it may have been deleted meanwhile."""
-    for binding in _shard_bindings(step.catalogue.bindings_from(*key), key[1]):
+    for binding in _shard_bindings(context.catalogue.bindings_from(*key), key[1]):
         if binding.routing_key == routing_key and not binding.arguments:
-            unbind(step, binding)
+            unbind(context, binding)
 
 
 def _shard_bindings(bindings: Iterable[Binding], exchange: str) -> list[Binding]:

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from broker.metadata import commands, ring_commands, rings
+from broker.metadata.apply_context import ApplyContext, delete_queue
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.mirroring.wanted import wanted_members
 from broker.metadata.records import Queue
 from broker.metadata.results import Result
 from broker.metadata.rings import Ring, RingMember
-from broker.metadata.step import Step, delete_queue
 
 _NO_POLICY = HaPolicy(mode="all")
 """What holds for a ring whose policy has gone and which nobody has dissolved yet: defaults."""
@@ -56,12 +56,12 @@ def with_first_ring(catalogue: Catalogue, queue: Queue) -> Queue:
     return replace(queue, ring=rings.track(ring, ring, living))
 
 
-class _Batch:
+class _RingChanges:
     """The rings that one command changes, each reported once, however often it changed."""
 
-    def __init__(self, step: Step, running: Collection[str] = ()) -> None:
+    def __init__(self, context: ApplyContext, running: Collection[str] = ()) -> None:
         """`running`: nodes that live, where a serving master has seen who is there."""
-        self._step = step
+        self._context = context
         self._running = running
         self._changed: dict[int, None] = {}
 
@@ -69,26 +69,26 @@ class _Batch:
         """Keep a queue's new ring, or delete a queue that nobody can serve any more."""
         if before.ring is not None and after.ring is not None:
             after = replace(after, ring=rings.track(before.ring, after.ring, self._running))
-        found = _with_source(self._step.catalogue, after)
-        if found is None or _is_lost(self._step.catalogue, found):
-            delete_queue(self._step, before)
+        found = _with_source(self._context.catalogue, after)
+        if found is None or _is_lost(self._context.catalogue, found):
+            delete_queue(self._context, before)
         elif found != before:
-            self._step.catalogue.put_queue(found)
+            self._context.catalogue.put_queue(found)
             self._changed[found.uid] = None
 
     def report(self) -> None:
         """Tell the shells."""
-        found = map(self._step.catalogue.queue_by_uid, self._changed)
-        self._step.changes.queues_changed.extend(queue for queue in found if queue is not None)
+        found = map(self._context.catalogue.queue_by_uid, self._changed)
+        self._context.changes.queues_changed.extend(queue for queue in found if queue is not None)
 
 
-def change_rings(step: Step, command: commands.ChangeRings) -> Result:
+def change_rings(context: ApplyContext, command: commands.ChangeRings) -> Result:
     """Take the steps one after another; each finds what the ones before it have left."""
-    batch = _Batch(step, {node.name for node in step.catalogue.nodes() if node.alive})
+    batch = _RingChanges(context, {node.name for node in context.catalogue.nodes() if node.alive})
     outcomes = []
     for each in command.steps:
-        queue = step.catalogue.queue_by_uid(each.uid)
-        after = None if queue is None else _STEPS[type(each)](step.catalogue, queue, each)
+        queue = context.catalogue.queue_by_uid(each.uid)
+        after = None if queue is None else _STEPS[type(each)](context.catalogue, queue, each)
         if queue is not None and after is not None:
             batch.keep(queue, after)
         outcomes.append(after is not None)
@@ -96,31 +96,31 @@ def change_rings(step: Step, command: commands.ChangeRings) -> Result:
     return tuple(outcomes)
 
 
-def end_memberships(step: Step, node: str, boot: str) -> None:
+def end_memberships(context: ApplyContext, node: str, boot: str) -> None:
     """A boot has ended, and `node` is not alive in the catalogue any more (P1, P2).
 
     Nobody's copy is written off here: where several nodes have died the master may be among them,
     and a mirror that has restarted meanwhile still has on disk what it had.
     """
-    _end(step, node, boot, lambda _ring: True)
+    _end(context, node, boot, lambda _ring: True)
 
 
-def end_silent(step: Step, command: commands.EndMemberships) -> Result:
+def end_silent(context: ApplyContext, command: commands.EndMemberships) -> Result:
     """A node is silent; its boot lives (P7, P24)."""
     node, boot = command.node, command.boot
-    if not step.catalogue.is_living(node, boot):
+    if not context.catalogue.is_living(node, boot):
         return 0
-    return _end(step, node, boot, lambda ring: rings.is_expendable(ring, node))
+    return _end(context, node, boot, lambda ring: rings.is_expendable(ring, node))
 
 
-def _end(step: Step, node: str, boot: str, is_meant: Callable[[Ring], bool]) -> int:
+def _end(context: ApplyContext, node: str, boot: str, is_meant: Callable[[Ring], bool]) -> int:
     """End a boot's memberships in those rings that are meant; how many they were."""
-    batch = _Batch(step)
+    batch = _RingChanges(context)
     count = 0
-    for queue in step.catalogue.queues_on(node):
+    for queue in context.catalogue.queues_on(node):
         if queue.ring is None or not is_meant(queue.ring):
             continue
-        policy = step.catalogue.ha_policy(queue) or _NO_POLICY
+        policy = context.catalogue.ha_policy(queue) or _NO_POLICY
         after = _with(queue, rings.end_boot(queue.ring, node, boot, policy))
         if after is not None:
             batch.keep(queue, after)
@@ -129,10 +129,10 @@ def _end(step: Step, node: str, boot: str, is_meant: Callable[[Ring], bool]) -> 
     return count
 
 
-def forget_node(step: Step, node: str) -> None:
+def forget_node(context: ApplyContext, node: str) -> None:
     """A stopped node is removed, and not in the catalogue any more: its copies never return."""
-    batch = _Batch(step)
-    for queue in step.catalogue.rings():
+    batch = _RingChanges(context)
+    for queue in context.catalogue.rings():
         assert queue.ring is not None, "listed for its ring"
         ring = rings.forget(queue.ring, node)
         if ring is not queue.ring:

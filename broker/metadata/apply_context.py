@@ -13,7 +13,7 @@ UID_INDEX_BITS: Final = 40
 
 
 @dataclass(slots=True)
-class Step:
+class ApplyContext:
     """The context of one command's handler.
 
     Attributes:
@@ -38,59 +38,59 @@ class Step:
         return (self.extra << UID_INDEX_BITS) + self.index
 
 
-def delete_queue(step: Step, queue: Queue) -> None:
+def delete_queue(context: ApplyContext, queue: Queue) -> None:
     """Delete a queue with its bindings, and exchanges that were there for those alone."""
-    sources = _unbind_all(step, step.catalogue.bindings_to(queue.vhost, "queue", queue.name))
-    step.catalogue.remove_queue(queue)
-    step.changes.queues_removed.append(queue)
-    step.changes.routing_changed = True
-    _delete_unbound(step, queue.vhost, sources)
+    sources = _unbind_all(context, context.catalogue.bindings_to(queue.vhost, "queue", queue.name))
+    context.catalogue.remove_queue(queue)
+    context.changes.queues_removed.append(queue)
+    context.changes.routing_changed = True
+    _delete_unbound(context, queue.vhost, sources)
 
 
-def delete_exchange(step: Step, vhost: str, name: str) -> None:
+def delete_exchange(context: ApplyContext, vhost: str, name: str) -> None:
     """Delete an exchange with its bindings, and exchanges that were there for those alone."""
-    catalogue = step.catalogue
-    _unbind_all(step, catalogue.bindings_from(vhost, name))
-    sources = _unbind_all(step, catalogue.bindings_to(vhost, "exchange", name))
-    _remove_exchange(step, vhost, name)
-    step.changes.routing_changed = True
-    _delete_unbound(step, vhost, sources)
+    catalogue = context.catalogue
+    _unbind_all(context, catalogue.bindings_from(vhost, name))
+    sources = _unbind_all(context, catalogue.bindings_to(vhost, "exchange", name))
+    _remove_exchange(context, vhost, name)
+    context.changes.routing_changed = True
+    _delete_unbound(context, vhost, sources)
 
 
-def unbind(step: Step, binding: Binding) -> None:
+def unbind(context: ApplyContext, binding: Binding) -> None:
     """Remove a binding, and its source if it is an auto-delete exchange with no other."""
-    sources = _unbind_all(step, [binding])
-    _delete_unbound(step, binding.vhost, sources)
+    sources = _unbind_all(context, [binding])
+    _delete_unbound(context, binding.vhost, sources)
 
 
-def _unbind_all(step: Step, bindings: list[Binding]) -> list[str]:
+def _unbind_all(context: ApplyContext, bindings: list[Binding]) -> list[str]:
     """Remove bindings and name their sources, each once and in order."""
     for binding in bindings:
-        step.catalogue.remove_binding(binding)
-        step.changes.routing_changed = True
+        context.catalogue.remove_binding(binding)
+        context.changes.routing_changed = True
     return list(dict.fromkeys(binding.source for binding in bindings))
 
 
-def _delete_unbound(step: Step, vhost: str, sources: list[str]) -> None:
+def _delete_unbound(context: ApplyContext, vhost: str, sources: list[str]) -> None:
     """Delete those auto-delete exchanges that have just lost their last binding as source.
 
     A work list, not recursion: a chain of auto-delete exchanges may be longer than Python's stack.
     """
-    catalogue = step.catalogue
+    catalogue = context.catalogue
     pending = list(sources)
     while pending:
         name = pending.pop()
         exchange = catalogue.exchange(vhost, name)
         if exchange is None or not exchange.auto_delete or catalogue.has_bindings_from(vhost, name):
             continue
-        pending.extend(_unbind_all(step, catalogue.bindings_to(vhost, "exchange", name)))
-        _remove_exchange(step, vhost, name)
+        pending.extend(_unbind_all(context, catalogue.bindings_to(vhost, "exchange", name)))
+        _remove_exchange(context, vhost, name)
 
 
-def _remove_exchange(step: Step, vhost: str, name: str) -> None:
+def _remove_exchange(context: ApplyContext, vhost: str, name: str) -> None:
     """Remove an exchange without bindings, and what it delays."""
-    store = step.catalogue.store(vhost, name)
+    store = context.catalogue.store(vhost, name)
     if store is not None:
-        step.catalogue.remove_queue(store)
-        step.changes.queues_removed.append(store)
-    step.catalogue.remove_exchange(vhost, name)
+        context.catalogue.remove_queue(store)
+        context.changes.queues_removed.append(store)
+    context.catalogue.remove_exchange(vhost, name)
