@@ -649,6 +649,7 @@ def run(settings: Settings, started: Callable[[Node], None] | None = None) -> in
         The process's exit code.
     """
     interpreter.share_quickly()
+    interpreter.settle_memory()
 
     async def main() -> int:
         node = Node(settings)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from broker.config import Settings
 from broker.node import EXIT_METADATA_FAILED, Node
 
@@ -14,3 +17,25 @@ def test_a_node_whose_group_0_failed_ends() -> None:
     node._group_failed(0, ValueError("group 0"))
     assert node._stopping.is_set()
     assert node._exit_code == EXIT_METADATA_FAILED
+
+
+def test_a_collection_in_the_loop_does_not_walk_the_modules() -> None:
+    """56,000 objects of theirs took 44 ms in the turn in which a node said that it serves."""
+    program = """
+import gc
+import subprocess
+import sys
+
+from broker.config import Settings
+from broker.node import run
+
+def started(_node):
+    print(len(gc.get_objects()))
+    raise SystemExit
+
+run(Settings(), started)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 2_000, done.stderr
