@@ -81,6 +81,10 @@ class SystemClock:
         """Milliseconds that never jump."""
         return time.monotonic_ns() // 1_000_000
 
+    def busy_ms(self) -> int:
+        """Milliseconds of processor time of the calling thread."""
+        return time.thread_time_ns() // 1_000_000
+
 
 @dataclass(slots=True)
 class _Member:

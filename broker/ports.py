@@ -24,6 +24,10 @@ class Clock(Protocol):
         """Milliseconds that never jump; for every timeout."""
         ...
 
+    def busy_ms(self) -> int:
+        """Milliseconds of processor time that the event loop's thread has had."""
+        ...
+
 
 class PublisherPort(Protocol):
     """A channel's ear for verdicts on what it published."""

@@ -55,13 +55,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """raft.ports.Clock and broker.ports.Clock on the running virtual loop."""
+    """raft.ports.Clock and broker.ports.Clock on the running virtual loop.
+
+    Attributes:
+        others_ms: How long the machine gave the processor to other processes.
+    """
+
+    others_ms = 0
 
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms()
+
+    def busy_ms(self) -> int:
+        """All time is the loop's, but for what a test says was others'."""
+        return self.monotonic_ms() - self.others_ms
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

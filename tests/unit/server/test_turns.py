@@ -104,6 +104,27 @@ async def test_expensive_messages_are_carried_out_for_5_ms_at_a_time() -> None:
 
 
 @virtually
+async def test_time_that_other_processes_take_is_not_the_publishers() -> None:
+    """A read of 50 new routing keys that took 2 ms in 80 was slowed down for a second."""
+    clock = VirtualClock()
+
+    class Preempted(Slow):
+        def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+            works(DEAR_MS)
+            clock.others_ms += DEAR_MS
+            super().publish(messages, seqnos, publisher)
+
+    node = Queues(a=Preempted())
+    node.context.clock = clock
+    client = await node.client().with_channel()
+    client.send(dear() * 9)
+    assert node.named["a"].count == 9
+    assert client.wire.is_reading
+    client.send(dear())
+    assert node.named["a"].count == 10, "it is not expensive: nothing waits for a turn"
+
+
+@virtually
 async def test_the_order_of_expensive_and_cheap_commands_is_kept() -> None:
     node = Queues(a=Dear())
     client = await node.client().with_channel()
