@@ -15,12 +15,14 @@ offered twice is done once. Nothing that has expired is delivered, by the time t
 
 The non-guarantee: a delivery may be made again after a failover (P17), with `delivery_count` told.
 
-Modules: `queue` has the commands as methods, on top of `contents`, which knows what is in it and
-what `rules` make of it. `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is
-what lasts. `lines`, `consumers` and `sessions` are its three parts, `fate` what becomes of messages
-that may not stay, `snapshot` its bytes. `paging` lets messages leave the memory and says which are
-to be read. `offers` and `inbox` run on the nodes of publishers and consumers, `config` says how one
+Modules: `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts. The
+machine is one class whose parts have names. `message_state` knows where every message is: ready
+(`lines`), checked out by a channel (`checked_out`), dead and held (`fate`, which also has limits
+and the publishes that are remembered) or gone. `consumers` says who gets messages, `sessions` who
+brought commands and what they were answered, `recorder` notes effects and ledger, and `paging` lets
+messages leave the memory and says which are to be read. `snapshot` is the bytes of all that.
+`offers` and `inbox` run on the nodes of publishers and consumers, `config` says how one
 queue is to behave. A mirror is a `replica` of the ledger: it begins with a `handshake`, knows by
-`evidence` what it may say of duplicates, and gets older messages by a `fill`; `digest` tells
-whether two members are alike.
+`evidence` what it may say of duplicates, and gets older messages by a `fill`;
+`message_state.digest_of` tells whether two members are alike.
 """

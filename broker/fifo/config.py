@@ -24,7 +24,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         ledger: What is recorded: "none", "persistent" (a durable classic queue: enqueue and end
             of persistent messages; their verdicts wait for `mark_durable`) or "all" (mirrored:
             everything, and every verdict that the ledger tells of waits).
-        rules: Limits it begins with; they may change (`Queue.set_rules`).
+        rules: Limits it begins with; they may change (`QueueMachine.set_rules`).
         order: "fifo", "priority" (`priority_max` says how many levels) or "due": by the time at
             which messages expire, with no consumers (the store of a delayed-message exchange).
         priority_max: The highest priority, 0 where the queue has none.
@@ -36,7 +36,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         allow_exclusive: False where the exclusive flag of a consumer is ignored (quorum queues).
         credit_max: Credit of a consumer with prefetch 0; None is without limit (quorum: 2,000).
         burst_max: Most messages one `pump` hands out; 0 is without limit, of bytes too
-            (`queue.BURST_BYTES`). So one pump of a long backlog neither holds up the node nor
+            (`consumers.BURST_BYTES`). So one pump of a long backlog neither holds up the node nor
             fills its memory. A quorum queue's next pump is an entry of its leader's.
     """
 
@@ -67,7 +67,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_restored_unread(self) -> bool:
-        """Whether numbers and sizes are enough for `Paging.restore_paged` after a restart.
+        """Whether numbers and sizes are enough for `QueueMachine.restore_paged` after a restart.
 
         Levels and the keys of publishes stand in the messages.
         """

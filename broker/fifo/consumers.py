@@ -1,4 +1,4 @@
-"""Who consumes from a queue and whose turn it is.
+"""Who consumes from a queue, whose turn it is, and the handing out of messages.
 
 Consumers that can take a message stand in a ring, one ring a priority; the highest priority that
 has anyone in its ring is served, one message a turn. A consumer without credit, or paused, leaves
@@ -24,10 +24,21 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from broker.errors import Refusal, ReplyCode
+from broker.fifo.checked_out import Held
+from broker.fifo.commands import owner_of
+from broker.fifo.ledger import Settled
+from broker.fifo.lines.line import body_bytes
+from broker.fifo.message_state import NO_LIMIT, MessageState
 from broker.message import Delivery
 
 UNLIMITED: Final = 1 << 60
 """Credit of a consumer without a limit: more messages than a queue ever holds."""
+
+BURST_BYTES: Final = 1 << 20
+"""With a `burst_max`, handing out stops after so many bytes of bodies."""
+
+SLICE_MAX: Final = 128
+"""Messages that are handed out at a time where they may be more bytes than that."""
 
 SLACK_MIN: Final = 64
 """Candidates for the next active consumer that have gone, which always may be remembered."""
@@ -73,7 +84,7 @@ class Consumer:
         self,
         holder: str,
         tag: str,
-        held: dict[int, Delivery],
+        held: Held,
         *,
         no_ack: bool,
         exclusive: bool,
@@ -173,6 +184,21 @@ class Roster:
         """Return the names of all channels that consume here."""
         return list(self._by_holder)
 
+    def attached(self) -> list[tuple[str, str]]:
+        """(holder, tag) of every consumer, channel by channel in the order they came."""
+        return [consumer.key for consumer in self]
+
+    def active_key(self) -> tuple[str, str] | None:
+        """(holder, tag) of the one consumer that is served, None where all are, or there is none.
+
+        The single active consumer, or an exclusive one.
+        """
+        active = self.active
+        if active is None:
+            first = next(iter(self), None)  # an exclusive one is the only one
+            active = first if first is not None and first.exclusive else None
+        return None if active is None else active.key
+
     def refusal(self, title: str, *, exclusive: bool, known: Consumer | None) -> Refusal | None:
         """Tell why a consumer may not attach.
 
@@ -239,6 +265,26 @@ class Roster:
         consumer.limit = prefetch or self._credit_max or UNLIMITED
         self.refresh(consumer)
 
+    def set_reachable(self, node: str, *, reachable: bool) -> None:
+        """Pause or resume all consumers of a node, for a shell whose way to it is clogged.
+
+        Not for replicated queues: replicas must not differ by what their links are like.
+        """
+        for consumer in self:
+            if consumer.is_reachable is not reachable and owner_of(consumer.holder)[0] == node:
+                consumer.is_reachable = reachable
+                self.refresh(consumer)
+
+    def credited(self, holder: str, tag: str) -> bool:
+        """A consumer holds less than before; False where there is none of that tag any more."""
+        consumers = self._by_holder.get(holder)
+        consumer = None if consumers is None else consumers.get(tag)
+        if consumer is None:
+            return False
+        if not consumer.in_ring:
+            self.refresh(consumer)
+        return True
+
     def refresh(self, consumer: Consumer) -> None:
         """Put a consumer into its ring or take it out, as its credit and its turn now say."""
         if consumer.credit > 0 and not consumer.is_waiting:
@@ -256,6 +302,58 @@ class Roster:
             if ring:
                 return ring
         return None
+
+    def serve(self, messages: MessageState) -> bool:
+        """Hand ready messages to consumers, one each in turn, highest priority first.
+
+        Returns:
+            True where it stopped at `QueueConfig.burst_max` or `BURST_BYTES` with more to do.
+        """
+        ready, burst_max = messages.ready, messages.config.burst_max
+        take = messages.take_live if messages.is_timed else ready.take
+        budget = burst_max or NO_LIMIT
+        least_bytes = ready.size_bytes - BURST_BYTES if burst_max else -1
+        while (at_hand := ready.at_hand()) and (ring := self.next_ring()) is not None:
+            if budget <= 0 or ready.size_bytes <= least_bytes:
+                return True
+            most = budget
+            if least_bytes >= 0:
+                head = ready.head()
+                room_bytes = ready.size_bytes - least_bytes
+                most = min(most, SLICE_MAX, _fitting(head, room_bytes))
+            size = len(ring)
+            if 1 < size <= min(most, at_hand):
+                budget -= self._deal(messages, ring, min(most, at_hand) // size)
+                continue
+            consumer = ring[0]
+            items, size_bytes = take(min(consumer.credit, most) if size == 1 else 1)
+            if items:
+                ring.rotate(-1)
+                _hand_out(messages, consumer, items, size_bytes)
+                self.refresh(consumer)
+                budget -= len(items)
+        return False
+
+    def _deal(self, messages: MessageState, ring: deque[Consumer], rounds_max: int) -> int:
+        """Deal whole rounds to a ring, as single turns would: nobody runs out before the last.
+
+        As many messages as `rounds_max` asks for are at hand. Less than whole rounds where some
+        had expired; then the turn is with who got none.
+        """
+        turns = list(ring)
+        size = len(turns)
+        credit = min([consumer.credit for consumer in turns])
+        rounds = min(credit, rounds_max)
+        take = messages.take_live if messages.is_timed else messages.ready.take
+        items, _ = take(rounds * size)
+        for index, consumer in enumerate(turns[: len(items)]):
+            share = items[index::size]
+            _hand_out(messages, consumer, share, body_bytes(share))
+        ring.rotate(-(len(items) % size))
+        if rounds == credit:  # else everyone still has some
+            for consumer in turns:
+                self.refresh(consumer)
+        return len(items)
 
     def ring_keys(self) -> list[tuple[int, list[tuple[str, str]]]]:
         """Return each priority with its ring's (holder, tag) in turn (snapshots).
@@ -346,3 +444,27 @@ class Roster:
 
 def _in_exclusive_use(title: str) -> Refusal:
     return Refusal(ReplyCode.ACCESS_REFUSED, f"{title} in exclusive use")
+
+
+def _fitting(head: Delivery | None, room_bytes: int) -> int:
+    """Say how many messages like the head, at least one, have about so many bytes."""
+    return 1 if head is None else 1 + room_bytes // (head.message.body_size + 1)
+
+
+def _hand_out(
+    messages: MessageState, consumer: Consumer, items: list[Delivery], size_bytes: int
+) -> None:
+    recorder = messages.recorder
+    deliveries = recorder.effects.deliveries
+    due = deliveries.get(consumer.key)
+    if due is None:
+        deliveries[consumer.key] = items
+    else:
+        due += items
+    mode = recorder.mode
+    if not consumer.no_ack:
+        messages.checked_out.add(consumer.held, items, size_bytes)
+        if mode == "all":
+            recorder.taken(items)
+    elif mode != "none":
+        recorder.ended(Settled, items)

@@ -62,7 +62,7 @@ class Dead(NamedTuple):
     Attributes:
         reason: Why.
         items: In order; number 0 for one that never got into the queue (reject-publish-dlx).
-        is_held: They wait here for `Queue.bury` with their numbers.
+        is_held: They wait here for `QueueMachine.bury` with their numbers.
     """
 
     reason: Reason

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from broker.fifo.sessions import SessionRecord
+from broker.fifo.message_state import MessageState
+from broker.fifo.sessions import SessionRecord, SessionTable
 
 VERSION: Final = 1
 
@@ -47,6 +48,30 @@ class Handshake(msgspec.Struct, array_like=True, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Handshake)
+
+
+def handshake_of(messages: MessageState, sessions: SessionTable) -> Handshake:
+    """Return what a joiner replays the ledger of a queue on.
+
+    Args:
+        messages: The queue's.
+        sessions: The queue's.
+    """
+    named = sessions.named_messages()
+    here = messages.among({n for each in named for n in each})
+    absent = [n for each in named for n in each if n in here or sessions.is_absent(n)]
+    return Handshake(
+        VERSION,
+        messages.next_number,
+        [
+            msgspec.structs.replace(record, owed=[], replies=[], floor=0)
+            for record in sessions.records()
+        ],
+        sessions.ended(),
+        ranges_of(sorted(absent)),
+        sessions.is_whole,
+        [] if messages.dedup is None else messages.dedup.records(),
+    )
 
 
 def encode_handshake(handshake: Handshake) -> bytes:

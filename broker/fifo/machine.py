@@ -1,11 +1,29 @@
-"""The queue machine: a queue that takes numbered commands of publisher sessions.
+"""The queue machine: one queue as a whole, commands in, effects out.
 
-A Raft entry, a forwarded operation and a replicated one all end here: `apply_batch`,
-`apply_entry` or `apply_offer`. Each applies what is new, answers everything, and serves the
-consumers once; the results lie in `take_effects`.
+Its parts have names:
 
-This is the one place that knows which command is answered how: `sessions.VALUED` commands by a
-`Reply`, the others by a `Verdict`; an enqueue's verdict waits where the ledger must be safe first.
+    messages     where every message is: ready, checked out, dead and held, or gone; by which limits
+    consumers    who gets messages, and whose turn it is
+    sessions     who brought numbered commands, and what they were answered
+    paging       which messages leave the memory, and which are to be read
+    recorder     the effects, and the ledger among them
+
+There are two ways in. A local channel's handle calls `set_time`, the commands as methods and then
+`pump`, once a batch. A Raft entry, a forwarded operation and a replicated one are numbered commands
+of publisher sessions: `apply_batch`, `apply_entry` or `apply_offer` applies what is new, answers
+everything, and serves the consumers once. Either way the results lie in `take_effects`. This is
+the one place that knows which command is answered how: `sessions.VALUED` commands by a `Reply`, the
+others by a `Verdict`; an enqueue's verdict waits where the ledger must be safe first.
+
+It does no IO, reads no clock and draws no random number, so replicas that are asked the same stay
+equal. It never raises for what a peer can cause: numbers that are not held are ignored, what is
+refused is a `Refusal` as a value.
+
+Invariants, beside those of the parts:
+1. After `pump` returned False, either nothing is ready or no consumer can take; the head has not
+   expired, and under drop-head what is ready is within the limits. Where the head is on disk, all
+   this waits until it is read (`paging.Paging.needed`).
+2. No message is handed to a consumer after the time in its `expires_ms`.
 """
 
 from __future__ import annotations
@@ -16,7 +34,9 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.errors import Refusal
 from broker.fifo import ledger, snapshot
+from broker.fifo.checked_out import GET_TAG
 from broker.fifo.commands import (
     Batch,
     Cancel,
@@ -38,42 +58,128 @@ from broker.fifo.commands import (
     Settle,
     Skip,
     decode_batch,
+    owner_of,
 )
 from broker.fifo.config import LedgerMode, QueueConfig
-from broker.fifo.contents import NO_ORIGIN
-from broker.fifo.digest import digest_of
+from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.effects import Effects, Reply
-from broker.fifo.fresh import NOTHING_FRESH, Fresh, fresh_among
-from broker.fifo.handshake import VERSION as HANDSHAKE_VERSION
-from broker.fifo.handshake import Handshake, ranges_of
-from broker.fifo.lines.line import body_bytes
+from broker.fifo.fate import limits
+from broker.fifo.fresh import NOTHING_FRESH, Fresh
+from broker.fifo.handshake import Handshake, handshake_of
 from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.priority import PriorityLine
-from broker.fifo.lines.ready import ReadyLine
+from broker.fifo.message_state import MessageState
 from broker.fifo.paging import Paging
-from broker.fifo.queue import Queue
+from broker.fifo.recorder import NO_ORIGIN
+from broker.fifo.rules import Rules
+from broker.fifo.sessions import SessionTable
 from broker.message import Delivery, Message
+from broker.ports import GetResult, QueueStat
 
 RESTORE_MESSAGES: Final = 1_000
 """Messages that are restored at a time."""
 
 
-class QueueMachine(Paging):
-    """One queue with its publisher sessions. Batch in, batch out.
+class QueueMachine:
+    """One queue. Batch in, batch out.
 
     Args:
         config: How this queue behaves.
 
     Attributes:
+        config: As given; `ledger` may change (`set_ledger`).
+        messages: See the module, as of all parts.
+        recorder: The one of `messages`.
+        consumers: Everybody attached.
+        sessions: Publisher sessions known here.
+        paging: The memory of `messages`.
         is_pump_due: The last `apply_*` stopped at `burst_max`: call `pump` soon.
     """
 
-    __slots__ = ("_safe_position", "is_pump_due")
+    __slots__ = (
+        "config",
+        "consumers",
+        "is_pump_due",
+        "messages",
+        "paging",
+        "recorder",
+        "sessions",
+    )
 
     def __init__(self, config: QueueConfig) -> None:
-        super().__init__(config)
+        self.config = config
+        self.messages = MessageState(config)
+        self.recorder = self.messages.recorder
         self.is_pump_due = False
-        self._safe_position = 0
+        self._attach_parts()
+
+    def _attach_parts(self) -> None:
+        config = self.config
+        self.consumers = Roster(
+            config.credit_max,
+            is_single_active=config.is_single_active,
+            by_priority=config.single_active_by_priority,
+        )
+        self.sessions = SessionTable()
+        self.paging = Paging(self.messages, self.consumers)
+
+    def _clear(self) -> None:
+        self.messages.clear()
+        self._attach_parts()
+
+    # What it has to tell, and what it is told.
+
+    @property
+    def effects(self) -> Effects:
+        """What is due since the last `take_effects`."""
+        return self.recorder.effects
+
+    def take_effects(self) -> Effects:
+        """Return what is due since the last call, and begin anew."""
+        recorder = self.recorder
+        effects = recorder.effects
+        recorder.effects = Effects()
+        return effects
+
+    @property
+    def position(self) -> int:
+        """How many records the ledger has had, those without a trace in a mirror left out."""
+        return self.recorder.position
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next message."""
+        return self.messages.next_number
+
+    @property
+    def now_ms(self) -> int:
+        """The latest time heard of, in milliseconds since the epoch (`set_time`)."""
+        return self.messages.now_ms
+
+    def set_time(self, now_ms: int) -> None:
+        """Tell the time: see `MessageState.set_time`."""
+        self.messages.set_time(now_ms)
+
+    def due_ms(self) -> int | None:
+        """When `set_time` and `pump` are due though nothing else happens; None is never."""
+        return self.messages.due_ms()
+
+    @property
+    def rules(self) -> Rules:
+        """Limits as they are now."""
+        return self.messages.limits.rules
+
+    def set_rules(self, rules: Rules) -> None:
+        """Go by other limits from now on; `pump` follows and applies them to what is here.
+
+        A time to live is for new messages only. Dead messages that were held for the old rules
+        are let go when the new ones hold none.
+
+        Source:
+            docs/rabbitmq-behaviour.md 1.4 (per-queue TTL), 1.18 (change strategy).
+        """
+        self.messages.set_rules(rules)
+
+    # Numbered commands.
 
     def apply_batch(self, batch: Batch) -> None:
         """Apply a Raft entry's commands in order, then serve the consumers once."""
@@ -128,17 +234,393 @@ class QueueMachine(Paging):
             position: `position` as it was when that part of the ledger was taken. Only needed
                 with a ledger.
         """
-        self._safe_position = max(self._safe_position, position)
-        self.sessions.mark_durable(position, self.effects)
+        self.sessions.mark_durable(position, self.recorder.effects)
 
-    def remember(self, keys: list[tuple[str, int]]) -> None:
-        """Know these publishes, so that their doubles are dropped.
+    def _apply_offer(self, offer: Offer) -> None:
+        recorder = self.recorder
+        is_new = recorder.mode == "all" and not self.sessions.knows(offer.session)
+        admitted = self.sessions.admit(offer, recorder.effects)
+        if admitted is None:
+            return
+        number, commands, skipped, again = admitted
+        if is_new:
+            recorder.note(ledger.Opened(offer.session))
+        if skipped is not None:
+            self._record_skipped(offer.session, *skipped)
+        for old_number, command in again:
+            self._apply(offer.session, old_number, command)
+        for command in commands:
+            number = self._apply(offer.session, number, command)
+        self.sessions.advance(offer.session, number)
+
+    def _apply(self, session: str, number: int, command: SessionCommand) -> int:
+        """Apply one command; return the number after it."""
+        if isinstance(command, Enqueue):
+            return self._apply_enqueue(session, number, command)
+        kind = type(command)
+        valued = _VALUED.get(kind)
+        if valued is not None:
+            value = valued(self, command)
+            self.sessions.reply(session, number, value)
+            self.effects.replies.append(Reply(session, number, value))
+            return number + 1
+        if isinstance(command, Skip):
+            last = number + command.count - 1
+            self._record_skipped(session, number, last)
+            self.effects.add_verdict(session, number, last, ok=True)
+            return last + 1
+        recorder = self.recorder
+        before = recorder.position
+        ok = _PLAIN[kind](self, command) is not False
+        if not ok:
+            self.sessions.reject(session, number, number)
+        elif recorder.position > before and recorder.mode == "all":
+            self.sessions.owe(session, number, number, recorder.position)
+            return number + 1
+        recorder.effects.add_verdict(session, number, number, ok=ok)
+        return number + 1
+
+    def _apply_enqueue(self, session: str, number: int, command: Enqueue) -> int:
+        messages, redelivered = command.messages, command.redelivered
+        if not messages:
+            return number
+        if not self.messages.limits.is_selective:
+            return self._admit(session, number, messages, redelivered=redelivered)
+        for fate, group in self._judge(messages):
+            if fate == "admitted":
+                number = self._admit(session, number, group, redelivered=redelivered)
+            elif fate == "refused":
+                number = self._turn_away(session, number, group)
+            else:
+                number = self._pass_over(session, number, len(group))
+        return number
+
+    def _admit(
+        self, session: str, number: int, messages: list[Message], *, redelivered: bool
+    ) -> int:
+        last = number + len(messages) - 1
+        recorder = self.recorder
+        before = recorder.position
+        origin = NO_ORIGIN
+        if recorder.mode == "all":
+            number_here = self.messages.next_number
+            lowest = self.sessions.note_enqueued(session, number, last, number_here)
+            origin = (session, number, lowest)
+        self.messages.append(messages, origin, redelivered=redelivered)
+        if recorder.position > before:
+            self.sessions.owe(session, number, last, recorder.position)
+        else:
+            recorder.effects.add_verdict(session, number, last, ok=True)
+        return last + 1
+
+    def _turn_away(self, session: str, number: int, messages: list[Message]) -> int:
+        """Refuse publishes that are beyond the limits: their publisher gets a nack."""
+        last = number + len(messages) - 1
+        self.messages.refuse(messages)
+        self.sessions.reject(session, number, last)
+        if self.recorder.mode == "all":
+            self.recorder.note(ledger.Rejected(session, number, last))
+        self.effects.add_verdict(session, number, last, ok=False)
+        return last + 1
+
+    def _pass_over(self, session: str, number: int, count: int) -> int:
+        """Drop doubles; their publisher is told ok when the first of them is as safe as it gets."""
+        last = number + count - 1
+        self._record_skipped(session, number, last)
+        if self.position > self.sessions.safe_position:
+            self.sessions.owe(session, number, last, self.position)
+        else:
+            self.effects.add_verdict(session, number, last, ok=True)
+        return last + 1
+
+    def _record_skipped(self, session: str, first: int, last: int) -> None:
+        if self.recorder.mode == "all":
+            self.recorder.note(ledger.Skipped(session, first, last))
+
+    # Commands, as a local channel's handle calls them. `pump` follows once a batch.
+
+    def enqueue(self, messages: list[Message], *, redelivered: bool = False) -> list[int]:
+        """Append messages in order, as far as limits and doubles allow.
 
         Args:
-            keys: As `dedup.Dedup.records` of a mirror gave them.
+            messages: In publish order; their `expires_ms` is 0.
+            redelivered: They count as delivered once before.
+
+        Returns:
+            Indexes of the messages that were refused, ascending. The others took the numbers from
+            `next_number` on; a double (`QueueConfig.dedup_size`) took none and is as good as in.
+
+        Source:
+            docs/rabbitmq-behaviour.md 1.6, reject-publish.
         """
-        if self._dedup is not None:
-            self._dedup.load(keys)
+        if not self.messages.limits.is_selective:
+            self.messages.append(messages, redelivered=redelivered)
+            return []
+        refused: list[int] = []
+        index = 0
+        for fate, group in self._judge(messages):
+            if fate == "admitted":
+                self.messages.append(group, redelivered=redelivered)
+            elif fate == "refused":
+                self.messages.refuse(group)
+                refused += range(index, index + len(group))
+            index += len(group)
+        return refused
+
+    def _judge(self, published: list[Message]) -> list[limits.Run]:
+        """Say which messages may come in; their dedup keys are remembered by that."""
+        messages = self.messages
+        if messages.is_timed:
+            messages.expire(messages.now_ms - 1)  # what expires now may still find its consumer
+        rules, dedup = messages.limits.rules, messages.dedup
+        if dedup is None and messages.limits.drops_head:
+            return [limits.Run("admitted", published)]
+        ready, dying = messages.ready, messages.dead_letters
+        room = limits.Room(len(ready), ready.size_bytes, 0, len(dying), dying.size_bytes)
+        if dedup is None and limits.fits(published, rules, room):
+            return [limits.Run("admitted", published)]
+        room = room._replace(credit=sum([each.credit for each in self.consumers if each.in_ring]))
+        return limits.judged(published, rules, room, dedup, messages.now_ms)
+
+    def checkout(
+        self,
+        holder: str,
+        tag: str,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        prefetch: int = 0,
+        priority: int = 0,
+        arguments: dict[str, object] | None = None,
+    ) -> Refusal | None:
+        """Attach a consumer, or replace the one of the same holder and tag.
+
+        Returns:
+            None, or a 403 refusal where an exclusive consumer forbids it.
+
+        Source:
+            docs/rabbitmq-behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3.
+        """
+        known = self.consumers.find(holder, tag)
+        exclusive = exclusive and self.config.allow_exclusive
+        refusal = self.consumers.refusal(self.config.title, exclusive=exclusive, known=known)
+        if refusal is not None:
+            return refusal
+        consumer = Consumer(
+            holder,
+            tag,
+            self.messages.checked_out.place(holder, tag),
+            no_ack=no_ack,
+            exclusive=exclusive,
+            prefetch=prefetch,
+            priority=priority,
+            arguments=arguments or {},
+        )
+        self.consumers.add(consumer)
+        return None
+
+    def cancel(self, holder: str, tag: str) -> bool:
+        """Detach a consumer; what it holds stays with the holder.
+
+        Returns:
+            False where there was none.
+        """
+        consumer = self.consumers.find(holder, tag)
+        if consumer is None:
+            return False
+        self.consumers.remove(consumer)
+        self.messages.checked_out.forget_if_empty(holder, tag)
+        return True
+
+    def settle(self, holder: str, tag: str, numbers: list[int]) -> bool:
+        """Remove acknowledged messages; numbers not held are ignored.
+
+        Returns:
+            False where a number was not held: it has gone back since (P18).
+        """
+        held = self.messages.checked_out
+        items = held.take(holder, tag, numbers)
+        if items and not self.consumers.credited(holder, tag):
+            held.forget_if_empty(holder, tag)
+        recorder = self.recorder
+        if items and (recorder.mode != "none" or recorder.is_spilled):
+            recorder.ended(ledger.Settled, items)
+        return len(items) == len(numbers)
+
+    def requeue(self, holder: str, tag: str, numbers: list[int]) -> bool:
+        """Give messages back, each delivered once more than before; unknown numbers are ignored.
+
+        What has expired by now at the head is not delivered again: it dies (classic queues).
+
+        Returns:
+            False where a number was not held.
+
+        Source:
+            docs/rabbitmq-behaviour.md 1.9 and 1.16, requeue position.
+        """
+        items = self._let_go(holder, tag, numbers)
+        if items:
+            to_tail = self.config.requeue == "tail" and self.rules.delivery_limit is None
+            self.messages.give_back(items, to_tail=to_tail)
+        return len(items) == len(numbers)
+
+    def discard(self, holder: str, tag: str, numbers: list[int]) -> bool:
+        """Reject messages without requeue: they die.
+
+        Returns:
+            False where a number was not held.
+        """
+        items = self._let_go(holder, tag, numbers)
+        if items:
+            self.messages.die("rejected", items)
+        return len(items) == len(numbers)
+
+    def release(self, holder: str) -> None:
+        """End a channel: its consumers go, all it holds goes back."""
+        for consumer in self.consumers.of_holder(holder):
+            self.consumers.remove(consumer)
+        items = self.messages.checked_out.release(holder)
+        if items:
+            self.messages.give_back(items, to_tail=False)
+
+    def _let_go(self, holder: str, tag: str, numbers: list[int]) -> list[Delivery]:
+        """Take what is really held out of a holder's hands; its consumer has credit again."""
+        held = self.messages.checked_out
+        items = held.take(holder, tag, numbers)
+        if items and not self.consumers.credited(holder, tag):
+            held.forget_if_empty(holder, tag)
+        return items
+
+    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+        """Pause or resume deliveries to a consumer; an unknown one is ignored."""
+        consumer = self.consumers.find(holder, tag)
+        if consumer is not None:
+            consumer.is_active = active
+            self.consumers.refresh(consumer)
+
+    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+        """Change a consumer's limit; 0 is without limit; an unknown one is ignored."""
+        consumer = self.consumers.find(holder, tag)
+        if consumer is not None:
+            self.consumers.set_prefetch(consumer, prefetch)
+
+    def get(self, holder: str, *, no_ack: bool) -> GetResult:
+        """Take the first ready message; unless `no_ack` the holder holds it under `GET_TAG`.
+
+        One that is on disk is not found: `paging.Paging.needed(1)` comes first.
+        """
+        messages = self.messages
+        if messages.is_timed:
+            messages.expire(messages.now_ms)
+        items, size_bytes = messages.ready.take(1)
+        if not items:
+            return GetResult(None, 0)
+        if no_ack:
+            self.recorder.ended(ledger.Settled, items)
+        else:
+            held = messages.checked_out
+            held.add(held.place(holder, GET_TAG), items, size_bytes)
+            if self.recorder.mode == "all":
+                self.recorder.taken(items)
+        return GetResult(items[0], len(messages.ready))
+
+    def end_boot(self, node: str, boot: str) -> None:
+        """End every holder, consumer and session of a node's boot; what they held goes back."""
+        start = f"{node}/{boot}/"
+        holders = {*self.messages.checked_out.holders(), *self.consumers.holders()}
+        for holder in sorted(name for name in holders if name.startswith(start)):
+            self.release(holder)
+        self.sessions.end_boot(node, boot)
+
+    def purge(self) -> int:
+        """Remove all ready messages; what is held stays. Return how many they were."""
+        return self.messages.purge()
+
+    def drop(self, numbers: list[int]) -> int:
+        """Remove ready messages by number, as a purge would; return how many there were."""
+        return self.messages.drop(numbers)
+
+    def bury(self, numbers: list[int]) -> int:
+        """Forget held dead messages, which have arrived elsewhere; return how many there were."""
+        return self.messages.bury(numbers)
+
+    def pump(self) -> bool:
+        """Hand ready messages to consumers (`Roster.serve`).
+
+        Then what has expired at the head dies, and under drop-head what is beyond the limits: a
+        consumer that waits gets a message of TTL 0, and what it gets never counts.
+
+        Returns:
+            True where it stopped at `burst_max`, `consumers.BURST_BYTES` or
+            `message_state.SHORTEN_MAX` with more to do: call it again soon.
+        """
+        messages, consumers = self.messages, self.consumers
+        if consumers.serve(messages):
+            return True
+        while messages.ready.is_paged and messages.ready and consumers.next_ring() is not None:
+            if not (messages.is_timed and messages.expire(messages.now_ms - 1)):
+                return False  # the head is to be read, and then consumers have their turn
+            if consumers.serve(messages):
+                return True
+        if messages.is_timed:
+            messages.expire(messages.now_ms)
+        return messages.limits.drops_head and messages.shorten()
+
+    # What shells ask for.
+
+    def boots(self) -> list[tuple[str, str]]:
+        """(node, boot) of everyone known here: holders, consumers and sessions, sorted."""
+        held = self.messages.checked_out.holders()
+        names = {*held, *self.consumers.holders(), *self.sessions.names()}
+        return sorted({owner_of(name) for name in names})
+
+    def redeliver_checked_out(self, node: str | None = None) -> None:
+        """Put every held delivery into the effects again, as a new leader does (P17).
+
+        Messages got with basic.get are left out: their reply is remembered by the session. Stubs
+        may be among them.
+
+        Args:
+            node: Only what this node holds, after its link broke; None is everybody.
+        """
+        deliveries = self.effects.deliveries
+        for holder, tag, held in self.messages.checked_out:
+            if held and tag != GET_TAG and (node is None or owner_of(holder)[0] == node):
+                deliveries[holder, tag] = list(held.values())
+
+    @property
+    def has_ready(self) -> bool:
+        """True while a message waits for a consumer or its credit."""
+        return bool(self.messages.ready)
+
+    @property
+    def ready_count(self) -> int:
+        """How many messages are ready; the dead that are held count as that."""
+        return self.messages.ready_count
+
+    @property
+    def consumer_count(self) -> int:
+        """How many consumers are attached."""
+        return self.consumers.count
+
+    def stat(self, state: str = "running") -> QueueStat:
+        """Count what is here; the dead that are held count as ready.
+
+        Args:
+            state: The queue's state as its shell knows it.
+        """
+        messages = self.messages
+        held = messages.checked_out
+        return QueueStat(
+            ready=messages.ready_count,
+            unacked=held.count,
+            consumers=self.consumers.count,
+            ready_bytes=messages.ready.size_bytes + messages.dead_letters.size_bytes,
+            unacked_bytes=held.size_bytes,
+            state=state,
+        )
+
+    # The state as a whole.
 
     def restore_messages(
         self,
@@ -159,19 +641,20 @@ class QueueMachine(Paging):
             fresh: The others count as delivered before.
         """
         self._clear()
+        ready = self.messages.ready
         first, last = fresh.first, fresh.last
-        self._ready.redelivered_below = first if first <= last else next_number
+        ready.redelivered_below = first if first <= last else next_number
         taken = frozenset(fresh.taken)
         source = iter(messages)
         while some := list(islice(source, RESTORE_MESSAGES)):
-            self._restore(
+            self.messages.restore(
                 [
                     Delivery(number, int(not first <= number <= last or number in taken), message)
                     for number, message in some
                 ]
             )
             if limit_bytes is not None:
-                self.page_out(limit_bytes, durable=True)
+                self.paging.page_out(limit_bytes, durable=True)
         self._restored(next_number)
 
     def restore_paged(
@@ -198,72 +681,19 @@ class QueueMachine(Paging):
             fresh: The others count as delivered before; not for a priority queue.
         """
         self._clear()
-        heads, tails = (
-            [Delivery(number, 1, message) for number, message in each] for each in (head, tail)
+        self.messages.restore_paged(
+            paged, next_number, is_timed=is_timed, head=head, tail=tail, fresh=fresh
         )
-        ready = self._ready
-        if isinstance(ready, PriorityLine):
-            levels = {0: paged} if isinstance(paged, Paged) else paged
-            ready.load_paged(levels, heads, tails, next_number)
-        else:
-            assert isinstance(ready, ReadyLine), "a store of delays is restored whole"
-            [single] = [paged] if isinstance(paged, Paged) else paged.values() or [Paged()]
-            is_known = fresh.first <= fresh.last and (single.highest() or 0) <= fresh.last
-            below = fresh.first if is_known else next_number
-            taken = [number for number in fresh.taken if number in single]
-            ready.load_paged(single, heads, tails, below, taken)
-        self._know([*heads, *tails])
-        self._is_timed |= is_timed
-        self._is_spilled = True
         self._restored(next_number)
 
-    def _restore(self, items: list[Delivery]) -> None:
-        self._ready.append(items, body_bytes(items))
-        self._know(items)
-
-    def _know(self, items: list[Delivery]) -> None:
-        self._is_timed |= any(item.message.expires_ms for item in items)
-        if self._dedup is not None:
-            for item in items:
-                if item.message.dedup:
-                    self._dedup.is_double(item.message.dedup, self.now_ms)
-
     def _restored(self, next_number: int) -> None:
-        self.next_number = next_number
+        self.messages.next_number = next_number
         self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
-
-    def fresh(self) -> Fresh:
-        """Say which messages were never handed out, for an orderly stop (P16)."""
-        below, taken = self._ready.taken()
-        taken += self._dying.numbers()
-        for held in self._all_held():
-            taken += held
-        return fresh_among(below, self.next_number, taken)
 
     def snapshot(self) -> list[bytes]:
         """Return the whole state in parts of at most 1 MiB; effects not taken are no part of it."""
-        return snapshot.encode_state(
-            snapshot.State(
-                next_number=self.next_number,
-                next_return=self._ready.next_return,
-                consumers=[snapshot.record_of(consumer) for consumer in self._roster],
-                rings=self._roster.ring_keys(),
-                sessions=self.sessions.records(),
-                ended=self.sessions.ended(),
-                fresh=self._ready.fresh(),
-                returned=self._ready.returned(),
-                held=[
-                    (holder, tag, list(held.values()))
-                    for holder, tags in self._held.items()
-                    for tag, held in tags.items()
-                ],
-                position=self.position,
-                now_ms=self.now_ms,
-                rules=self.rules,
-                dedup=[] if self._dedup is None else self._dedup.records(),
-                dying=self._dying.records(),
-            )
-        )
+        state = snapshot.state_of(self.messages, self.consumers, self.sessions)
+        return snapshot.encode_state(state)
 
     def restore(self, parts: list[bytes]) -> None:
         """Become the machine whose `snapshot` this is. Effects are emptied.
@@ -273,23 +703,8 @@ class QueueMachine(Paging):
         """
         state = snapshot.decode_state(parts)
         self._clear()
-        self.next_number = state.next_number
-        self.position = state.position
-        self.now_ms = state.now_ms
-        self._take_rules(self.config.rules if state.rules is None else state.rules)
-        self._dying.load(state.dying)
-        if self._dedup is not None:
-            self._dedup.load(state.dedup)
-        self._ready.load(state.fresh, state.returned, state.next_return)
-        for holder, tag, items in state.held:
-            held = self._held.setdefault(holder, {}).setdefault(tag, {})
-            self._hold(held, items, body_bytes(items))
-        for record in state.consumers:
-            self._roster.add(snapshot.consumer_of(record, self._held))
-        self._roster.load_rings(state.rings)
-        self.sessions.load(state.sessions, state.ended)
-        self._is_timed = any(item.message.expires_ms for item in self.contents())
-        self.effects = Effects()  # what is held was taken long ago, whatever the ledger notes
+        snapshot.load_state(state, self.messages, self.consumers, self.sessions)
+        self.recorder.effects = Effects()
 
     # What a mirrored queue's shell asks for.
 
@@ -300,139 +715,17 @@ class QueueMachine(Paging):
         owed, for `position` goes on.
         """
         self.config = msgspec.structs.replace(self.config, ledger=mode)
+        self.recorder.mode = mode
 
     def handshake(self) -> Handshake:
         """Return what a joiner replays the ledger on (P20).
 
         Take and send the effects first: what is in the ledger after this call is replayed on it.
         """
-        sessions = self.sessions
-        named = sessions.named_messages()
-        here = self.among({n for each in named for n in each})
-        absent = [n for each in named for n in each if n in here or sessions.is_absent(n)]
-        return Handshake(
-            HANDSHAKE_VERSION,
-            self.next_number,
-            [
-                msgspec.structs.replace(record, owed=[], replies=[], floor=0)
-                for record in sessions.records()
-            ],
-            sessions.ended(),
-            ranges_of(sorted(absent)),
-            sessions.is_whole,
-            [] if self._dedup is None else self._dedup.records(),
-        )
-
-    def digest(self, fill: Callable[[list[Delivery]], list[Delivery]] | None = None) -> str:
-        """Equal for a master and a mirror with the same contents (`Replica.digest`).
-
-        Args:
-            fill: Reads what is on disk, by number; without it a stub is no message's equal.
-        """
-        items = self.contents()
-        if fill is not None:
-            items = fill(items)
-        return digest_of([(item.number, item.message) for item in items])
-
-    def _apply_offer(self, offer: Offer) -> None:
-        is_new = self.config.ledger == "all" and not self.sessions.knows(offer.session)
-        admitted = self.sessions.admit(offer, self.effects)
-        if admitted is None:
-            return
-        number, commands, skipped, again = admitted
-        if is_new:
-            self._note(ledger.Opened(offer.session))
-        if skipped is not None:
-            self._record_skipped(offer.session, *skipped)
-        for old_number, command in again:
-            self._apply(offer.session, old_number, command)
-        for command in commands:
-            number = self._apply(offer.session, number, command)
-        self.sessions.advance(offer.session, number)
-
-    def _apply(self, session: str, number: int, command: SessionCommand) -> int:
-        """Apply one command; return the number after it."""
-        if isinstance(command, Enqueue):
-            return self._apply_enqueue(session, number, command)
-        kind = type(command)
-        valued = _VALUED.get(kind)
-        if valued is not None:
-            value = valued(self, command)
-            self.sessions.reply(session, number, value)
-            self.effects.replies.append(Reply(session, number, value))
-            return number + 1
-        if isinstance(command, Skip):
-            last = number + command.count - 1
-            self._record_skipped(session, number, last)
-            self.effects.add_verdict(session, number, last, ok=True)
-            return last + 1
-        before = self.position
-        ok = _PLAIN[kind](self, command) is not False
-        if not ok:
-            self.sessions.reject(session, number, number)
-        elif self.position > before and self.config.ledger == "all":
-            self.sessions.owe(session, number, number, self.position)
-            return number + 1
-        self.effects.add_verdict(session, number, number, ok=ok)
-        return number + 1
-
-    def _apply_enqueue(self, session: str, number: int, command: Enqueue) -> int:
-        messages, redelivered = command.messages, command.redelivered
-        if not messages:
-            return number
-        if not self._is_choosy:
-            return self._admit(session, number, messages, redelivered=redelivered)
-        for fate, group in self._judge(messages):
-            if fate == "admitted":
-                number = self._admit(session, number, group, redelivered=redelivered)
-            elif fate == "refused":
-                number = self._turn_away(session, number, group)
-            else:
-                number = self._pass_over(session, number, len(group))
-        return number
-
-    def _admit(
-        self, session: str, number: int, messages: list[Message], *, redelivered: bool
-    ) -> int:
-        last = number + len(messages) - 1
-        before = self.position
-        origin = NO_ORIGIN
-        if self.config.ledger == "all":
-            lowest = self.sessions.note_enqueued(session, number, last, self.next_number)
-            origin = (session, number, lowest)
-        self._append(messages, origin, redelivered=redelivered)
-        if self.position > before:
-            self.sessions.owe(session, number, last, self.position)
-        else:
-            self.effects.add_verdict(session, number, last, ok=True)
-        return last + 1
-
-    def _turn_away(self, session: str, number: int, messages: list[Message]) -> int:
-        """Refuse publishes that are beyond the limits: their publisher gets a nack."""
-        last = number + len(messages) - 1
-        self._refuse(messages)
-        self.sessions.reject(session, number, last)
-        if self.config.ledger == "all":
-            self._note(ledger.Rejected(session, number, last))
-        self.effects.add_verdict(session, number, last, ok=False)
-        return last + 1
-
-    def _pass_over(self, session: str, number: int, count: int) -> int:
-        """Drop doubles; their publisher is told ok when the first of them is as safe as it gets."""
-        last = number + count - 1
-        self._record_skipped(session, number, last)
-        if self.position > self._safe_position:
-            self.sessions.owe(session, number, last, self.position)
-        else:
-            self.effects.add_verdict(session, number, last, ok=True)
-        return last + 1
-
-    def _record_skipped(self, session: str, first: int, last: int) -> None:
-        if self.config.ledger == "all":
-            self._note(ledger.Skipped(session, first, last))
+        return handshake_of(self.messages, self.sessions)
 
 
-def _checkout(machine: Queue, command: Checkout) -> object:
+def _checkout(machine: QueueMachine, command: Checkout) -> object:
     return machine.checkout(
         command.holder,
         command.tag,
@@ -444,56 +737,56 @@ def _checkout(machine: Queue, command: Checkout) -> object:
     )
 
 
-def _cancel(machine: Queue, command: Cancel) -> object:
+def _cancel(machine: QueueMachine, command: Cancel) -> object:
     machine.cancel(command.holder, command.tag)
     return None  # an unknown tag is answered alike
 
 
-def _get(machine: Queue, command: Get) -> object:
+def _get(machine: QueueMachine, command: Get) -> object:
     return machine.get(command.holder, no_ack=command.no_ack)
 
 
-def _purge(machine: Queue, _command: Purge) -> object:
+def _purge(machine: QueueMachine, _command: Purge) -> object:
     return machine.purge()
 
 
-def _drop(machine: Queue, command: Drop) -> object:
+def _drop(machine: QueueMachine, command: Drop) -> object:
     return machine.drop(command.numbers)
 
 
-def _settle(machine: Queue, command: Settle) -> bool:
+def _settle(machine: QueueMachine, command: Settle) -> bool:
     return machine.settle(command.holder, command.tag, command.numbers)
 
 
-def _requeue(machine: Queue, command: Requeue) -> bool:
+def _requeue(machine: QueueMachine, command: Requeue) -> bool:
     return machine.requeue(command.holder, command.tag, command.numbers)
 
 
-def _discard(machine: Queue, command: Discard) -> bool:
+def _discard(machine: QueueMachine, command: Discard) -> bool:
     return machine.discard(command.holder, command.tag, command.numbers)
 
 
-def _release(machine: Queue, command: Release) -> None:
+def _release(machine: QueueMachine, command: Release) -> None:
     machine.release(command.holder)
 
 
-def _set_active(machine: Queue, command: SetActive) -> None:
+def _set_active(machine: QueueMachine, command: SetActive) -> None:
     machine.set_active(command.holder, command.tag, active=command.active)
 
 
-def _set_prefetch(machine: Queue, command: SetPrefetch) -> None:
+def _set_prefetch(machine: QueueMachine, command: SetPrefetch) -> None:
     machine.set_prefetch(command.holder, command.tag, command.prefetch)
 
 
 # Any: the key is the type of the command the function takes, which typing cannot say of a dict.
-_VALUED: Final[dict[type, Callable[[Queue, Any], object]]] = {
+_VALUED: Final[dict[type, Callable[[QueueMachine, Any], object]]] = {
     Checkout: _checkout,
     Cancel: _cancel,
     Get: _get,
     Purge: _purge,
     Drop: _drop,
 }
-_PLAIN: Final[dict[type, Callable[[Queue, Any], bool | None]]] = {
+_PLAIN: Final[dict[type, Callable[[QueueMachine, Any], bool | None]]] = {
     Settle: _settle,
     Requeue: _requeue,
     Discard: _discard,
@@ -501,4 +794,4 @@ _PLAIN: Final[dict[type, Callable[[Queue, Any], bool | None]]] = {
     SetActive: _set_active,
     SetPrefetch: _set_prefetch,
 }
-_COMMANDS: Final[dict[type, Callable[[Queue, Any], object]]] = {**_VALUED, **_PLAIN}
+_COMMANDS: Final[dict[type, Callable[[QueueMachine, Any], object]]] = {**_VALUED, **_PLAIN}

@@ -1,11 +1,11 @@
-"""A queue that needs not have its messages in memory: what leaves, what is read, what all takes.
+"""What a queue keeps in memory: which messages leave it, and which are to be read from disk.
 
 The queue never reads. Its shell does, in the same turn, and serves again:
 
-    while machine.pump() ... or (numbers := machine.page_needed()):
-        machine.page_in(numbers, disk.read(numbers))
+    while machine.pump() or (numbers := machine.paging.needed()):
+        machine.paging.page_in(numbers, disk.read(numbers))
 
-Messages in line leave from the tail (`lines.depths`), then what consumers hold: of that stubs
+Ready messages leave from the tail (`lines.depths`), then what consumers hold: of that stubs
 remain, and it is read when it is returned and at the head again.
 
 Invariants: 1. what a consumer is given was whole. 2. `ram_bytes` is the sum over all messages, by
@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.fifo import ledger
+from broker.fifo.consumers import Roster
 from broker.fifo.lines.line import Cut
 from broker.fifo.lines.ram import (
     MESSAGE_RAM_BYTES,
@@ -25,52 +26,56 @@ from broker.fifo.lines.ram import (
     STUB_RAM_BYTES,
     Counts,
     PageOut,
-    stub_of,
 )
-from broker.fifo.queue import Queue
-from broker.message import Delivery, Message
-
-HELD_MIN_BYTES: Final = 1 << 16
-"""As long as no more than this can be saved, what consumers hold is left alone."""
+from broker.fifo.message_state import MessageState
+from broker.message import Message
 
 CHUNKS_BYTES: Final = 1 << 16
 """By so much, at most, the first look at what can be saved is wrong."""
 
 
-class Paging(Queue):
-    """A queue that pages; see the module."""
+class Paging:
+    """The memory of one queue.
 
-    __slots__ = ("_is_durable", "_window_bytes")
+    Args:
+        messages: The queue's messages.
+        consumers: Who may want the head.
+    """
 
-    def _clear(self) -> None:
-        super()._clear()
+    __slots__ = ("_consumers", "_is_durable", "_messages", "_window_bytes")
+
+    def __init__(self, messages: MessageState, consumers: Roster) -> None:
+        self._messages = messages
+        self._consumers = consumers
         self._window_bytes = PAGE_IN_BYTES
         self._is_durable = True
 
     @property
     def is_paged(self) -> bool:
         """Whether a `Get` or a consumer may have to wait for the disk."""
-        return self._ready.is_paged or self._held_stubs.count > 0
+        messages = self._messages
+        return messages.ready.is_paged or messages.checked_out.stubs.count > 0
 
     @property
     def ram_bytes(self) -> int:
         """About what all messages here take of the memory, in bytes."""
-        stubs, dying = self._held_stubs, self._dying
-        count = self.unacked - stubs.count + len(dying)
-        size_bytes = self.unacked_bytes - stubs.size_bytes + dying.size_bytes
-        held = count * MESSAGE_RAM_BYTES + size_bytes + stubs.count * STUB_RAM_BYTES
-        return self._ready.ram_bytes + held
+        messages = self._messages
+        dying = messages.dead_letters
+        dying_bytes = len(dying) * MESSAGE_RAM_BYTES + dying.size_bytes
+        return messages.ready.ram_bytes + messages.checked_out.ram_bytes + dying_bytes
 
     def counts(self) -> Counts:
         """Count the messages here by their states."""
-        ready, held = self._ready.stubs, self._held_stubs
-        delta, delta_bytes = self._ready.delta
-        stubs = ready.count + held.count
-        gamma = ready.recorded + held.recorded if self._is_durable else 0
-        whole = len(self._ready) + len(self._dying) - ready.count - delta
-        whole_bytes = self._ready.size_bytes + self._dying.size_bytes
-        unacked = self.unacked - held.count
-        unacked_bytes = self.unacked_bytes - held.size_bytes
+        messages = self._messages
+        ready, held, dying = messages.ready, messages.checked_out, messages.dead_letters
+        ready_stubs = ready.stubs
+        delta, delta_bytes = ready.delta
+        stubs = ready_stubs.count + held.stubs.count
+        gamma = ready_stubs.recorded + held.stubs.recorded if self._is_durable else 0
+        whole = len(ready) + len(dying) - ready_stubs.count - delta
+        whole_bytes = ready.size_bytes + dying.size_bytes
+        unacked = held.count - held.stubs.count
+        unacked_bytes = held.size_bytes - held.stubs.size_bytes
         return Counts(
             alpha=whole + unacked,
             beta=stubs - gamma,
@@ -78,7 +83,7 @@ class Paging(Queue):
             delta=delta,
             ram_bytes=self.ram_bytes,
             unacked_ram=unacked,
-            alpha_bytes=whole_bytes - ready.size_bytes - delta_bytes + unacked_bytes,
+            alpha_bytes=whole_bytes - ready_stubs.size_bytes - delta_bytes + unacked_bytes,
             unacked_alpha_bytes=unacked_bytes,
         )
 
@@ -95,12 +100,14 @@ class Paging(Queue):
         Returns:
             What must be written now.
         """
-        if not self.config.may_page:
+        messages = self._messages
+        if not messages.config.may_page:
             return PageOut([])
+        ready, held = messages.ready, messages.checked_out
         self._is_durable = durable
         self._window_bytes = min(PAGE_IN_BYTES, limit_bytes // 2)
         excess_bytes = self.ram_bytes - limit_bytes
-        stubs = self._ready.stubs.count + self._held_stubs.count
+        stubs = ready.stubs.count + held.stubs.count
         cut = Cut(
             excess_bytes,
             window_bytes=self._window_bytes,
@@ -108,41 +115,16 @@ class Paging(Queue):
             durable=durable,
         )
         if excess_bytes > 0:
-            self._is_spilled = True
-            self._ready.page_out(cut)
+            messages.recorder.is_spilled = True
+            ready.page_out(cut)
             cut.excess_bytes = self.ram_bytes - limit_bytes
             if 0 < cut.excess_bytes < CHUNKS_BYTES:  # a delta takes its memory by the chunk
-                self._ready.page_out(cut)
+                ready.page_out(cut)
         if cut.excess_bytes > 0:
-            self._page_out_held(cut)
+            held.page_out(cut)
         return PageOut(cut.pages)
 
-    def _page_out_held(self, cut: Cut) -> None:
-        """Let stubs remain of what consumers hold, holder by holder."""
-        stubs = self._held_stubs
-        saved = MESSAGE_RAM_BYTES - STUB_RAM_BYTES
-        savable = (self.unacked - stubs.count) * saved + self.unacked_bytes - stubs.size_bytes
-        if savable < HELD_MIN_BYTES:
-            return
-        for held in self._all_held():
-            whole: list[Delivery] = []
-            for number in reversed(held):  # what was taken last is whole
-                item = held[number]
-                if not item.message.content:
-                    break
-                whole.append(item)
-            cut.note(whole)
-            new = [
-                Delivery(item.number, item.delivery_count, stub_of(item.message)) for item in whole
-            ]
-            held.update([(item.number, item) for item in new])
-            before_bytes = stubs.size_bytes
-            stubs.add(new)
-            cut.excess_bytes -= stubs.size_bytes - before_bytes + len(new) * saved
-            if cut.excess_bytes <= 0:
-                return
-
-    def page_needed(self, count: int = 0) -> list[int]:
+    def needed(self, count: int = 0) -> list[int]:
         """Say what must be read before the queue can go on. What has expired is let die first.
 
         Args:
@@ -151,40 +133,39 @@ class Paging(Queue):
         Returns:
             Numbers, ascending; none where nothing waits for the disk.
         """
-        ready = self._ready
+        messages = self._messages
+        ready = messages.ready
         if not ready.is_paged:
             return []
-        if self._is_timed:
-            self._expire(self.now_ms if count else self.now_ms - 1)
+        if messages.is_timed:
+            messages.expire(messages.now_ms if count else messages.now_ms - 1)
         if not len(ready) or ready.at_hand():
             return []
-        if count or self._is_wanted() or (ready.head() is None and self._dies_next()):
+        is_wanted = count > 0 or self._consumers.next_ring() is not None
+        if is_wanted or (ready.head() is None and self._dies_next()):
             return ready.needed(self._window_bytes)
         return []
 
     def _dies_next(self) -> bool:
         """Tell whether the head may have to die for what stands in it."""
-        if self._is_timed:
+        messages = self._messages
+        limits = messages.limits
+        if messages.is_timed:
             return True
-        rules, ready = self.rules, self._ready
-        if not (self._drops_head and rules.is_dead_lettered):
-            return False
-        length_max, bytes_max = rules.max_length, rules.max_length_bytes
-        return (length_max is not None and len(ready) > length_max) or (
-            bytes_max is not None and ready.size_bytes > bytes_max
-        )
+        return limits.drops_head and limits.rules.is_dead_lettered and messages.is_too_long()
 
     def page_in(self, numbers: list[int], found: list[tuple[int, Message]]) -> list[int]:
         """Take what was read; `pump` follows.
 
         Args:
-            numbers: As `page_needed` gave them.
+            numbers: As `needed` gave them.
             found: Those that were found.
 
         Returns:
             The numbers that were not: lost, and removed.
         """
-        lost = self._ready.page_in(numbers, dict(found))
-        if lost and self.config.ledger != "none":
-            self._note(ledger.Removed(lost))
+        recorder = self._messages.recorder
+        lost = self._messages.ready.page_in(numbers, dict(found))
+        if lost and recorder.mode != "none":
+            recorder.note(ledger.Removed(lost))
         return lost

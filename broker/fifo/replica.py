@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
-from broker.fifo.digest import digest_of
 from broker.fifo.fate.dedup import Dedup
 from broker.fifo.fill import Fill, Gone, gaps
 from broker.fifo.handshake import Handshake, Ranges, joined_ranges, ranges_of
@@ -46,6 +45,7 @@ from broker.fifo.ledger import (
 from broker.fifo.lines.paged import Paged
 from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, PageOut
 from broker.fifo.machine import QueueMachine
+from broker.fifo.message_state import digest_of
 from broker.fifo.sessions import SessionTable
 from broker.message import Message
 
@@ -307,13 +307,13 @@ class Replica:
             machine.restore_paged(
                 self._paged, self.next_number, is_timed=self._is_timed, head=self.messages()
             )
-        machine.remember(self._dedup.records())
+        machine.messages.remember(self._dedup.records())
         machine.sessions = self._sessions
         machine.sessions.take_over()
         return machine
 
     def digest(self, read: Callable[[list[int]], list[tuple[int, Message]]] | None = None) -> str:
-        """Equal for a mirror and a master with the same contents (`QueueMachine.digest`).
+        """Equal for a mirror and a master with the same contents (`MessageState.digest`).
 
         Args:
             read: Reads what is paged out, by number; None where nothing is.

@@ -1,7 +1,8 @@
 """What a queue decides by beside the order of its messages: limits of age, length and deliveries.
 
-Rules follow from arguments and policies, so they change while the queue lives (`Queue.set_rules`);
-what can't change stands in `config.QueueConfig`. A quorum queue's change by an entry of its log.
+Rules follow from arguments and policies, so they change while the queue lives
+(`QueueMachine.set_rules`); what can't change stands in `config.QueueConfig`. A quorum queue's
+change by an entry of its log.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Rules(msgspec.Struct, array_like=True, frozen=True):
         delivery_limit: Most redeliveries of a message.
         is_dead_lettered: The shell wants to hear of dead messages (`Effects.dead`).
         is_held: A dead message stays here, out of reach of consumers, until it is buried
-            (`Queue.bury`): at-least-once dead-lettering, and delays.
+            (`QueueMachine.bury`): at-least-once dead-lettering, and delays.
     """
 
     message_ttl_ms: int | None = None

@@ -132,9 +132,17 @@ class SessionTable:
 
     Attributes:
         is_whole: No session was ever forgotten here.
+        safe_position: The ledger is safe up to here (`mark_durable`).
     """
 
-    __slots__ = ("_absent", "_adopts_unknown", "_ended", "_sessions", "is_whole")
+    __slots__ = (
+        "_absent",
+        "_adopts_unknown",
+        "_ended",
+        "_sessions",
+        "is_whole",
+        "safe_position",
+    )
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}  # by name without the count
@@ -142,6 +150,7 @@ class SessionTable:
         self._absent: set[int] = set()  # messages in the evidence that this member never had
         self._adopts_unknown = False
         self.is_whole = True
+        self.safe_position = 0
 
     def admit(self, offer: Offer, effects: Effects) -> Admitted | None:
         """Decide what of an offer is to be applied, and answer the rest.
@@ -187,6 +196,7 @@ class SessionTable:
 
     def mark_durable(self, position: int, effects: Effects) -> None:
         """Give the verdicts owed up to a position of the ledger, that one included."""
+        self.safe_position = max(self.safe_position, position)
         for session in self._sessions.values():
             owed = session.owed
             while owed and owed[0][2] <= position:

@@ -18,10 +18,13 @@ from typing import Final
 import msgspec
 
 from broker.amqp.fields import plain_value
-from broker.fifo.consumers import Consumer
+from broker.fifo.checked_out import Held
+from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.effects import Dead
+from broker.fifo.lines.line import body_bytes
+from broker.fifo.message_state import MessageState
 from broker.fifo.rules import Reason, Rules
-from broker.fifo.sessions import SessionRecord
+from broker.fifo.sessions import SessionRecord, SessionTable
 from broker.message import Delivery, Message
 
 VERSION: Final = 1
@@ -95,7 +98,56 @@ _head_decoder = msgspec.msgpack.Decoder(_Head)
 _section_decoder = msgspec.msgpack.Decoder(_Section)
 
 
-def record_of(consumer: Consumer) -> ConsumerRecord:
+def state_of(messages: MessageState, consumers: Roster, sessions: SessionTable) -> State:
+    """Return the state of a queue, by its parts; effects not taken are no part of it."""
+    ready = messages.ready
+    return State(
+        next_number=messages.next_number,
+        next_return=ready.next_return,
+        consumers=[_record_of(consumer) for consumer in consumers],
+        rings=consumers.ring_keys(),
+        sessions=sessions.records(),
+        ended=sessions.ended(),
+        fresh=ready.fresh(),
+        returned=ready.returned(),
+        held=[(holder, tag, list(held.values())) for holder, tag, held in messages.checked_out],
+        position=messages.recorder.position,
+        now_ms=messages.now_ms,
+        rules=messages.limits.rules,
+        dedup=[] if messages.dedup is None else messages.dedup.records(),
+        dying=messages.dead_letters.records(),
+    )
+
+
+def load_state(
+    state: State, messages: MessageState, consumers: Roster, sessions: SessionTable
+) -> None:
+    """Give the parts of a new queue the state that `state_of` read from another's.
+
+    Args:
+        state: As it was; without rules, the queue goes by those it begins with.
+        messages: Without any.
+        consumers: Without any.
+        sessions: Without any.
+    """
+    held = messages.checked_out
+    messages.next_number = state.next_number
+    messages.recorder.position = state.position
+    messages.now_ms = state.now_ms
+    messages.limits.set_rules(messages.config.rules if state.rules is None else state.rules)
+    messages.dead_letters.load(state.dying)
+    messages.remember(state.dedup)
+    messages.ready.load(state.fresh, state.returned, state.next_return)
+    for holder, tag, items in state.held:
+        held.add(held.place(holder, tag), items, body_bytes(items))
+    for record in state.consumers:
+        consumers.add(_consumer_of(record, held.place(record.holder, record.tag)))
+    consumers.load_rings(state.rings)
+    sessions.load(state.sessions, state.ended)
+    messages.is_timed = any(item.message.expires_ms for item in messages.contents())
+
+
+def _record_of(consumer: Consumer) -> ConsumerRecord:
     """Return what a snapshot keeps of a consumer."""
     return ConsumerRecord(
         consumer.holder,
@@ -109,14 +161,17 @@ def record_of(consumer: Consumer) -> ConsumerRecord:
     )
 
 
-def consumer_of(
-    record: ConsumerRecord, held: dict[str, dict[str, dict[int, Delivery]]]
-) -> Consumer:
-    """Return the consumer of a record, with its share of what is held."""
+def _consumer_of(record: ConsumerRecord, held: Held) -> Consumer:
+    """Return the consumer of a record.
+
+    Args:
+        record: As `_record_of` made it.
+        held: The place of what it holds.
+    """
     consumer = Consumer(
         record.holder,
         record.tag,
-        held.setdefault(record.holder, {}).setdefault(record.tag, {}),
+        held,
         no_ack=record.no_ack,
         exclusive=record.exclusive,
         prefetch=record.prefetch,

@@ -292,7 +292,7 @@ class ClassicQueue:
             return
         self._life.used()
         self.machine.set_time(self._clock.now_ms())
-        if self.machine.is_paged and self._waits_for_head(Submit(command, done)):
+        if self.machine.paging.is_paged and self._waits_for_head(Submit(command, done)):
             return
         result = self.machine.apply_command(command)
         self._serve()
@@ -346,7 +346,7 @@ class ClassicQueue:
         ):
             state = "flow"
         stat = self.machine.stat(state)
-        done(self.window.stat(stat)._replace(active=self.machine.active_consumer()))
+        done(self.window.stat(stat)._replace(active=self.machine.consumers.active_key()))
 
     # What other nodes and group 0 ask.
 
@@ -360,7 +360,7 @@ class ClassicQueue:
             return
         machine, copies = self.machine, self._safety.copies
         machine.set_time(self._clock.now_ms())
-        has_gets = machine.is_paged and any(type(each) is Get for each in offer.commands)
+        has_gets = machine.paging.is_paged and any(type(each) is Get for each in offer.commands)
         if has_gets and self._waits_for_head(offer):
             return
         self.window.apply_offer(offer, self._clock.now_ms())
@@ -437,7 +437,7 @@ class ClassicQueue:
         """The link to a node has room again: serve its consumers."""
         if node in self._clogged:
             self._clogged.discard(node)
-            self.machine.set_reachable(node, reachable=True)
+            self.machine.consumers.set_reachable(node, reachable=True)
             self._serve()
 
     def waits_for_delete(self, again: Callable[[], None]) -> bool:
@@ -485,7 +485,7 @@ class ClassicQueue:
 
     def note_fresh(self) -> None:
         """Note what nobody was handed; nothing more is from now on."""
-        self.disk.note_fresh(self.machine.fresh())
+        self.disk.note_fresh(self.machine.messages.fresh())
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
@@ -498,7 +498,7 @@ class ClassicQueue:
         self.disk.erase()
         here = set(self._consumers.lost())
         away = Effects()
-        away.lost_consumers = [key for key in self.machine.consumer_keys() if key not in here]
+        away.lost_consumers = [key for key in self.machine.consumers.attached() if key not in here]
         for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
             self._home.post(node, answer)
 
@@ -622,7 +622,7 @@ class ClassicQueue:
             self._home.post(node, answer)
             if answer.deliveries and self._home.is_clogged(node):
                 self._clogged.add(node)
-                self.machine.set_reachable(node, reachable=False)
+                self.machine.consumers.set_reachable(node, reachable=False)
         if effects.dead:  # last: it may go on serving, and answers keep their order
             self._dead_letter(effects.dead)
 

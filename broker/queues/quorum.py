@@ -215,7 +215,7 @@ class QuorumQueue:
     def stat(self, state: str = "running") -> QueueStat:
         """Count what is here; exact at the leader."""
         stat = self._machine.stat(state)
-        return stat._replace(active=self._machine.active_consumer())
+        return stat._replace(active=self._machine.consumers.active_key())
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Show messages that wait, in their order; exact at the leader.
@@ -224,7 +224,7 @@ class QuorumQueue:
             first: How many to pass over.
             count: How many to show.
         """
-        return self._machine.peek(first, count)
+        return self._machine.messages.peek(first, count)
 
     # From Raft (`raft.ports.Machine`).
 
@@ -266,7 +266,7 @@ class QuorumQueue:
         if leader:
             self._life.used()
             self._machine.redeliver_checked_out()
-            self._machine.redeliver_dead()
+            self._machine.messages.redeliver_dead()
             self._run()
             if self._machine.has_ready:
                 self._serve_on()  # the last leader may have stopped halfway

@@ -251,7 +251,7 @@ def nothing_is_left(world: World, client: Client) -> None:
     assert not context.settles
     assert (context.held_commands, context.held_bytes) == (0, 0)
     for fifo in world.fifos.values():
-        assert not [c for c in fifo._roster if connection_and_key(c.holder)[0] == 1]
+        assert not [c for c in fifo.consumers if connection_and_key(c.holder)[0] == 1]
         assert not fifo.stat().unacked
 
 

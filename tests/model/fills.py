@@ -60,13 +60,13 @@ def page_in(machine: QueueMachine, disk: Disk, count: int = 0) -> None:
     Args:
         count: Messages a `Get` will ask for now.
     """
-    while needed := machine.page_needed(count):
-        assert machine.page_in(needed, disk.read(needed)) == [], "nothing is lost here"
+    while needed := machine.paging.needed(count):
+        assert machine.paging.page_in(needed, disk.read(needed)) == [], "nothing is lost here"
 
 
 def whole(machine: QueueMachine, disk: Disk) -> list[tuple[int, Message]]:
     """All a machine has, wherever it is."""
-    items = machine.from_number(0, 1 << 60)
+    items = machine.messages.from_number(0, 1 << 60)
     return [
         (number, message)
         if message is not None and message.content
@@ -86,7 +86,7 @@ def next_fill(
         has: What the mirror has.
     """
     count = items_max + 2
-    items = machine.from_number(low, count)
+    items = machine.messages.from_number(low, count)
     cut = cut_fill(items, last, has, is_rest=len(items) < count, items_max=items_max, bytes_max=60)
     numbers = [number for number, _, _ in cut.wanted]
     here = dict(disk.read([n for n, _, m in cut.wanted if m is None or not m.content], keep=True))

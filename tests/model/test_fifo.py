@@ -177,16 +177,19 @@ class QueueLife(RuleBasedStateMachine):
 
     @rule(holder=HOLDERS)
     def release(self, holder):
-        tags = list(self.machine._held.get(holder, {}))
+        tags = list(self.machine.messages.checked_out.held_by(holder))
         self.machine.release(holder)
         self.model.release(holder, tags)
         self._pump()
 
     @rule()
     def end_boot(self):
-        holders = {*self.machine._held, *(key[0] for key in self.model.consumers)}
+        holders = {
+            *self.machine.messages.checked_out.holders(),
+            *(key[0] for key in self.model.consumers),
+        }
         for holder in sorted(name for name in holders if name.startswith("a/1/")):
-            self.model.release(holder, list(self.machine._held.get(holder, {})))
+            self.model.release(holder, list(self.machine.messages.checked_out.held_by(holder)))
         self.machine.end_boot("a", "1")
         self._pump()
 
@@ -228,7 +231,7 @@ class QueueLife(RuleBasedStateMachine):
 
     @rule(first=st.integers(0, 3), count=st.integers(0, 3))
     def drop_some(self, first, count):
-        seen = self._whole(self.machine.peek(first, count))
+        seen = self._whole(self.machine.messages.peek(first, count))
         assert seen == self.model.ready[first : first + count]
         numbers = [item.number for item in seen] + [1]
         assert self.machine.drop(numbers) == self.model.drop(numbers)
@@ -243,7 +246,7 @@ class QueueLife(RuleBasedStateMachine):
     @rule()
     def tell_of_the_dead_again(self):
         self._compare_effects()
-        self.machine.redeliver_dead()
+        self.machine.messages.redeliver_dead()
         self.model.dead = [(reason, item, True) for reason, item in self.model.dying]
         self._compare_effects()
 
@@ -265,29 +268,31 @@ class QueueLife(RuleBasedStateMachine):
         held = [item for items in model.held.values() for item in items]
         waiting = [*model.ready, *(item for _, item in model.dying)]
         assert stat.ready + stat.unacked + model.gone == model.published
-        assert self._whole(self.machine.peek(0, 1000)) == model.ready
+        assert self._whole(self.machine.messages.peek(0, 1000)) == model.ready
         assert stat.ready == len(waiting)
         assert stat.unacked == len(held)
         assert stat.consumers == len(model.consumers)
         assert stat.ready_bytes == sum(item.message.body_size for item in waiting)
         assert stat.unacked_bytes == sum(item.message.body_size for item in held)
         everything = sorted(item.number for item in [*held, *waiting])
-        assert [item.number for item in self.machine.contents()] == everything
+        assert [item.number for item in self.machine.messages.contents()] == everything
         if model.config.requeue == "original":
-            assert self.machine.lowest_number() == min(everything, default=None)
-            assert self.machine.among({*range(5, 40)}) == {n for n in everything if 5 <= n < 40}
+            assert self.machine.messages.lowest_number() == min(everything, default=None)
+            assert self.machine.messages.among({*range(5, 40)}) == {
+                n for n in everything if 5 <= n < 40
+            }
 
     @invariant()
     def rings_hold_exactly_who_can_take(self):
         if hasattr(self, "machine"):
-            for each in self.machine._roster:
+            for each in self.machine.consumers:
                 assert each.in_ring == (self.model.credit(each.key) > 0)
             if self.machine.config.is_single_active:
                 alone = self.model.single
             else:
                 consumers = self.model.consumers.items()
                 alone = next((key for key, each in consumers if each.exclusive), None)
-            assert self.machine.active_consumer() == alone
+            assert self.machine.consumers.active_key() == alone
 
 
 QueueLife.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

@@ -141,7 +141,7 @@ def test_every_publish_is_answered_once_and_kept_once_whoever_dies(forgets: bool
             assert not refused
         flags = {
             delivery.message.body_size: delivery.delivery_count
-            for delivery in net.machine.contents()
+            for delivery in net.machine.messages.contents()
         }
         for body, count in flags.items():
             assert count or body not in net.reoffered, "offered to two masters, and not redelivered"

@@ -76,12 +76,12 @@ class PagedQueueLife(QueueLife):
     def _unpage(self, record):
         is_range = isinstance(record, Cleared)
         numbers = range(record.first, record.last + 1) if is_range else record.numbers
-        assert not {item.number for item in self.machine.contents()} & {*numbers}
+        assert not {item.number for item in self.machine.messages.contents()} & {*numbers}
         for number in numbers:
             self.pages.pop(number, None)
 
     def _end(self, numbers):
-        here = {item.number for item in self.machine.contents()}
+        here = {item.number for item in self.machine.messages.contents()}
         assert not here & {*numbers}
         self.ends.update(numbers)
         for number in numbers:
@@ -118,17 +118,17 @@ class PagedQueueLife(QueueLife):
         assert numbers == sorted(numbers)
         found = self._read(numbers)
         assert len(found) == len(numbers)
-        assert self.machine.page_in(numbers, found) == []
+        assert self.machine.paging.page_in(numbers, found) == []
 
     def _serve(self):
         is_due = True
         while is_due:
             is_due = self.machine.pump()
-            if not is_due and (numbers := self.machine.page_needed()):
+            if not is_due and (numbers := self.machine.paging.needed()):
                 self._load(numbers)
                 is_due = True
         self._hand_in()
-        if self.machine.ram_bytes > self.level:
+        if self.machine.paging.ram_bytes > self.level:
             self.page_out(self.level)
 
     @rule(level=LIMITS, messages=MESSAGES)
@@ -148,19 +148,19 @@ class PagedQueueLife(QueueLife):
     @rule(limit=LIMITS)
     def page_out(self, limit):
         self._hand_in()
-        before = [(i.number, i.delivery_count) for i in self.machine.contents()]
-        page_out = self.machine.page_out(limit, durable=self.durable)
+        before = [(i.number, i.delivery_count) for i in self.machine.messages.contents()]
+        page_out = self.machine.paging.page_out(limit, durable=self.durable)
         numbers = [number for number, _ in page_out.pages]
         assert not {*numbers} & {*self.records}
         assert all(not each.is_stub for _, each in page_out.pages)
         self.pages |= dict(page_out.pages)
-        assert [(i.number, i.delivery_count) for i in self.machine.contents()] == before
-        counts = self.machine.counts()
+        assert [(i.number, i.delivery_count) for i in self.machine.messages.contents()] == before
+        counts = self.machine.paging.counts()
         stat = self.machine.stat()
         assert sum(counts[:4]) == stat.ready + stat.unacked
-        on_disk = {item.number for item in self.machine.contents() if item.message.is_stub}
+        on_disk = {item.number for item in self.machine.messages.contents() if item.message.is_stub}
         assert {*self.pages} <= on_disk  # nothing stays that nobody needs
-        if not self.machine.is_paged:
+        if not self.machine.paging.is_paged:
             assert counts.beta == counts.gamma == counts.delta == 0
 
     @rule(messages=MESSAGES, redelivered=st.booleans())
@@ -175,13 +175,13 @@ class PagedQueueLife(QueueLife):
         self._pump()
 
     def _prepare(self):
-        while numbers := self.machine.page_needed():
+        while numbers := self.machine.paging.needed():
             self._load(numbers)
 
     @precondition(QueueLife._has_consumers)
     @rule(holder=HOLDERS, no_ack=st.booleans())
     def get(self, holder, no_ack):
-        while numbers := self.machine.page_needed(1):
+        while numbers := self.machine.paging.needed(1):
             self._load(numbers)
         result = self.machine.get(holder, no_ack=no_ack)
         assert result.delivery == self.model.get(holder, no_ack=no_ack)
@@ -192,7 +192,7 @@ class PagedQueueLife(QueueLife):
     def what_an_orderly_stop_writes_down(self):
         """P16: of a message that was handed out nobody says that it is new."""
         self._hand_in()
-        config, fresh = self.machine.config, self.machine.fresh()
+        config, fresh = self.machine.config, self.machine.messages.fresh()
         new = {*range(fresh.first, fresh.last + 1)} - {*fresh.taken}
         held = [item for items in self.model.held.values() for item in items]
         dying = [item for _, item in self.model.dying]
@@ -214,12 +214,12 @@ class PagedQueueLife(QueueLife):
             machine.restore_paged(paged, number, is_timed=True, fresh=fresh)
         else:
             machine.restore_messages(sorted(self.records.items()), number, fresh=fresh)
-        restored = {item.number: item.delivery_count for item in machine.contents()}
+        restored = {item.number: item.delivery_count for item in machine.messages.contents()}
         assert restored == {n: int(n not in new) for n in self.records}
 
     @rule()
     def crash_and_restore(self):
-        if not self.machine.is_paged:
+        if not self.machine.paging.is_paged:
             self._compare_effects()
             super().crash_and_restore()
 

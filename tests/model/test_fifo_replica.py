@@ -150,11 +150,11 @@ class MirroredQueue(RuleBasedStateMachine):
     # What a turn of the master brings.
 
     def turn(self) -> None:
-        while needed := self.master.page_needed():
+        while needed := self.master.paging.needed():
             self.hand_in(self.master.take_effects())
             page_in(self.master, self.disk)
             self.master.pump()
-            assert self.master.page_needed() != needed
+            assert self.master.paging.needed() != needed
         self.hand_in(self.master.take_effects())
         self.safe()
 
@@ -244,10 +244,10 @@ class MirroredQueue(RuleBasedStateMachine):
         self.master.pump()
         self.turn()
 
-    @precondition(lambda self: len(self.master._dying))
+    @precondition(lambda self: len(self.master.messages.dead_letters))
     @rule(count=st.integers(1, 3))
     def bury(self, count):
-        self.master.bury(self.master._dying.numbers()[:count])
+        self.master.bury(self.master.messages.dead_letters.numbers()[:count])
         self.turn()
 
     # Publishers and consumers.
@@ -412,7 +412,7 @@ class MirroredQueue(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([0, 700, 3_000]))
     def master_pages_out(self, limit):
-        self.disk.page_out(self.master.page_out(limit, durable=True).pages)
+        self.disk.page_out(self.master.paging.page_out(limit, durable=True).pages)
         self.turn()
 
     @precondition(lambda self: any(not m.is_synced and m.is_live for m in self.mirrors))
@@ -432,7 +432,7 @@ class MirroredQueue(RuleBasedStateMachine):
     @rule()
     def note_drained(self):
         """P20: no message older than the handshake is left, and every member knows."""
-        lowest = self.master.lowest_number()
+        lowest = self.master.messages.lowest_number()
         if any(mirror.place < len(self.ring) for mirror in self.mirrors):
             return
         for mirror in self.mirrors:
@@ -463,7 +463,7 @@ class MirroredQueue(RuleBasedStateMachine):
         self.holders = {}
         assert [number for number, _ in self._contents()] == before
         page_in(self.master, self.disk)
-        assert all(item.delivery_count for item in self.master.contents()), "P16"
+        assert all(item.delivery_count for item in self.master.messages.contents()), "P16"
         self._after_promotion(heir, cut)
 
     def _after_promotion(self, heir: Mirror, cut: int) -> None:
@@ -520,7 +520,9 @@ class MirroredQueue(RuleBasedStateMachine):
             if mirror.is_synced and mirror.place == len(self.ring):
                 assert self._copy(mirror) == self._contents()
                 assert mirror.replica.next_number == self.master.next_number
-                assert self._keys_of(mirror.replica) == self._keys_of(self.master)
+                assert self._keys_of(mirror.replica._dedup) == self._keys_of(
+                    self.master.messages.dedup
+                )
 
     def _contents(self) -> list[tuple[int, Message]]:
         return whole(self.master, self.disk)
@@ -532,8 +534,8 @@ class MirroredQueue(RuleBasedStateMachine):
         assert not {*replica._contents} & {*paged}
         return sorted(replica.messages() + mirror.disk.read(paged, keep=True))
 
-    def _keys_of(self, member) -> list[tuple[str, int]]:
-        records = member._dedup.records()
+    def _keys_of(self, dedup) -> list[tuple[str, int]]:
+        records = [] if dedup is None else dedup.records()
         return [(key, ms) for key, ms in records if ms + DEDUP[1] > self.now_ms]
 
     @invariant()

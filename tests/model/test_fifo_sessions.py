@@ -247,10 +247,9 @@ class Network:
             self.offers.out_of_sequence(answer.session, answer.expected)
 
     def bodies_in_queue(self) -> list[int]:
-        held = [
-            d for tags in self.machine._held.values() for h in tags.values() for d in h.values()
-        ]
-        everything = sorted(held + self.machine._ready.in_order(), key=lambda item: item.number)
+        messages = self.machine.messages
+        held = [item for _, _, held in messages.checked_out for item in held.values()]
+        everything = sorted(held + messages.ready.in_order(), key=lambda item: item.number)
         return [delivery.message.body_size for delivery in everything]
 
     def run(self) -> None:

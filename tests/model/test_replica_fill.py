@@ -74,7 +74,7 @@ class Pair:
         self.turn()
 
     def settle(self) -> None:
-        held = list(self.master._held.get(HOLDER, {}).get("", {}))
+        held = list(self.master.messages.checked_out.held_by(HOLDER).get("", {}))
         some = self.rng.sample(held, self.rng.randint(0, len(held)))
         if self.rng.random() < 0.7:
             self.master.settle(HOLDER, "", some)
@@ -89,7 +89,7 @@ class Pair:
 
     def page(self) -> None:
         limit = self.rng.choice((0, 2_000, 8_000))
-        self.disk.page_out(self.master.page_out(limit, durable=True).pages)
+        self.disk.page_out(self.master.paging.page_out(limit, durable=True).pages)
 
     def turn(self) -> None:
         records = self.master.take_effects().ledger

@@ -86,7 +86,7 @@ def offered(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None
         apply(Enqueue(messages))
         number += BATCH
         machine.mark_durable(machine.position)
-        numbers = [item[0] for item in machine.take_effects().deliveries[HOLDER, "c"]]
+        numbers = [item.number for item in machine.take_effects().deliveries[HOLDER, "c"]]
         apply(Settle(HOLDER, "c", numbers))
         number += 1
         machine.take_effects()
@@ -115,7 +115,7 @@ class Mirrored:
             number += MIRRORED_BATCH
             machine.mark_durable(machine.position)
             effects = machine.take_effects()
-            numbers = [item[0] for item in effects.deliveries[HOLDER, "c"]]
+            numbers = [item.number for item in effects.deliveries[HOLDER, "c"]]
             settle = Settle(HOLDER, "c", numbers)
             machine.apply_offer(Offer(SESSION, number, number, [settle]), 0)
             number += 1

@@ -1,8 +1,8 @@
 """Dead messages that stay until they have reached where dead messages go (`Rules.is_held`).
 
 At-least-once dead-lettering, and delays: a message that died is out of every consumer's reach but
-still the queue's, until the shell says that its targets have it (`Queue.bury`). It counts for the
-length limits meanwhile (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
+still the queue's, until the shell says that its targets have it (`QueueMachine.bury`). It counts
+for the length limits meanwhile (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
 """
 
 from __future__ import annotations

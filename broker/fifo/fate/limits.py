@@ -1,9 +1,9 @@
-"""What a queue does about limits of age and length, as functions of what it holds.
+"""What a queue does about limits of age and length: `Limits`, and functions of what it holds.
 
 A message's age is decided once, when it enters: `stamped` writes when it expires into the message
 itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
-is looked at in two ways: drop-head shortens the line after consumers had their turn (`Queue.pump`),
-the others refuse what does not fit (`judged`).
+is looked at in two ways: drop-head shortens the line after consumers had their turn
+(`QueueMachine.pump`), the others refuse what does not fit (`judged`).
 
 Source: docs/rabbitmq-behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
 """
@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from broker.fifo.config import QueueConfig
 from broker.fifo.fate.dedup import Dedup
 from broker.fifo.rules import Rules
 from broker.message import Message
@@ -22,6 +23,58 @@ Fate = Literal["admitted", "refused", "double"]
 
 NEVER_MS: Final = 1 << 62
 """A time to live longer than anything lives, in milliseconds."""
+
+
+class Limits:
+    """The rules of one queue, and what follows from them for each message.
+
+    Args:
+        config: How the queue behaves; its rules are those it begins with.
+
+    Attributes:
+        rules: As they are now.
+        has_ttl: Every message is to be told when it expires, whatever it says itself.
+        drops_head: The head dies while the queue is too long.
+        is_selective: A publish may be refused or dropped: `judged` decides about each.
+    """
+
+    __slots__ = ("_has_dedup", "_order", "drops_head", "has_ttl", "is_selective", "rules")
+
+    def __init__(self, config: QueueConfig) -> None:
+        self._order = config.order
+        self._has_dedup = bool(config.dedup_size)
+        self.set_rules(config.rules)
+
+    def set_rules(self, rules: Rules) -> None:
+        """Go by other rules from now on."""
+        self.rules = rules
+        is_limited = rules.max_length is not None or rules.max_length_bytes is not None
+        is_dropping = rules.overflow == "drop-head"
+        self.has_ttl = rules.message_ttl_ms is not None or self._order == "due"
+        self.drops_head = is_limited and is_dropping
+        self.is_selective = (
+            self._has_dedup
+            or (is_limited and not is_dropping)
+            or self._order == "priority"  # what has expired must not get behind what comes
+        )
+
+    def stamped(self, messages: list[Message], now_ms: int) -> list[Message]:
+        """Return messages that enter with the time at which they expire, or are due.
+
+        Args:
+            messages: As published.
+            now_ms: The queue's time, milliseconds since the epoch.
+        """
+        if self._order == "due":
+            return delayed(messages, now_ms)
+        return stamped(messages, now_ms, self.rules.message_ttl_ms)
+
+    def is_too_long(self, ready: int, ready_bytes: int) -> bool:
+        """Tell whether so many ready messages, with so many bytes of bodies, are too many."""
+        length_max, bytes_max = self.rules.max_length, self.rules.max_length_bytes
+        return (length_max is not None and ready > length_max) or (
+            bytes_max is not None and ready_bytes > bytes_max
+        )
 
 
 class Run(NamedTuple):

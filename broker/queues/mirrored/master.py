@@ -238,7 +238,7 @@ class Master:
         """
         if member not in self._in_place or member == self._filling or self.is_pruning:
             return False
-        lowest = self.queue.machine.lowest_number()
+        lowest = self.queue.machine.messages.lowest_number()
         if lowest is not None and lowest < self._begins[member]:
             return False
         is_open = bool(self._gathered) or self._is_written

@@ -228,7 +228,7 @@ class SyncSource:
         master = self._master
         if not master.is_pruning:
             return
-        items = master.queue.machine.from_number(low, LOOK_MAX)
+        items = master.queue.machine.messages.from_number(low, LOOK_MAX)
         is_rest = len(items) < LOOK_MAX
         numbers = [number for number, _, _ in items if number <= last]
         high = last if is_rest or not numbers else numbers[-1]
@@ -339,7 +339,7 @@ class SyncSource:
 
     def _next_fill(self, run: _Running, has: Ranges) -> Fill:
         """The next batch, of what is in the queue now; what is on disk is read."""
-        items = self._master.queue.machine.from_number(run.low, LOOK_MAX)
+        items = self._master.queue.machine.messages.from_number(run.low, LOOK_MAX)
         cut = cut_fill(
             items,
             run.last,

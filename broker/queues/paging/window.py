@@ -129,12 +129,12 @@ class Window:
     @property
     def ram_bytes(self) -> int:
         """What the queue's messages take of the memory, about."""
-        return self._machine.ram_bytes
+        return self._machine.paging.ram_bytes
 
     @property
     def is_paging(self) -> bool:
         """Does it write, or soon, what nobody asked to keep?"""
-        return self.level is not None or 2 * self._machine.ram_bytes > DEEP_RAM_BYTES
+        return self.level is not None or 2 * self._machine.paging.ram_bytes > DEEP_RAM_BYTES
 
     def follow(self, *, is_lazy: bool) -> None:
         """The queue's mode is another now."""
@@ -167,7 +167,7 @@ class Window:
 
         A lazy queue has more while somebody consumes from it.
         """
-        fixed_bytes = CHUNK_RAM_BYTES * (1 + self._machine.counts().delta // CHUNK)
+        fixed_bytes = CHUNK_RAM_BYTES * (1 + self._machine.paging.counts().delta // CHUNK)
         limits = [DEEP_RAM_BYTES + fixed_bytes]
         if self._is_lazy:
             share = LAZY_READ_BYTES if self._is_consumed() else LAZY_RAM_BYTES
@@ -182,7 +182,7 @@ class Window:
     def keep_to_level(self) -> None:
         """After each batch: let go of what is above the level, a step each turn."""
         level = DEEP_RAM_BYTES if self.level is None else self.level
-        if self._machine.ram_bytes <= level or self.is_over:
+        if self._machine.paging.ram_bytes <= level or self.is_over:
             return
         self._hand_in()
         if self._shrink() and not self._is_shrinking:
@@ -196,19 +196,19 @@ class Window:
     def _shrink(self) -> bool:
         """Take one step towards the level; True where another is due."""
         machine = self._machine
-        before = machine.ram_bytes
+        before = machine.paging.ram_bytes
         limit = self._limit()
         if 2 * before < self._stuck_bytes:
             self._stuck_bytes = 0  # what could not leave has gone since
         if before <= max(limit, self._stuck_bytes):
             return False
         step = max(limit, before - STEP_BYTES)
-        pages = machine.page_out(step, durable=self._record.durable).pages
+        pages = machine.paging.page_out(step, durable=self._record.durable).pages
         if pages:
             self.disk.page_out(pages)
             if self.disk.is_sweep_due:
                 self._sweep()
-        after = machine.ram_bytes
+        after = machine.paging.ram_bytes
         if 2 * (before - after) < before - step:
             # What can't leave is not tried again at once: there has to be more of it.
             self._stuck_bytes = after + max(after // 4, STUCK_BYTES)
@@ -216,7 +216,7 @@ class Window:
         return after > limit
 
     def _sweep(self) -> None:
-        lowest = self._machine.lowest_number()
+        lowest = self._machine.messages.lowest_number()
         self.disk.sweep(self._machine.next_number if lowest is None else lowest)
 
     # What is waited for.
@@ -228,7 +228,7 @@ class Window:
         """
         machine = self._machine
         is_more = machine.pump()
-        if machine.is_paged:
+        if machine.paging.is_paged:
             if self._waits_for_targets():
                 self._look_later()
             elif self.bring():
@@ -262,11 +262,11 @@ class Window:
     def bring_head(self) -> bool:
         """Have the next message at hand; False where that takes longer: much has expired."""
         for _ in range(HEAD_READS):
-            numbers = self._machine.page_needed(1)
+            numbers = self._machine.paging.needed(1)
             if not numbers:
                 return True
             self._read(numbers)
-        return not self._machine.page_needed(1)
+        return not self._machine.paging.needed(1)
 
     def apply_offer(self, offer: Offer, now_ms: int) -> None:
         """Apply an offer; consumers that wait come first, and a basic.get finds the head at hand.
@@ -280,7 +280,7 @@ class Window:
 
     def _apply_part(self, offer: Offer, now_ms: int) -> None:
         machine = self._machine
-        if not machine.is_paged:
+        if not machine.paging.is_paged:
             machine.apply_offer(offer, now_ms)
             return
         for part in split_at_gets(offer):
@@ -298,7 +298,7 @@ class Window:
         """
         if not self._is_told or (self._is_lazy and self._is_consumed() is not self._was_consumed):
             self._tell()
-        numbers = self._machine.page_needed()
+        numbers = self._machine.paging.needed()
         if numbers:
             self._read(numbers)
         return bool(numbers)
@@ -309,10 +309,10 @@ class Window:
         self._was_consumed = self._is_consumed()
         limit = self._limit()
         room = NO_LIMIT_BYTES if limit is None else max(limit, self.ram_bytes)
-        self._machine.page_out(room, durable=self._record.durable)
+        self._machine.paging.page_out(room, durable=self._record.durable)
 
     def _read(self, numbers: list[int]) -> None:
-        self._tell_lost(self._machine.page_in(numbers, self.disk.read(numbers)))
+        self._tell_lost(self._machine.paging.page_in(numbers, self.disk.read(numbers)))
 
     def _tell_lost(self, lost: list[int]) -> None:
         if lost:
@@ -341,7 +341,7 @@ class Window:
 
     def fill_deliveries(self) -> None:
         """Read the contents of what is delivered again."""
-        if not self._machine.is_paged:
+        if not self._machine.paging.is_paged:
             return
         deliveries = self._machine.effects.deliveries
         for key, items in deliveries.items():
@@ -376,7 +376,7 @@ class Window:
 
     def stat(self, stat: QueueStat) -> QueueStat:
         """Say where the messages are, for listings."""
-        counts = self._machine.counts()
+        counts = self._machine.paging.counts()
         return stat._replace(
             alpha=counts.alpha,
             beta=counts.beta,

@@ -131,7 +131,7 @@ class Player:
         return f"dropped {self.machine.drop([int(word) for word in words])}"
 
     def do_dead(self, _words, _options):
-        self.machine.redeliver_dead()
+        self.machine.messages.redeliver_dead()
         return ""
 
     def do_checkout(self, words, options):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from broker.fifo.fresh import fresh_among
-from broker.fifo.machine import QueueMachine
+from broker.fifo.message_state import MessageState
 from broker.storage.commit_batch import CommitBatch, Segment
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
@@ -63,7 +63,7 @@ def _losing_removals(self: Any, family: str, later: Segment) -> None:
 
 def _forgetting_what_is_held(self: Any) -> Any:
     """Writes down as new what consumers hold."""
-    below, taken = self._ready.taken()
+    below, taken = self.ready.taken()
     return fresh_among(below, self.next_number, taken)
 
 
@@ -77,7 +77,7 @@ BUGS: Final = {
     "go on after a failed sync": _patched(Writer, "write", _going_on),
     "torn batch": _patched(Disk, "write", _half),
     "removals lost": _patched(CommitBatch, "_absorb", _losing_removals),
-    "held is new": _patched(QueueMachine, "fresh", _forgetting_what_is_held),
+    "held is new": _patched(MessageState, "fresh", _forgetting_what_is_held),
 }
 
 

@@ -14,8 +14,8 @@ def contents_at(serving: Serving, uid: int) -> dict[int, Content] | None:
     if classic is None:
         return None
     machine = classic.machine
-    held = {n for tags in machine._held.values() for each in tags.values() for n in each}
-    items = machine.from_number(0, 1 << 60)
+    held = {n for _, _, each in machine.messages.checked_out for n in each}
+    items = machine.messages.from_number(0, 1 << 60)
     here = {n: each for n, _, each in items if each is not None and not each.is_stub}
     here.update(classic.disk.read([n for n, _, _ in items if n not in here], keep=True))
     return {number: Content(ident_of(each), number in held) for number, each in here.items()}

@@ -72,7 +72,7 @@ def _promoted_as_new() -> Any:
     def make(original: Callable[..., QueueMachine]) -> Any:
         def promote(self: Replica, config: QueueConfig) -> QueueMachine:
             machine = original(self, config)
-            line = machine._ready
+            line = machine.messages.ready
             line.redelivered_below = 0
             for part in (line._fresh, line._deep.tail if line._deep is not None else []):
                 for index, item in enumerate(part):

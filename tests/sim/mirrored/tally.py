@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from broker.fifo.commands import Enqueue
 from broker.fifo.evidence import Evidence
-from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
+from broker.fifo.paging import Paging
 from broker.fifo.replica import Replica
 from broker.queues.elsewhere.routes import HomeRoute
 from broker.queues.mirrored.seat import Seat
@@ -106,7 +106,7 @@ def _promotes(tally: Tally, replica: Any) -> None:
     tally.counts["promoted unread"] += replica.paged > 0
 
 
-def _read(tally: Tally, _machine: Any) -> None:
+def _read(tally: Tally, _paging: Any) -> None:
     tally.counts["read by a master"] += 1
 
 
@@ -119,5 +119,5 @@ _WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
     (Replica, "begin_fill", _begun, None),
     (Replica, "end_fill", _filled, None),
     (Replica, "promote", _promotes, None),
-    (QueueMachine, "page_in", _read, None),
+    (Paging, "page_in", _read, None),
 )

@@ -101,7 +101,7 @@ def test_delivery_limit_decides_live_where_a_quorum_queue_requeues():
         machine.set_rules(Rules(delivery_limit=limit))
         number = machine.get(HOLDER, no_ack=False).delivery.number
         machine.requeue(HOLDER, "", [number])
-        assert [item.number for item in machine.peek(0, 9)] == order
+        assert [item.number for item in machine.messages.peek(0, 9)] == order
 
 
 def test_ledger_of_a_durable_classic_queue_names_persistent_messages_only():
@@ -217,7 +217,7 @@ def test_a_held_message_outlives_its_consumer():
     assert machine.stat().unacked == 1
     machine.settle(HOLDER, "t", [1])
     assert machine.stat().unacked == 0
-    assert machine._held == {}
+    assert machine.messages.checked_out.holders() == []
 
 
 def test_numbers_held_by_someone_else_are_not_settled():
@@ -271,4 +271,4 @@ def test_a_queue_names_everyone_it_knows():
     machine.get("c/3/1/1", no_ack=False)
     machine.apply_offer(Offer(SESSION, 1, 1, [Enqueue([message()])]), 0)
     assert machine.boots() == [("a", "1"), ("b", "1"), ("c", "3")]
-    assert machine.consumer_keys() == [("b/1/1/1", "t")]
+    assert machine.consumers.attached() == [("b/1/1/1", "t")]

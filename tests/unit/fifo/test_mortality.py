@@ -38,7 +38,7 @@ def _deaths(machine: QueueMachine) -> list[tuple[str, list[int]]]:
 
 
 def _ready(machine: QueueMachine) -> list[int]:
-    return [item.number for item in machine.peek(0, 1000)]
+    return [item.number for item in machine.messages.peek(0, 1000)]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_smaller_time_to_live_counts_from_the_enqueue(queue_ms, own_ms, expe
     """Rows: 1.4 per-queue TTL; 1.4 per-message TTL; 1.16 TTL"""
     machine = _machine(Rules(message_ttl_ms=queue_ms))
     machine.enqueue([_timed(own_ms)])
-    (item,) = machine.peek(0, 1)
+    (item,) = machine.messages.peek(0, 1)
     lives = queue_ms is None and own_ms < 0
     assert item.message.expires_ms == (0 if lives else NOW_MS + expected_ms)
 
@@ -340,7 +340,7 @@ def test_held_dead_messages_count_until_they_are_buried():
     assert machine.stat()[:5] == (2, 0, 0, 4, 0)
     assert machine.enqueue([message()]) == [0]
     assert machine.purge() == 1
-    assert [item.number for item in machine.contents()] == [1]
+    assert [item.number for item in machine.messages.contents()] == [1]
     assert machine.bury([1, 7]) == 1
     assert machine.take_effects().ledger[-1] == ledger.Removed([1])
     assert machine.enqueue([message()]) == []
@@ -354,7 +354,7 @@ def test_a_new_leader_hears_of_the_held_dead_again_and_buries_through_its_log():
     machine.discard("b/1/1/1", "", [1])
     restored = _machine(HELD)
     restored.restore(machine.snapshot())
-    restored.redeliver_dead()
+    restored.messages.redeliver_dead()
     assert restored.take_effects().dead == machine.take_effects().dead
     for each in (machine, restored):
         each.apply_entry(encode_batch([Bury([1])], NOW_MS))
@@ -371,7 +371,7 @@ def test_rules_that_hold_no_more_let_go_of_the_held():
     machine.apply_batch(Batch(1, NOW_MS, [SetRules(Rules(is_dead_lettered=True))]))
     assert machine.stat().ready == 0
     machine.take_effects()
-    machine.redeliver_dead()
+    machine.messages.redeliver_dead()
     assert machine.take_effects().dead == []
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from broker.fifo import paging
+from broker.fifo.checked_out import HELD_MIN_BYTES
 from broker.fifo.commands import (
     Cancel,
     Enqueue,
@@ -50,7 +50,7 @@ class Disk:
             self.page_out(level)
 
     def page_out(self, level: int) -> None:
-        pages = self.machine.page_out(level, durable=self.durable).pages
+        pages = self.machine.paging.page_out(level, durable=self.durable).pages
         assert not {number for number, _ in pages} & self.stored.keys()
         self.stored |= dict(pages)
         self.written += len(pages)
@@ -65,14 +65,14 @@ class Disk:
             for items in machine.take_effects().deliveries.values():
                 assert all(item.message.content for item in items)
                 given += [(item.number, item.delivery_count) for item in items]
-            if not is_due and (numbers := machine.page_needed()):
+            if not is_due and (numbers := machine.paging.needed()):
                 found = [(number, self.stored[number]) for number in numbers]
                 for number, each in found:
                     if not (self.durable and each.persistent):
                         del self.stored[number]
-                assert machine.page_in(numbers, found) == []
+                assert machine.paging.page_in(numbers, found) == []
                 self.read += len(numbers)
-                self.ram_max = max(self.ram_max, machine.ram_bytes)
+                self.ram_max = max(self.ram_max, machine.paging.ram_bytes)
                 is_due = True
         return given
 
@@ -89,8 +89,8 @@ def test_a_deep_queue_takes_little_memory_and_keeps_its_order(persistent):
     disk = Disk(_machine(durable=True), durable=True)
     for _ in range(200):
         disk.publish([message(1_000, persistent=persistent)] * 100, MIB)
-        assert disk.machine.ram_bytes <= MIB
-    counts = disk.machine.counts()
+        assert disk.machine.paging.ram_bytes <= MIB
+    counts = disk.machine.paging.counts()
     assert (counts.alpha + counts.delta, counts.beta, counts.gamma) == (20_000, 0, 0)
     assert counts.alpha <= MIB // 1_600
     assert disk.written == (0 if persistent else counts.delta)
@@ -98,23 +98,23 @@ def test_a_deep_queue_takes_little_memory_and_keeps_its_order(persistent):
     assert disk.serve() == [(number, 0) for number in range(1, 20_001)]
     assert disk.read == counts.delta
     assert disk.ram_max <= 2 * MIB
-    assert disk.machine.ram_bytes == 0
-    assert not disk.machine.is_paged
+    assert disk.machine.paging.ram_bytes == 0
+    assert not disk.machine.paging.is_paged
 
 
 def test_large_bodies_leave_stubs_first():
     disk = Disk(_machine(durable=True), durable=True)
     some = [message(8_000, persistent=number % 2 == 0) for number in range(200)]
     disk.publish(some, 500_000)
-    counts = disk.machine.counts()
+    counts = disk.machine.paging.counts()
     assert counts.delta == 0
     assert counts.beta == counts.gamma > 50
     assert counts.alpha * (8_000 + MESSAGE_RAM_BYTES) < 500_000
     disk.page_out(100_000)
-    deeper = disk.machine.counts()
+    deeper = disk.machine.paging.counts()
     assert deeper.delta > 0
     assert (deeper.beta + deeper.gamma) * STUB_RAM_BYTES <= 50_000
-    kept = {item.number for item in disk.machine.contents() if item.message.content}
+    kept = {item.number for item in disk.machine.messages.contents() if item.message.content}
     assert disk.written == len({*range(2, 201, 2)} - kept)
     disk.machine.checkout(HOLDER, "t", no_ack=True)
     assert [number for number, _ in disk.serve()] == list(range(1, 201))
@@ -126,15 +126,15 @@ def test_what_consumers_hold_leaves_too_and_comes_back_at_the_head():
     disk.machine.checkout(HOLDER, "t")
     assert len(disk.serve()) == 1_000
     disk.page_out(500_000)
-    counts = disk.machine.counts()
+    counts = disk.machine.paging.counts()
     assert (counts.beta, counts.unacked_ram) == (1_000, 0)
-    assert disk.machine.ram_bytes == 1_000 * STUB_RAM_BYTES
+    assert disk.machine.paging.ram_bytes == 1_000 * STUB_RAM_BYTES
     disk.machine.settle(HOLDER, "t", list(range(1, 501)))
     disk.machine.release(HOLDER)
-    assert disk.machine.counts().beta == 500
+    assert disk.machine.paging.counts().beta == 500
     disk.page_out(100_000)
-    assert disk.machine.counts().delta > 250
-    assert disk.machine.ram_bytes <= 100_000
+    assert disk.machine.paging.counts().delta > 250
+    assert disk.machine.paging.ram_bytes <= 100_000
     disk.machine.checkout(HOLDER, "t")
     assert disk.serve() == [(number, 1) for number in range(501, 1_001)]
 
@@ -144,9 +144,9 @@ def test_little_that_is_held_is_left_alone():
     disk.publish([message(1_000)] * 20)
     disk.machine.checkout(HOLDER, "t")
     disk.serve()
-    assert 20 * (1_000 + MESSAGE_RAM_BYTES - STUB_RAM_BYTES) < paging.HELD_MIN_BYTES
+    assert 20 * (1_000 + MESSAGE_RAM_BYTES - STUB_RAM_BYTES) < HELD_MIN_BYTES
     disk.page_out(0)
-    assert disk.machine.counts().alpha == 20
+    assert disk.machine.paging.counts().alpha == 20
 
 
 def test_a_message_that_is_lost_loses_only_itself():
@@ -155,11 +155,11 @@ def test_a_message_that_is_lost_loses_only_itself():
     machine = disk.machine
     machine.take_effects()
     machine.checkout(HOLDER, "t", no_ack=True)
-    while machine.pump() or not machine.page_needed():
+    while machine.pump() or not machine.paging.needed():
         pass
-    first = machine.page_needed()
+    first = machine.paging.needed()
     found = [(number, disk.stored[number]) for number in first[1:]]
-    assert machine.page_in(first, found) == first[:1]
+    assert machine.paging.page_in(first, found) == first[:1]
     assert machine.effects.ledger[-1] == Removed(first[:1])
     given = {item.number for items in machine.effects.deliveries.values() for item in items}
     given |= {number for number, _ in disk.serve()}
@@ -172,11 +172,11 @@ def test_nothing_is_read_that_nobody_waits_for():
     disk.publish([message(100)] * 1_000, 50_000)
     machine = disk.machine
     assert machine.pump() is False
-    assert machine.page_needed() == []
+    assert machine.paging.needed() == []
     machine.get(HOLDER, no_ack=True)
     machine.checkout(HOLDER, "t", prefetch=3)
     machine.pump()
-    assert machine.page_needed() == []
+    assert machine.paging.needed() == []
     assert disk.read == 0
 
 
@@ -184,11 +184,11 @@ def test_a_get_finds_what_is_on_disk_once_it_was_asked_for():
     disk = Disk(_machine())
     disk.publish([message(100)] * 100, 0)
     machine = disk.machine
-    kept = machine.counts().alpha
+    kept = machine.paging.counts().alpha
     assert 0 < kept < 100
     for number in range(1, 101):
-        if numbers := machine.page_needed(1):
-            machine.page_in(numbers, [(each, disk.stored[each]) for each in numbers])
+        if numbers := machine.paging.needed(1):
+            machine.paging.page_in(numbers, [(each, disk.stored[each]) for each in numbers])
         result = machine.get(HOLDER, no_ack=True)
         assert result.delivery is not None
         assert (result.delivery.number, result.remaining) == (number, 100 - number)
@@ -229,7 +229,7 @@ def test_a_deep_queue_is_purged_by_ranges_that_spare_what_is_held():
     machine.requeue(HOLDER, "", [n for n in range(1, 601) if n not in (300, 301, 500)])
     disk.page_out(0)
     machine.take_effects()
-    assert machine.counts().delta > 990
+    assert machine.paging.counts().delta > 990
     assert machine.purge() == 997
     ledger = machine.take_effects().ledger
     spans = [record for record in ledger if isinstance(record, Cleared)]
@@ -237,7 +237,7 @@ def test_a_deep_queue_is_purged_by_ranges_that_spare_what_is_held():
     assert len(named) < 10
     gone = {n for span in spans for n in range(span.first, span.last + 1)} | {*named}
     assert gone == {*range(1, 1_001)} - {300, 301, 500}
-    assert (machine.stat().ready, machine.stat().unacked, machine.is_paged) == (0, 3, False)
+    assert (machine.stat().ready, machine.stat().unacked, machine.paging.is_paged) == (0, 3, False)
 
 
 def test_over_a_length_limit_the_unread_go_by_number():
@@ -247,9 +247,9 @@ def test_over_a_length_limit_the_unread_go_by_number():
     disk.publish([message(10)] * 1_000, 5_000)
     machine.set_rules(Rules(max_length=100))
     assert machine.pump() is False
-    assert machine.page_needed() == []
+    assert machine.paging.needed() == []
     assert (machine.stat().ready, machine.stat().ready_bytes) == (100, 1_000)
-    assert machine.lowest_number() == 901
+    assert machine.messages.lowest_number() == 901
 
 
 def test_a_far_too_long_queue_is_shortened_a_little_at_a_time():
@@ -271,9 +271,9 @@ def test_dead_lettered_over_a_limit_they_are_read_first():
     disk.publish([message(10)] * 100, 5_000)
     machine.set_rules(Rules(max_length=10, is_dead_lettered=True))
     dead = []
-    while machine.pump() or (numbers := machine.page_needed()):
+    while machine.pump() or (numbers := machine.paging.needed()):
         dead += [item for each in machine.take_effects().dead for item in each.items]
-        machine.page_in(numbers, [(number, disk.stored[number]) for number in numbers])
+        machine.paging.page_in(numbers, [(number, disk.stored[number]) for number in numbers])
     dead += [item for each in machine.take_effects().dead for item in each.items]
     assert [item.number for item in dead] == list(range(1, 91))
     assert all(item.message.content for item in dead)
@@ -301,8 +301,8 @@ def test_a_queue_restored_unread_is_the_one_that_was_read(in_memory):
         machine.enqueue([message(3)])
     stored[2_000] = message(3)
     assert unread.stat() == whole.stat()
-    assert unread.lowest_number() == whole.lowest_number()
-    assert unread.from_number(500, 9)[0][:2] == whole.from_number(500, 9)[0][:2]
+    assert unread.messages.lowest_number() == whole.messages.lowest_number()
+    assert unread.messages.from_number(500, 9)[0][:2] == whole.messages.from_number(500, 9)[0][:2]
     given = _given_after(unread, stored)
     assert given == _given_after(whole, stored)
     assert given[-2:] == [(1_499, 1), (2_000, 0)]
@@ -314,7 +314,7 @@ def test_what_a_mirror_had_in_memory_may_lie_anywhere():
     paged = Paged((n, n) for n in stored if n not in dict(head))
     machine = QueueMachine(classic_config("q", "/", durable=True))
     machine.restore_paged(paged, 101, is_timed=False, head=head)
-    assert [item.number for item in machine.contents()] == list(range(1, 101))
+    assert [item.number for item in machine.messages.contents()] == list(range(1, 101))
     assert _given_after(machine, stored) == [(n, 1) for n in range(1, 101)]
 
 
@@ -351,13 +351,13 @@ def test_a_queue_that_must_be_read_is_restored_within_a_limit():
     def read():
         nonlocal seen_max
         for n in range(1, 20_001):
-            seen_max = max(seen_max, machine.ram_bytes if n % 1_000 == 1 else 0)
+            seen_max = max(seen_max, machine.paging.ram_bytes if n % 1_000 == 1 else 0)
             yield n, Message("", "q", b"h" * 1_014, 1, 14, 1_000, True, priority=n % 3)
 
     machine.restore_messages(read(), 20_001, limit_bytes=MIB)
     assert seen_max <= MIB
     assert machine.stat().ready == 20_000
-    assert machine.counts().delta > 19_000
+    assert machine.paging.counts().delta > 19_000
 
 
 @pytest.mark.parametrize(("levels", "is_better"), [(10, True), (255, False)])
@@ -366,18 +366,18 @@ def test_a_queue_with_many_priorities_never_takes_more_for_paging(levels, is_bet
     some = [Message("", "q", b"h" * 114, 1, 14, 100, False, priority=n) for n in range(levels)]
     for _ in range(20_000 // levels):
         machine.enqueue(some)
-    before = machine.ram_bytes
-    machine.page_out(0, durable=False)
-    assert machine.ram_bytes <= before
-    assert (machine.ram_bytes < before // 5) == is_better
+    before = machine.paging.ram_bytes
+    machine.paging.page_out(0, durable=False)
+    assert machine.paging.ram_bytes <= before
+    assert (machine.paging.ram_bytes < before // 5) == is_better
 
 
 def test_queues_whose_order_is_not_that_of_numbers_keep_everything():
     for config in (quorum_config("q", "/", None), QueueConfig(name="q", order="due")):
         machine = QueueMachine(config)
         machine.enqueue([message(100)] * 100)
-        assert machine.page_out(0, durable=False).pages == []
-        assert machine.counts()[:4] == (100, 0, 0, 0)
+        assert machine.paging.page_out(0, durable=False).pages == []
+        assert machine.paging.counts()[:4] == (100, 0, 0, 0)
 
 
 def test_the_head_that_was_read_is_not_let_go_again_at_once():
@@ -413,7 +413,7 @@ def _calls(level: int | None) -> int:
             disk.machine.enqueue(batch)
             disk.machine.pump()
             if level is not None:
-                disk.stored.update(disk.machine.page_out(level, durable=False).pages)
+                disk.stored.update(disk.machine.paging.page_out(level, durable=False).pages)
         disk.machine.checkout(HOLDER, "t", no_ack=True)
         disk.serve()
     finally:

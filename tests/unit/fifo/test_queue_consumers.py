@@ -108,14 +108,14 @@ def test_of_a_classic_queue_the_first_is_active_then_the_highest_then_the_oldest
     machine.checkout(THERE, "high", priority=7)
     machine.checkout(THERE, "high too", priority=7)
     assert _given(machine, 2) == {"a": [1, 2]}
-    assert machine.active_consumer() == (HERE, "a")
+    assert machine.consumers.active_key() == (HERE, "a")
     machine.cancel(HERE, "a")
     assert _given(machine, 1) == {"high": [3]}
     machine.release(THERE)
     assert _given(machine) == {"old": [3]}
-    assert machine.active_consumer() == (HERE, "old")
+    assert machine.consumers.active_key() == (HERE, "old")
     machine.release(HERE)
-    assert machine.active_consumer() is None
+    assert machine.consumers.active_key() is None
 
 
 def test_of_a_quorum_queue_the_next_active_is_the_oldest():
@@ -172,22 +172,22 @@ def test_the_active_consumer_survives_a_snapshot():
     machine.cancel(HERE, "a")
     machine.checkout(HERE, "a")
     other.restore(machine.snapshot())
-    assert other.active_consumer() == (HERE, "b")
+    assert other.consumers.active_key() == (HERE, "b")
     other.cancel(HERE, "b")
-    assert other.active_consumer() == (HERE, "c")
+    assert other.consumers.active_key() == (HERE, "c")
 
 
 def test_a_consumer_alone_must_be_alone():
     """Rows: 1.8 exclusive consumer"""
     machine = _classic()
     assert machine.checkout(HERE, "a") is None
-    assert machine.active_consumer() is None
+    assert machine.consumers.active_key() is None
     refusal = machine.checkout(THERE, "b", exclusive=True)
     assert refusal.code is ReplyCode.ACCESS_REFUSED
     assert refusal.text == "queue 'q' in vhost '/' in exclusive use"
     machine.cancel(HERE, "a")
     assert machine.checkout(THERE, "b", exclusive=True) is None
-    assert machine.active_consumer() == (THERE, "b")
+    assert machine.consumers.active_key() == (THERE, "b")
     assert machine.checkout(HERE, "a").text == refusal.text
     assert machine.checkout(HERE, "c", exclusive=True).text == refusal.text
     machine.release(THERE)
@@ -198,7 +198,7 @@ def test_where_one_at_a_time_is_active_nobody_is_exclusive():
     """Rows: 1.8 SAC"""
     machine = _classic(is_single_active=True)
     assert machine.checkout(HERE, "a", exclusive=True).code is ReplyCode.ACCESS_REFUSED
-    assert machine.active_consumer() is None
+    assert machine.consumers.active_key() is None
 
 
 def test_a_quorum_queue_knows_no_exclusive_consumer():

@@ -52,7 +52,7 @@ def test_it_holds_what_its_master_holds_whoever_holds_it_there():
     assert replica.numbers() == [1, 3, 4, 6]
     assert replica.depth == 4
     assert replica.ranges() == [(1, 1), (3, 4), (6, 6)]
-    assert replica.digest() == master.digest()
+    assert replica.digest() == master.messages.digest()
     assert replica.next_number == master.next_number
 
 
@@ -295,17 +295,17 @@ def test_a_plain_queue_becomes_mirrored_and_plain_again_with_what_it_owes():
 
 def test_contents_and_the_lowest_number_count_what_is_held_and_what_came_back():
     machine = QueueMachine(CONFIG)
-    assert machine.lowest_number() is None
+    assert machine.messages.lowest_number() is None
     machine.enqueue([message(n) for n in range(1, 6)])
     machine.checkout(HOLDER, "t", prefetch=3)
     machine.pump()
     machine.get(HOLDER, no_ack=False)
     machine.requeue(HOLDER, "t", [2])
-    assert [item.number for item in machine.contents()] == [1, 2, 3, 4, 5]
-    assert machine.among({*range(3, 9)}) == {3, 4, 5}
-    assert machine.lowest_number() == 1
+    assert [item.number for item in machine.messages.contents()] == [1, 2, 3, 4, 5]
+    assert machine.messages.among({*range(3, 9)}) == {3, 4, 5}
+    assert machine.messages.lowest_number() == 1
     machine.settle(HOLDER, "t", [1])
-    assert machine.lowest_number() == 2
+    assert machine.messages.lowest_number() == 2
 
 
 def test_a_mirror_without_a_limit_estimates_its_memory_and_weighs_it_under_one():

@@ -91,6 +91,6 @@ def test_a_snapshot_of_an_earlier_version_is_readable():
     sections = [len(each).to_bytes(4, "big") + each for each in (head, fresh)]
     machine = QueueMachine(QueueConfig(name="q", rules=Rules(max_length=5), dedup_size=2))
     machine.restore([b"".join(sections)])
-    assert machine.peek(0, 9) == [Delivery(3, 1, message(persistent=True))]
+    assert machine.messages.peek(0, 9) == [Delivery(3, 1, message(persistent=True))]
     assert (machine.now_ms, machine.rules, machine.position) == (0, Rules(max_length=5), 7)
     assert machine.due_ms() is None

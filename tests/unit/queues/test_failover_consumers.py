@@ -102,7 +102,7 @@ def test_a_consumer_that_asked_for_it_ends_with_its_master(world: RingedWorld) -
     assert (ending.lost, ending.moved) == (["e"], [])
     assert (staying.lost, staying.moved) == ([], ["s"])
     assert world.master is not None
-    assert world.master.machine.consumer_keys() == [(node.holder(), "s")]
+    assert world.master.machine.consumers.attached() == [(node.holder(), "s")]
 
 
 @pytest.mark.parametrize("reply_is_lost", [True, False])
@@ -169,7 +169,7 @@ def test_what_happens_to_a_consumer_while_nobody_serves_is_kept_in_order(
     world.settle()
     assert (cancelled, told) == ([None], [None])
     assert world.master is not None
-    assert world.master.machine.consumer_keys() == [(node.holder(), "new")]
+    assert world.master.machine.consumers.attached() == [(node.holder(), "new")]
     assert gone.lost == reader.lost == []
 
 
@@ -182,7 +182,7 @@ def test_a_cancel_under_way_is_done_when_its_master_dies(world: RingedWorld) -> 
     fail_over(world)
     assert (told, reader.lost, reader.moved) == ([None], [], [])
     assert world.master is not None
-    assert world.master.machine.consumer_keys() == []
+    assert world.master.machine.consumers.attached() == []
 
 
 def test_a_queue_deleted_without_a_master_takes_its_consumers_along(world: RingedWorld) -> None:

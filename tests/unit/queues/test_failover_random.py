@@ -304,7 +304,7 @@ class RandomWorld(RingedWorld):
     def check(self) -> None:
         if self.master is None:
             return
-        here = [body_of(each) for each in self.master.machine.contents()]
+        here = [body_of(each) for each in self.master.machine.messages.contents()]
         assert len(here) == len(set(here)), "twice in the queue"
         for client in self.everybody:
             mine = [body for body in here if body // 10_000 == client.number]

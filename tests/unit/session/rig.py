@@ -66,7 +66,7 @@ class World:
             self.fifos[queue.uid] = Fifo(QueueConfig(name=queue.name, requeue=requeue))
         for queue in changes.queues_removed:
             fifo = self.fifos.pop(queue.uid)
-            for consumer in list(fifo._roster):
+            for consumer in list(fifo.consumers):
                 number, channel = connection_and_key(consumer.holder)
                 client = self.clients.get(number)
                 if client is not None:

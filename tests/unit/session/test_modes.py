@@ -224,7 +224,7 @@ def test_a_settle_that_was_lost_to_a_failover_is_406(client: Client) -> None:
     queue = client.world.catalogue.queue("/", "q")
     assert queue is not None
     fifo = client.world.fifos[queue.uid]
-    for consumer in list(fifo._roster):
+    for consumer in list(fifo.consumers):
         fifo.release(consumer.holder)
     assert closed(client.call(spec.TxCommit())) == "partial tx completion"
 

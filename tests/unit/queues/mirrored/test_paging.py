@@ -88,7 +88,7 @@ def test_a_purge_of_what_is_on_disk_alone_is_a_range_for_mirrors_and_disks() -> 
     trio.settle()
     master = trio.seat(A).master
     assert master is not None
-    assert master.queue.machine.counts().delta > 30
+    assert master.queue.machine.paging.counts().delta > 30
     purged: list[object] = []
     trio.nodes[A].registry.open(trio.queue).submit(Purge(), purged.append)
     trio.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.fifo.digest import digest_of
+from broker.fifo.message_state import digest_of
 from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
@@ -74,7 +74,7 @@ class Trio(World):
             return sorted(replica.messages() + paged)
         assert seat.master is not None
         queue = seat.master.queue
-        items = queue.machine.from_number(0, 1 << 60)
+        items = queue.machine.messages.from_number(0, 1 << 60)
         found = {number: each for number, _, each in items if each is not None and each.content}
         absent = [number for number, _, _ in items if number not in found]
         return sorted([*found.items(), *queue.disk.read(absent, keep=True)])

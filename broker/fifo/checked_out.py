@@ -1,0 +1,147 @@
+"""The messages that channels hold: delivered, and not acknowledged yet.
+
+Each is held by one (holder, tag): a channel and its consumer, or `GET_TAG` for basic.get. A
+consumer shares the dict of its own (`place`), so its credit follows from the dict's length. What is
+held may be a stub, whose content is on disk (`lines.ram`).
+
+Invariants: 1. `count` and `size_bytes` are the sums over all that is held. 2. `stubs` counts the
+stubs among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.fifo.lines.line import Cut, body_bytes
+from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES, Stubs, stub_of
+from broker.message import Delivery
+
+GET_TAG: Final = ""
+"""The tag under which basic.get's messages are held."""
+
+HELD_MIN_BYTES: Final = 1 << 16
+"""As long as no more than this can be saved, what consumers hold is left alone."""
+
+Held = dict[int, Delivery]
+"""What one (holder, tag) holds, by message number, in the order of delivery."""
+
+
+class CheckedOut:
+    """All that is held.
+
+    Attributes:
+        count: Messages held.
+        size_bytes: Sum of their body sizes.
+        stubs: How many of them are stubs.
+    """
+
+    __slots__ = ("_held", "count", "size_bytes", "stubs")
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, Held]] = {}
+        self.count = 0
+        self.size_bytes = 0
+        self.stubs = Stubs()
+
+    def __iter__(self) -> Iterator[tuple[str, str, Held]]:
+        """Every (holder, tag) with what it holds, perhaps nothing, in the order they came."""
+        for holder, tags in self._held.items():
+            for tag, held in tags.items():
+                yield holder, tag, held
+
+    def holders(self) -> list[str]:
+        """The names of all channels that hold something, or consume, in the order they came."""
+        return list(self._held)
+
+    def held_by(self, holder: str) -> dict[str, Held]:
+        """What a channel holds, by tag; nothing may be added to it."""
+        return self._held.get(holder, {})
+
+    def place(self, holder: str, tag: str) -> Held:
+        """Return the dict of a (holder, tag), an empty one if need be; `add` puts messages in."""
+        return self._held.setdefault(holder, {}).setdefault(tag, {})
+
+    def add(self, held: Held, items: list[Delivery], size_bytes: int) -> None:
+        """Put messages into a place.
+
+        Args:
+            held: As `place` returned it.
+            items: In order.
+            size_bytes: Their `body_bytes`.
+        """
+        count = len(items)
+        if count == 1:  # messages that are dealt out to many consumers
+            [item] = items
+            held[item.number] = item
+        else:
+            held.update(zip([item.number for item in items], items, strict=True))
+        self.count += count
+        self.size_bytes += size_bytes
+
+    def take(self, holder: str, tag: str, numbers: list[int]) -> list[Delivery]:
+        """Remove what is really held of some numbers, and return it; the others are ignored."""
+        tags = self._held.get(holder)
+        held = None if tags is None else tags.get(tag)
+        if not held:
+            return []
+        pop = held.pop
+        items = [item for number in numbers if (item := pop(number, None)) is not None]
+        self.count -= len(items)
+        self.size_bytes -= body_bytes(items)
+        if self.stubs.count:
+            self.stubs.remove(items)
+        return items
+
+    def release(self, holder: str) -> list[Delivery]:
+        """Remove all that a channel holds, and its places; return it tag by tag."""
+        tags = self._held.pop(holder, None)
+        if tags is None:
+            return []
+        items = [item for held in tags.values() for item in held.values()]
+        self.count -= len(items)
+        self.size_bytes -= body_bytes(items)
+        self.stubs.remove(items)
+        return items
+
+    def forget_if_empty(self, holder: str, tag: str) -> None:
+        """Drop a place that nobody consumes under any more, if it is empty."""
+        tags = self._held.get(holder)
+        if tags is None or tags.get(tag):
+            return
+        tags.pop(tag, None)
+        if not tags:
+            del self._held[holder]
+
+    @property
+    def ram_bytes(self) -> int:
+        """About what all this takes of the memory, in bytes."""
+        stubs = self.stubs
+        whole = self.count - stubs.count
+        size_bytes = self.size_bytes - stubs.size_bytes
+        return whole * MESSAGE_RAM_BYTES + size_bytes + stubs.count * STUB_RAM_BYTES
+
+    def page_out(self, cut: Cut) -> None:
+        """Let stubs remain of what is held, holder by holder, if enough can be saved."""
+        stubs = self.stubs
+        saved = MESSAGE_RAM_BYTES - STUB_RAM_BYTES
+        savable = (self.count - stubs.count) * saved + self.size_bytes - stubs.size_bytes
+        if savable < HELD_MIN_BYTES:
+            return
+        for _, _, held in self:
+            whole: list[Delivery] = []
+            for number in reversed(held):  # what was taken last is whole
+                item = held[number]
+                if not item.message.content:
+                    break
+                whole.append(item)
+            cut.note(whole)
+            new = [
+                Delivery(item.number, item.delivery_count, stub_of(item.message)) for item in whole
+            ]
+            held.update([(item.number, item) for item in new])
+            before_bytes = stubs.size_bytes
+            stubs.add(new)
+            cut.excess_bytes -= stubs.size_bytes - before_bytes + len(new) * saved
+            if cut.excess_bytes <= 0:
+                return

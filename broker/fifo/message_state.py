@@ -1,0 +1,440 @@
+"""Where every message of one queue is, and what becomes of it.
+
+A message is ready (`lines`), checked out by a channel (`checked_out`), dead and held until it has
+arrived elsewhere (`fate.dying`), or gone. Here is what moves it from one to the next whoever asks:
+time, limits, a purge, the return of what was held. Who gets messages, `consumers` say; who brings
+them, `machine`. Like that one: no IO, no clock, nothing random.
+
+Invariants:
+1. Every message enqueued is ready, held by exactly one (holder, tag), dead and held, or gone.
+2. Message numbers grow by one from 1; the order of the ready ones is `lines.line.Line`'s.
+3. `now_ms` falls only when a clock was set right by more than a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from heapq import nsmallest
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from typing import Final
+
+import msgspec
+
+from broker.fifo import ledger
+from broker.fifo.checked_out import CheckedOut
+from broker.fifo.config import QueueConfig
+from broker.fifo.effects import Dead
+from broker.fifo.fate.dedup import Dedup
+from broker.fifo.fate.dying import Dying
+from broker.fifo.fate.limits import Limits
+from broker.fifo.fresh import Fresh, fresh_among
+from broker.fifo.lines.line import Facts, body_bytes
+from broker.fifo.lines.order import ready_line
+from broker.fifo.lines.paged import Paged
+from broker.fifo.lines.priority import PriorityLine
+from broker.fifo.lines.ready import ReadyLine
+from broker.fifo.recorder import NO_ORIGIN, Origin, Recorder
+from broker.fifo.rules import Reason, Rules
+from broker.message import Delivery, Message
+
+CLOCK_SKEW_MS: Final = 60_000
+"""Clocks of nodes differ by less; what one leader said is not taken back by the next."""
+
+NO_LIMIT: Final = 1 << 60
+"""More messages than a queue ever holds."""
+
+SHORTEN_MAX: Final = 10_000
+"""Messages one pump lets die of a queue with a `burst_max` that is too long: about 25 ms."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def digest_of(items: Iterable[tuple[int, Message]]) -> str:
+    """Return a digest of numbered messages, in the order given, as hexadecimal digits."""
+    digest = blake2b(digest_size=16)
+    for item in items:
+        digest.update(_encoder.encode(item))
+    return digest.hexdigest()
+
+
+class MessageState:
+    """The messages of one queue.
+
+    Args:
+        config: How this queue behaves; the mode of its ledger is the recorder's business.
+
+    Attributes:
+        config: As given.
+        recorder: Where what happens is noted.
+        limits: The rules as they are now.
+        ready: Messages that wait for a consumer.
+        checked_out: Messages that channels hold.
+        dead_letters: Dead messages that stay until they have arrived elsewhere.
+        dedup: The publishes that are remembered; None where doubles are welcome.
+        next_number: Number of the next message.
+        now_ms: The latest time heard of, in milliseconds since the epoch.
+        is_timed: A message that expires may be here.
+    """
+
+    __slots__ = (
+        "checked_out",
+        "config",
+        "dead_letters",
+        "dedup",
+        "is_timed",
+        "limits",
+        "next_number",
+        "now_ms",
+        "ready",
+        "recorder",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.recorder = Recorder(config.ledger)
+        self.limits = Limits(config)
+        self.now_ms = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again without messages; time, rules, effects and the ledger's position stay."""
+        config = self.config
+        self.ready = ready_line(config)
+        self.checked_out = CheckedOut()
+        self.dead_letters = Dying()
+        self.dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
+        self.recorder.is_spilled = False
+        self.next_number = 1
+        self.is_timed = False
+
+    # Time and rules.
+
+    def set_time(self, now_ms: int) -> None:
+        """Tell the time; one that is a little earlier than before is ignored.
+
+        Args:
+            now_ms: Wall clock, milliseconds since the epoch. For replicas: of the command. Far
+                behind, it is believed: a clock that had run ahead was set right, and until the
+                wrong time came nothing would expire.
+        """
+        if now_ms > self.now_ms or now_ms < self.now_ms - CLOCK_SKEW_MS:
+            self.now_ms = now_ms
+
+    def due_ms(self) -> int | None:
+        """When the head expires, milliseconds since the epoch; None is never.
+
+        Not known of a head of which only the number is: it is to be read (`Paging.needed`).
+        """
+        head = self.ready.head() if self.is_timed else None
+        return None if head is None else head.message.expires_ms or None
+
+    def set_rules(self, rules: Rules) -> None:
+        """Go by other rules; dead messages that were held are let go where the new hold none."""
+        self.limits.set_rules(rules)
+        if len(self.dead_letters) and not (rules.is_dead_lettered and rules.is_held):
+            self.bury(self.dead_letters.numbers())
+
+    # What comes in.
+
+    def append(
+        self, messages: list[Message], origin: Origin = NO_ORIGIN, *, redelivered: bool
+    ) -> None:
+        """Put messages at the tail, with the time at which they expire.
+
+        Args:
+            messages: In publish order; their `expires_ms` is 0.
+            origin: Who brought them, for a whole ledger.
+            redelivered: They count as delivered once before.
+        """
+        count = len(messages)
+        # Nearly always every ttl_ms is -1, and the sum tells so at little cost.
+        if self.limits.has_ttl or sum([message.ttl_ms for message in messages]) != -count:
+            self.is_timed = True
+            messages = self.limits.stamped(messages, self.now_ms)
+        first = self.next_number
+        self.next_number = after = first + count
+        delivery_count = 1 if redelivered else 0
+        if count == 1:  # what a publisher that waits for each confirm sends
+            [message] = messages
+            self.ready.append([Delivery(first, delivery_count, message)], message.body_size)
+        else:
+            counts = repeat(delivery_count)
+            items = list(map(Delivery, range(first, after), counts, messages))
+            self.ready.append(items, sum([message.body_size for message in messages]))
+        if self.recorder.mode != "none":
+            since_ms = 0 if self.dedup is None else self.now_ms
+            self.recorder.enqueued(first, messages, origin, since_ms)
+
+    def refuse(self, messages: list[Message]) -> None:
+        """Turn publishes away; under reject-publish-dlx they die without having been here."""
+        rules = self.limits.rules
+        if rules.is_dead_lettered and rules.overflow == "reject-publish-dlx":
+            items = [Delivery(0, 0, message) for message in messages]
+            self.recorder.effects.dead.append(Dead("maxlen", items, False))
+
+    def give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
+        """Make messages that were held ready again, each delivered once more than before.
+
+        What exceeds the delivery limit dies. What has expired by now at the head is not delivered
+        again: it dies (classic queues).
+
+        Args:
+            items: As they were held.
+            to_tail: They go behind all others, not to the places the queue's kind gives them.
+        """
+        back = [Delivery(item.number, item.delivery_count + 1, item.message) for item in items]
+        limit = self.limits.rules.delivery_limit
+        if limit is not None:
+            over = [item for item in back if item.delivery_count > limit]
+            if over:
+                back = [item for item in back if item.delivery_count <= limit]
+                self.die("delivery_limit", over)
+        if to_tail:
+            self.ready.append(back, body_bytes(back))
+        else:
+            self.ready.give_back(back)
+        if self.recorder.mode == "all" and back:
+            self.recorder.returned(back)
+        if self.is_timed and self.config.requeue != "tail":
+            # Replicas of older versions do without. A quorum queue's leader tells a later time.
+            self.expire(self.now_ms)
+
+    # What goes out, and what dies.
+
+    def take_live(self, count: int) -> tuple[list[Delivery], int]:
+        """Take up to `count` messages from the head; those that expired before now die instead.
+
+        Returns:
+            The messages in order, and the sum of their body sizes in bytes.
+        """
+        items, size_bytes = self.ready.take(count)
+        now_ms = self.now_ms
+        late = [item for item in items if 0 < item.message.expires_ms < now_ms]
+        if late:
+            items = [item for item in items if not 0 < item.message.expires_ms < now_ms]
+            size_bytes = body_bytes(items)
+            self.die("expired", late)
+        return items, size_bytes
+
+    def expire(self, now_ms: int) -> bool:
+        """Let die what has expired at the head, as far as that is known; True if anything."""
+        items = self.ready.take_expired(now_ms)
+        if items:
+            self.die("delayed" if self.config.order == "due" else "expired", items)
+        if not self.ready and not self.checked_out.count:
+            self.is_timed = False
+        return bool(items)
+
+    def is_too_long(self) -> bool:
+        """Tell whether more is ready than the limits allow."""
+        return self.limits.is_too_long(len(self.ready), self.ready.size_bytes)
+
+    def shorten(self) -> bool:
+        """Let the head die while more is ready than the limits allow.
+
+        What only its number is known of goes by that, unless it is to be dead-lettered.
+
+        Returns:
+            True where that were more than may go at a time.
+        """
+        rules, ready = self.limits.rules, self.ready
+        length_max, bytes_max = rules.max_length, rules.max_length_bytes
+        unread = not rules.is_dead_lettered
+        most = SHORTEN_MAX if self.config.burst_max else NO_LIMIT
+        items: list[Delivery] = []
+        if length_max is not None and len(ready) > length_max:
+            items = ready.take_dying(min(most, len(ready) - length_max), unread=unread)
+        if bytes_max is not None:
+            while ready.size_bytes > bytes_max and len(items) < most:
+                some = ready.take_dying(1, unread=unread)
+                if not some:
+                    break
+                items += some
+        if items:
+            self.die("maxlen", items)
+            if self.is_timed:
+                self.expire(self.now_ms)
+        return len(items) >= most
+
+    def die(self, reason: Reason, items: list[Delivery]) -> None:
+        """End messages that have left their places; who asked for dead ones hears of them."""
+        rules = self.limits.rules
+        if rules.is_dead_lettered:
+            self.recorder.effects.dead.append(Dead(reason, items, rules.is_held))
+            if rules.is_held:
+                self.dead_letters.add(reason, items)
+                return
+        self.recorder.ended(ledger.Removed, items)
+
+    def purge(self) -> int:
+        """Remove all ready messages (what is held stays); return how many they were.
+
+        They are gone, not dead (docs/rabbitmq-behaviour.md 1.3, queue.purge).
+        """
+        count = len(self.ready)
+        items, span = self.ready.clear()
+        if items:
+            self.recorder.ended(ledger.Removed, items)
+        if span is not None:
+            for first, last in self._gaps(*span):
+                self.recorder.cleared(first, last)
+        return count
+
+    def _gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Cut a range where what is held or dead lies in it."""
+        kept = [number for number in self.dead_letters.numbers() if first <= number <= last]
+        for _, _, held in self.checked_out:
+            kept += [number for number in held if first <= number <= last]
+        for number in sorted(kept):
+            if first < number:
+                yield first, number - 1
+            first = number + 1
+        if first <= last:
+            yield first, last
+
+    def drop(self, numbers: list[int]) -> int:
+        """Remove ready messages by number, as a purge would; return how many there were."""
+        items = self.ready.drop(numbers)
+        if items:
+            self.recorder.ended(ledger.Removed, items)
+        return len(items)
+
+    def bury(self, numbers: list[int]) -> int:
+        """Forget held dead messages: they have arrived elsewhere, or nobody wants them.
+
+        Args:
+            numbers: As `effects.dead` gave them; unknown ones are ignored.
+
+        Returns:
+            How many there were.
+        """
+        items = self.dead_letters.bury(numbers)
+        if items:
+            self.recorder.ended(ledger.Removed, items)
+        return len(items)
+
+    def redeliver_dead(self) -> None:
+        """Put all held dead messages into the effects again, as a new leader does."""
+        self.recorder.effects.dead += self.dead_letters.records()
+
+    # What is here.
+
+    @property
+    def ready_count(self) -> int:
+        """How many messages are ready; the dead that are held count as that."""
+        return len(self.ready) + len(self.dead_letters)
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """Return up to `count` ready messages in their order, `first` of them skipped.
+
+        Those on disk are stubs, or `lines.ram.unread`.
+        """
+        return self.ready.peek(first, count)
+
+    def contents(self) -> list[Delivery]:
+        """All messages here by number, the dead too; stubs and `lines.ram.unread` among them."""
+        items = self.ready.in_order()
+        items += self.dead_letters.items()
+        for _, _, held in self.checked_out:
+            items += held.values()
+        items.sort(key=attrgetter("number"))
+        return items
+
+    def lowest_number(self) -> int | None:
+        """The lowest number here: nothing older remains for a mirror that joined behind it."""
+        lowest = self.ready.lowest()
+        numbers = [] if lowest is None else [lowest]
+        numbers += self.dead_letters.numbers()
+        numbers += [min(held) for _, _, held in self.checked_out if held]
+        return min(numbers, default=None)
+
+    def among(self, numbers: set[int]) -> set[int]:
+        """Those of some numbers that are here."""
+        here = self.ready.among(numbers)
+        here |= numbers.intersection(self.dead_letters.numbers())
+        for _, _, held in self.checked_out:
+            here |= numbers.intersection(held)
+        return here
+
+    def from_number(self, low: int, count: int) -> list[Facts]:
+        """The lowest `count` messages here from number `low` on, ascending (P26)."""
+        found = self.ready.from_number(low, count)
+        others = [item for item in self.dead_letters.items() if item.number >= low]
+        for _, _, held in self.checked_out:
+            others += [item for number, item in held.items() if number >= low]
+        found += [(each.number, each.message.body_size, each.message) for each in others]
+        return nsmallest(count, found, key=itemgetter(0)) if others else found
+
+    def fresh(self) -> Fresh:
+        """Say which messages were never handed out, for an orderly stop (P16)."""
+        below, taken = self.ready.taken()
+        taken += self.dead_letters.numbers()
+        for _, _, held in self.checked_out:
+            taken += held
+        return fresh_among(below, self.next_number, taken)
+
+    def digest(self, fill: Callable[[list[Delivery]], list[Delivery]] | None = None) -> str:
+        """Equal for a master and a mirror with the same contents (`Replica.digest`).
+
+        Args:
+            fill: Reads what is on disk, by number; without it a stub is no message's equal.
+        """
+        items = self.contents()
+        if fill is not None:
+            items = fill(items)
+        return digest_of([(item.number, item.message) for item in items])
+
+    # After a restart, or from another member.
+
+    def remember(self, keys: list[tuple[str, int]]) -> None:
+        """Know these publishes, so that their doubles are dropped.
+
+        Args:
+            keys: As `dedup.Dedup.records` of another member gave them.
+        """
+        if self.dedup is not None:
+            self.dedup.load(keys)
+
+    def restore(self, items: list[Delivery]) -> None:
+        """Take in messages that were here before a restart, behind those taken in so far."""
+        self.ready.append(items, body_bytes(items))
+        self._know(items)
+
+    def restore_paged(
+        self,
+        paged: Paged | Mapping[int, Paged],
+        next_number: int,
+        *,
+        is_timed: bool,
+        head: Iterable[tuple[int, Message]],
+        tail: Iterable[tuple[int, Message]],
+        fresh: Fresh,
+    ) -> None:
+        """Take in a queue of which most is on disk; the arguments are the machine's."""
+        heads, tails = (
+            [Delivery(number, 1, message) for number, message in each] for each in (head, tail)
+        )
+        ready = self.ready
+        if isinstance(ready, PriorityLine):
+            levels = {0: paged} if isinstance(paged, Paged) else paged
+            ready.load_paged(levels, heads, tails, next_number)
+        else:
+            assert isinstance(ready, ReadyLine), "a store of delays is restored whole"
+            [single] = [paged] if isinstance(paged, Paged) else paged.values() or [Paged()]
+            is_known = fresh.first <= fresh.last and (single.highest() or 0) <= fresh.last
+            below = fresh.first if is_known else next_number
+            taken = [number for number in fresh.taken if number in single]
+            ready.load_paged(single, heads, tails, below, taken)
+        self._know([*heads, *tails])
+        self.is_timed |= is_timed
+        self.recorder.is_spilled = True
+
+    def _know(self, items: list[Delivery]) -> None:
+        self.is_timed |= any(item.message.expires_ms for item in items)
+        if self.dedup is not None:
+            for item in items:
+                if item.message.dedup:
+                    self.dedup.is_double(item.message.dedup, self.now_ms)
