@@ -46,7 +46,7 @@ from broker.management.operations.registry import Operations
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock
-from broker.server.alarms import Limits
+from broker.server.alarms import AlarmLimits
 from broker.server.background import every
 from broker.server.entrance.doors import Doors
 from broker.server.loop_watch import LoopWatch
@@ -125,7 +125,7 @@ class Node:
         self._lock = asyncio.Lock()
         self._is_app_wanted = False
         self._exit_code = 0
-        self._alarm_limits: Limits | None = None  # those set at run time, for the next boot
+        self._alarm_limits: AlarmLimits | None = None  # those set at run time, for the next boot
 
     # What the API may know (`NodeControl`)
 

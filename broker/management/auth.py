@@ -31,7 +31,7 @@ from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
 from broker.passwords import SALT_BYTES, SHA256, blank_hash, hash_password
-from broker.server.entrance.logins import Claim, Passwords, TooManyAttempts
+from broker.server.entrance.logins import LoginAttempt, Passwords, TooManyAttempts
 
 _log = logging.getLogger(__name__)
 
@@ -122,11 +122,11 @@ class Gate:
         name, password = _credentials(request)
         passwords, logins = self._passwords(), self._control.doors.logins
         address, connection = client_address(request), request.protocol
-        claim = Claim("http", address, name, password, is_loopback=is_loopback(address))
-        digest = logins.digest(passwords, claim)
+        attempt = LoginAttempt("http", address, name, password, is_loopback=is_loopback(address))
+        digest = logins.digest(passwords, attempt)
         is_proved = isinstance(connection, ApiConnection) and connection.proved == digest
         try:
-            found = await logins.check_now(passwords, claim, is_proved=is_proved)
+            found = await logins.check_now(passwords, attempt, is_proved=is_proved)
         except TooManyAttempts as error:
             raise too_many(str(error), error.retry_after_s) from None
         if isinstance(found, str):

@@ -21,7 +21,7 @@ from broker.management.control import NodeControl
 from broker.management.pace import STEP, kept, mapped
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
-from broker.server import footprint
+from broker.server import resource_usage
 from broker.server.alarms import DISK, MEMORY, limits_of
 from broker.server.connection import AmqpConnection
 from broker.server.serving import Serving
@@ -300,7 +300,7 @@ def _node(control: NodeControl) -> Item:
     settings, serving = control.settings, control.serving
     limits = limits_of(settings) if serving is None else serving.alarms.limits
     alarms = frozenset[str]() if serving is None else serving.context.alarms.here
-    found = footprint.measure(settings, limits)
+    found = resource_usage.measure(settings, limits)
     return {
         **found._asdict(),
         "memory_alarm": MEMORY in alarms,

@@ -20,14 +20,14 @@ from broker.cluster.outbound import CONTROL
 from broker.config import Settings
 from broker.metadata.results import Changes
 from broker.ports import Clock
-from broker.server import footprint
+from broker.server import resource_usage
 from broker.server.alarms import (
     DISK,
     DISK_INTERVAL_MAX_MS,
     MEMORY,
     MEMORY_INTERVAL_MS,
+    AlarmLimits,
     Board,
-    Limits,
     disk_interval_ms,
     disk_limit_text,
     disk_text,
@@ -95,11 +95,11 @@ class Gauge:
 
     def memory_total(self) -> int:
         """Bytes of the machine or its container."""
-        return footprint.memory_total(self._settings)
+        return resource_usage.memory_total(self._settings)
 
     def memory_used(self) -> int:
         """Resident bytes of the process."""
-        return footprint.memory_used()
+        return resource_usage.memory_used()
 
     def disk_free(self) -> int:
         """Free bytes where the data lies.
@@ -107,10 +107,10 @@ class Gauge:
         Raises:
             OSError: The file system does not say.
         """
-        return footprint.disk_free(self._folder)
+        return resource_usage.disk_free(self._folder)
 
 
-class Told(msgspec.Struct, array_like=True):
+class AlarmReport(msgspec.Struct, array_like=True):
     """A node's alarms. Fields are only appended.
 
     Attributes:
@@ -121,7 +121,7 @@ class Told(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Told).decode
+_decode = msgspec.msgpack.Decoder(AlarmReport).decode
 
 
 class AlarmWatch:
@@ -207,7 +207,7 @@ class AlarmWatch:
         if self._board.here:
             self._tell(())
 
-    def set_limits(self, limits: Limits) -> None:
+    def set_limits(self, limits: AlarmLimits) -> None:
         """Put other limits in force, until the node restarts, and look at once."""
         before, self.limits = self.limits, limits
         total = self._total
@@ -295,7 +295,7 @@ class AlarmWatch:
     def _tell(self, resources: tuple[str, ...], *, is_new: bool = True) -> None:
         if is_new or resources:
             self._repeats = REPEATS
-        payload = _encode(Told(resources))
+        payload = _encode(AlarmReport(resources))
         for node in self._nodes():
             self._links.send(node, CONTROL, ALARMS, payload)
 

@@ -31,7 +31,7 @@ _MB: Final = 1000 * 1000
 _STARS: Final = "*" * 58
 
 
-class Limits(NamedTuple):
+class AlarmLimits(NamedTuple):
     """The limits of alarms.
 
     Attributes:
@@ -67,9 +67,9 @@ class Limits(NamedTuple):
         return min(self.disk_bytes, LIMIT_MAX_BYTES)
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> AlarmLimits:
     """Return the limits that a node starts with."""
-    return Limits(
+    return AlarmLimits(
         settings.vm_memory_high_watermark,
         settings.vm_memory_high_watermark_bytes,
         settings.disk_free_limit_bytes,

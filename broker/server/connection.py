@@ -34,9 +34,9 @@ from broker.metadata.commands import CloseConnection
 from broker.server.carrier import Carrier
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
-from broker.server.entrance.logins import Claim, Found
+from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.reading import FULL_BYTES, fit
-from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, Verdict
+from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
 from broker.server.throttle import Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
@@ -167,7 +167,7 @@ class AmqpConnection(asyncio.Protocol):
                 break
             data = b""
         verdict = self._half_sent.note(machine, size, now_ms)
-        if verdict is not Verdict.GO_ON:
+        if verdict is not HalfSentVerdict.GO_ON:
             self._hold_half_sent(verdict)
         if machine.is_blocked:
             self._pause_reading()
@@ -463,9 +463,9 @@ class AmqpConnection(asyncio.Protocol):
         self._set_timer(now_ms)
         self._context.outbox.mark(self)
 
-    def _hold_half_sent(self, verdict: Verdict) -> None:
+    def _hold_half_sent(self, verdict: HalfSentVerdict) -> None:
         """The node has no room for more of the client's half-sent messages now, or ever."""
-        if verdict is Verdict.WAIT:
+        if verdict is HalfSentVerdict.WAIT:
             self._throttle.note()
             self._pause_reading()
             return
@@ -476,7 +476,7 @@ class AmqpConnection(asyncio.Protocol):
         """Close a client that leaves a message incomplete, sooner while others wait for room."""
         half_sent = self._half_sent
         is_read = self._is_reading or half_sent.is_waiting
-        if half_sent.look(now_ms, is_read=is_read) is Verdict.CLOSE:
+        if half_sent.look(now_ms, is_read=is_read) is HalfSentVerdict.CLOSE:
             text = (
                 f"a message grew by less than half a mebibyte in {PROGRESS_MS // 1000} s while "
                 "others waited for its memory"
@@ -566,12 +566,12 @@ class AmqpConnection(asyncio.Protocol):
 
     def _authenticate(self, event: Authenticate) -> None:
         info = self.info
-        claim = Claim(
+        attempt = LoginAttempt(
             "amqp091", info.peer_host, event.username, event.password, is_loopback=info.is_loopback
         )
         context = self._context
         self._is_checking = True
-        context.doors.logins.check(context.access, claim, partial(self._answer_login, event))
+        context.doors.logins.check(context.access, attempt, partial(self._answer_login, event))
         self._is_checking = False
 
     def _answer_login(self, event: Authenticate, found: Found) -> None:

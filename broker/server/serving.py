@@ -39,18 +39,17 @@ from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
 from broker.queues.paging.pager import LOOK_S, MemoryUse, Pager, trim_memory
 from broker.queues.registry import QueueRegistry
-from broker.server import footprint
+from broker.server import resource_usage
 from broker.server.alarm_watch import AlarmWatch, Gauge
-from broker.server.alarms import Board, limits_of
-from broker.server.alarms import Limits as AlarmLimits
-from broker.server.alternates import MissingAlternates
+from broker.server.alarms import AlarmLimits, Board, limits_of
+from broker.server.alternate_exchange_warnings import AlternateExchangeWarnings
 from broker.server.background import every
 from broker.server.context import ServerContext
 from broker.server.entrance.doors import Doors
+from broker.server.exclusive_queue_cleanup import ExclusiveQueueCleanup
 from broker.server.groups import QueueGroups
 from broker.server.listener import TICK_S, AmqpListener
 from broker.server.node_service import NodeService
-from broker.server.orphans import Orphans
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared, budget_bytes
 from broker.server.usage_exchange import UsageExchange
@@ -113,7 +112,7 @@ class Serving:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.catalogue: Catalogue = cluster.metadata.catalogue
-        self.catalogue.alternate_missing = MissingAlternates().note
+        self.catalogue.alternate_missing = AlternateExchangeWarnings().note
         self.access = Access(
             self.catalogue,
             settings.loopback_users,
@@ -132,7 +131,9 @@ class Serving:
         self._is_closing = False
         self._is_let_in = False  # clients have been waited for; `_guard` may open the ports
         self._is_behind = False  # a change of group 0 was not followed to its end
-        self._orphans = Orphans(self.catalogue, cluster.node, cluster.boot)
+        self._exclusive_queue_cleanup = ExclusiveQueueCleanup(
+            self.catalogue, cluster.node, cluster.boot
+        )
         board = Board(cluster.node)
         self.queues = QueueRegistry(
             node=cluster.node,
@@ -187,7 +188,7 @@ class Serving:
             alarms=board,
             half_sent=HalfSentShared(
                 budget_bytes(
-                    limits_of(settings).memory_limit(footprint.memory_total(settings)),
+                    limits_of(settings).memory_limit(resource_usage.memory_total(settings)),
                     settings.max_message_size_bytes,
                 )
             ),
@@ -195,7 +196,7 @@ class Serving:
 
     def _build_pager(self) -> Pager:
         return Pager(
-            lambda: MemoryUse(footprint.memory_used(), self.alarms.memory_limit_bytes),
+            lambda: MemoryUse(resource_usage.memory_used(), self.alarms.memory_limit_bytes),
             self._settings.vm_memory_high_watermark_paging_ratio,
             self.queues.in_memory,
             self._clock,
@@ -412,7 +413,7 @@ class Serving:
         self.queues.tick()
         self._usage.tick()
         self.alarms.tick()
-        for owner in self._orphans.find(self.listener.connections):
+        for owner in self._exclusive_queue_cleanup.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 
     async def _page(self) -> None:

@@ -19,7 +19,7 @@ import pytest
 from broker.amqp import spec
 from broker.cli.ctl.commands import run
 from broker.doors.descriptors import shares
-from broker.server.footprint import machine_memory
+from broker.server.resource_usage import machine_memory
 from tests.machine import lateness
 from tests.nodes import Node, wait_until
 from tests.wire import raw as frames

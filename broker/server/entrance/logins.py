@@ -29,7 +29,7 @@ Found = User | str
 """The user; or why not, for the log."""
 
 
-class Claim(NamedTuple):
+class LoginAttempt(NamedTuple):
     """A login: a user name, a password and where they come from.
 
     Attributes:
@@ -85,35 +85,39 @@ class Logins:
             max(1, min(THREADS_MAX, (os.cpu_count() or 1) // 2)), "password"
         )
 
-    def digest(self, access: Passwords, claim: Claim) -> bytes:
-        """What stands for the password of a claim against what is stored now."""
-        stored = access.claimed(claim.user).password_hash
-        return self.verified.digest(claim.user, stored, claim.password)
+    def digest(self, access: Passwords, attempt: LoginAttempt) -> bytes:
+        """What stands for the password of an attempt against what is stored now."""
+        stored = access.claimed(attempt.user).password_hash
+        return self.verified.digest(attempt.user, stored, attempt.password)
 
-    def check(self, access: Passwords, claim: Claim, done: Callable[[Found], None]) -> None:
+    def check(
+        self, access: Passwords, attempt: LoginAttempt, done: Callable[[Found], None]
+    ) -> None:
         """Check a login of a connection that can wait: over the rate it does, then it is refused.
 
         Args:
             access: Users and passwords.
-            claim: Who it says it is.
+            attempt: The user name, the password and where they come from.
             done: Told once, now or up to `WAIT_MS_MAX` and a slow hash later.
         """
         loop = asyncio.get_running_loop()
-        ticket = self._ask(claim, WAIT_MS_MAX)
+        ticket = self._ask(attempt, WAIT_MS_MAX)
         if isinstance(ticket, int):
-            text = f"user '{claim.user}' - too many attempts from {claim.address}"
-            loop.call_later(WAIT_MS_MAX / 1000, done, self._noted(claim, text))
+            text = f"user '{attempt.user}' - too many attempts from {attempt.address}"
+            loop.call_later(WAIT_MS_MAX / 1000, done, self._noted(attempt, text))
         elif ticket.wait_ms:
-            loop.call_later(ticket.wait_ms / 1000, self._compare, access, claim, ticket, done)
+            loop.call_later(ticket.wait_ms / 1000, self._compare, access, attempt, ticket, done)
         else:
-            self._compare(access, claim, ticket, done)
+            self._compare(access, attempt, ticket, done)
 
-    async def check_now(self, access: Passwords, claim: Claim, *, is_proved: bool) -> Found:
+    async def check_now(
+        self, access: Passwords, attempt: LoginAttempt, *, is_proved: bool
+    ) -> Found:
         """Check a login that can be told to come again.
 
         Args:
             access: Users and passwords.
-            claim: Who it says it is.
+            attempt: The user name, the password and where they come from.
             is_proved: The same password has just been right on the same connection: that is no
                 attempt any more.
 
@@ -121,19 +125,23 @@ class Logins:
             TooManyAttempts: Over the rate.
         """
         if is_proved:
-            claimed = access.claimed(claim.user)
+            claimed = access.claimed(attempt.user)
             return self._noted(
-                claim,
+                attempt,
                 access.judge(
-                    claimed, claim.user, claim.password, loopback=claim.is_loopback, is_right=True
+                    claimed,
+                    attempt.user,
+                    attempt.password,
+                    loopback=attempt.is_loopback,
+                    is_right=True,
                 ),
             )
-        ticket = self._ask(claim, 0)
+        ticket = self._ask(attempt, 0)
         if isinstance(ticket, int):
-            self._noted(claim, "")
+            self._noted(attempt, "")
             raise TooManyAttempts(ticket)
         found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-        self._compare(access, claim, ticket, lambda answer: _answer(found, answer))
+        self._compare(access, attempt, ticket, lambda answer: _answer(found, answer))
         return await found
 
     def is_first_failure(self, address: str) -> bool:
@@ -145,40 +153,44 @@ class Logins:
         for address, count in self._failures.tick():
             _log.warning("%d more logins of %s were refused within a second", count, address)
 
-    def _ask(self, claim: Claim, wait_ms_max: int) -> Ticket | int:
+    def _ask(self, attempt: LoginAttempt, wait_ms_max: int) -> Ticket | int:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        return self._attempts.ask(claim.address, claim.user, now_ms, wait_ms_max=wait_ms_max)
+        return self._attempts.ask(attempt.address, attempt.user, now_ms, wait_ms_max=wait_ms_max)
 
     def _compare(
-        self, access: Passwords, claim: Claim, ticket: Ticket, done: Callable[[Found], None]
+        self,
+        access: Passwords,
+        attempt: LoginAttempt,
+        ticket: Ticket,
+        done: Callable[[Found], None],
     ) -> None:
-        claimed = access.claimed(claim.user)
+        claimed = access.claimed(attempt.user)
         stored, algorithm = claimed.password_hash, claimed.hashing_algorithm
-        password = claim.password
+        password = attempt.password
 
         def judge(is_right: bool) -> None:  # noqa: FBT001 - a callback's answer
             found = access.judge(
-                claimed, claim.user, password, loopback=claim.is_loopback, is_right=is_right
+                claimed, attempt.user, password, loopback=attempt.is_loopback, is_right=is_right
             )
             if is_slow and isinstance(found, User):
-                self.verified.add(claim.user, stored, password)
+                self.verified.add(attempt.user, stored, password)
             self._attempts.settle(ticket, is_right=isinstance(found, User))
-            done(self._noted(claim, found))
+            done(self._noted(attempt, found))
 
         hashing = HASHINGS.get(algorithm)
         is_slow = hashing is not None and hashing.is_slow
         if not is_slow:
             judge(is_password(password, stored, algorithm))
-        elif self.verified.has(claim.user, stored, password):
+        elif self.verified.has(attempt.user, stored, password):
             judge(is_right=True)
         else:
             loop = asyncio.get_running_loop()
             computed = loop.run_in_executor(self._threads, is_password, password, stored, algorithm)
             computed.add_done_callback(lambda each: judge(each.result()))
 
-    def _noted(self, claim: Claim, found: Found) -> Found:
+    def _noted(self, attempt: LoginAttempt, found: Found) -> Found:
         is_right = isinstance(found, User)
-        self.tally.note(claim.protocol, claim.address, claim.user, is_right=is_right)
+        self.tally.note(attempt.protocol, attempt.address, attempt.user, is_right=is_right)
         return found
 
 

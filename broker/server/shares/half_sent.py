@@ -67,7 +67,7 @@ def _frames_bytes(body_bytes: int) -> int:
     return body_bytes + body_bytes // _FRAMES_SHARE
 
 
-class Verdict(enum.Enum):
+class HalfSentVerdict(enum.Enum):
     """What a connection with an incomplete message has to do."""
 
     GO_ON = enum.auto()
@@ -148,7 +148,7 @@ class HalfSent:
         self._waiting_users: dict[str, None] = {}  # in the order of their turns
         self._admitted: list[int] = []
 
-    def note(self, number: int, user: str, held: int, missing: int, now_ms: int) -> Verdict:
+    def note(self, number: int, user: str, held: int, missing: int, now_ms: int) -> HalfSentVerdict:
         """Note what a connection holds after a read, and say whether it is to be read on.
 
         Args:
@@ -167,13 +167,15 @@ class HalfSent:
         self._change(holder, held)
         holder.missing = missing
         if held > self.budget:
-            return Verdict.CLOSE
+            return HalfSentVerdict.CLOSE
         if has_shrunk or held > holder.limit:
             self._end_grant(number, holder)
         verdict = self._judge(number, holder)
-        if has_shrunk or verdict is Verdict.WAIT:
+        if has_shrunk or verdict is HalfSentVerdict.WAIT:
             self._admit(now_ms)
-            verdict = Verdict.WAIT if number in holder.user.waiting else Verdict.GO_ON
+            verdict = (
+                HalfSentVerdict.WAIT if number in holder.user.waiting else HalfSentVerdict.GO_ON
+            )
         return verdict
 
     def leave(self, number: int, now_ms: int) -> None:
@@ -189,7 +191,7 @@ class HalfSent:
             del self._users[holder.user.name]
         self._admit(now_ms)
 
-    def look(self, number: int, now_ms: int, *, is_read: bool) -> Verdict:
+    def look(self, number: int, now_ms: int, *, is_read: bool) -> HalfSentVerdict:
         """Look at a connection's progress, about once a second.
 
         Args:
@@ -200,30 +202,30 @@ class HalfSent:
         """
         holder = self._holders.get(number)
         if holder is None:
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         if number in holder.user.waiting:
             holder.moved_bytes, holder.moved_ms = holder.held, now_ms
             self._admit(now_ms)
-            return Verdict.WAIT if number in holder.user.waiting else Verdict.GO_ON
+            return HalfSentVerdict.WAIT if number in holder.user.waiting else HalfSentVerdict.GO_ON
         if not is_read:
             holder.moved_bytes, holder.moved_ms = holder.held, now_ms
             if not holder.limit:
-                return Verdict.GO_ON
+                return HalfSentVerdict.GO_ON
             self._end_grant(number, holder)
             self._wait(number, holder)
             self._admit(now_ms)
-            return Verdict.WAIT if number in holder.user.waiting else Verdict.GO_ON
+            return HalfSentVerdict.WAIT if number in holder.user.waiting else HalfSentVerdict.GO_ON
         if now_ms - holder.moved_ms < PROGRESS_MS or not self._waiting_users:
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         came = holder.held - holder.moved_bytes
         holder.moved_bytes, holder.moved_ms = holder.held, now_ms
         if not 0 <= came < PROGRESS_BYTES:
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         if not self._is_modest(holder):
-            return Verdict.CLOSE
+            return HalfSentVerdict.CLOSE
         self._end_grant(number, holder)
         self._admit(now_ms)
-        return Verdict.GO_ON
+        return HalfSentVerdict.GO_ON
 
     def take_admitted(self) -> list[int]:
         """Connections that waited and are to be read on, since the last call."""
@@ -244,13 +246,13 @@ class HalfSent:
         user.held += change
         self._granted += holder.granted - before
 
-    def _judge(self, number: int, holder: _Holder) -> Verdict:
+    def _judge(self, number: int, holder: _Holder) -> HalfSentVerdict:
         """Whether a connection is to be read on; if not, it waits from now on."""
         if holder.limit or self._is_modest(holder):
             self._stop_waiting(number, holder)
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         self._wait(number, holder)
-        return Verdict.WAIT
+        return HalfSentVerdict.WAIT
 
     def _is_modest(self, holder: _Holder) -> bool:
         """True if a connection needs no grant."""
@@ -359,7 +361,7 @@ class HalfSentOf:
         """The connection is a user's."""
         self._user = user
 
-    def note(self, messages: Messages, read_bytes: int, now_ms: int) -> Verdict:
+    def note(self, messages: Messages, read_bytes: int, now_ms: int) -> HalfSentVerdict:
         """Note what is incomplete after a read of the socket.
 
         Args:
@@ -369,12 +371,12 @@ class HalfSentOf:
         """
         held = messages.partial_bytes
         if held == self._held and not (held and read_bytes > FRAME_OVERHEAD):
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         self._moved_ms = now_ms
         self._held = held
         if held <= FREE_BYTES:
             self._uncount(now_ms)
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         if not self._is_counted:
             self._is_counted = True
             self._shared.enter(self._number, self._resume)
@@ -390,10 +392,10 @@ class HalfSentOf:
             self._is_counted = False
             self._shared.leave(self._number, now_ms)
 
-    def look(self, now_ms: int, *, is_read: bool) -> Verdict:
+    def look(self, now_ms: int, *, is_read: bool) -> HalfSentVerdict:
         """As `HalfSent.look`."""
         if not self._is_counted:
-            return Verdict.GO_ON
+            return HalfSentVerdict.GO_ON
         return self._shared.look(self._number, now_ms, is_read=is_read)
 
     def resumed(self, now_ms: int) -> None:
@@ -423,7 +425,7 @@ class HalfSentShared:
         """Have `resume` called whenever a connection has waited and may be read on."""
         self._resumes[number] = resume
 
-    def note(self, number: int, user: str, held: int, missing: int, now_ms: int) -> Verdict:
+    def note(self, number: int, user: str, held: int, missing: int, now_ms: int) -> HalfSentVerdict:
         """As `HalfSent.note`; others may go on because of it."""
         verdict = self.arbiter.note(number, user, held, missing, now_ms)
         self._let_go()
@@ -435,7 +437,7 @@ class HalfSentShared:
         self.arbiter.leave(number, now_ms)
         self._let_go()
 
-    def look(self, number: int, now_ms: int, *, is_read: bool) -> Verdict:
+    def look(self, number: int, now_ms: int, *, is_read: bool) -> HalfSentVerdict:
         """As `HalfSent.look`; others may go on because of it."""
         verdict = self.arbiter.look(number, now_ms, is_read=is_read)
         self._let_go()

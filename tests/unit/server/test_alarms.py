@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from broker.config import Settings
-from broker.server import footprint
+from broker.server import resource_usage
 from broker.server.alarms import (
     DISK,
     LIMIT_MAX_BYTES,
@@ -104,14 +104,14 @@ def machine(root: Path, groups: str, **limits: str) -> int:
         path = path.with_name("memory.max" if text.endswith("2") else "memory.limit_in_bytes")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text[:-1].strip() + "\n")
-    return footprint.machine_memory(root)
+    return resource_usage.machine_memory(root)
 
 
 WHOLE = psutil.virtual_memory().total
 
 
 def test_without_control_groups_the_memory_is_the_machines(tmp_path: Path) -> None:
-    assert footprint.machine_memory(tmp_path) == WHOLE
+    assert resource_usage.machine_memory(tmp_path) == WHOLE
 
 
 def test_a_container_sees_its_limit_at_the_top(tmp_path: Path) -> None:
@@ -138,4 +138,4 @@ def test_a_service_has_the_least_limit_of_its_groups(tmp_path: Path) -> None:
 
 
 def test_the_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    assert footprint.disk_free(tmp_path / "a" / "b") > 0
+    assert resource_usage.disk_free(tmp_path / "a" / "b") > 0

@@ -13,7 +13,7 @@ from broker.server.shares.half_sent import (
     FREE_BYTES,
     PROGRESS_MS,
     HalfSent,
-    Verdict,
+    HalfSentVerdict,
     budget_bytes,
 )
 
@@ -69,15 +69,15 @@ class World:
             sender.done += 1
         if sender.sent <= FREE_BYTES:
             self.shared.leave(number, self.now_ms)
-            self._told(number, Verdict.GO_ON)
+            self._told(number, HalfSentVerdict.GO_ON)
             return
         missing = sender.size - sender.sent
         self._told(number, self.shared.note(number, sender.user, sender.sent, missing, self.now_ms))
 
-    def _told(self, number: int, verdict: Verdict) -> None:
+    def _told(self, number: int, verdict: HalfSentVerdict) -> None:
         sender = self.senders[number]
-        sender.is_waiting = verdict is Verdict.WAIT
-        if verdict is Verdict.CLOSE:
+        sender.is_waiting = verdict is HalfSentVerdict.WAIT
+        if verdict is HalfSentVerdict.CLOSE:
             sender.is_closed = True
             sender.sent = 0
             self.shared.leave(number, self.now_ms)
@@ -149,17 +149,17 @@ def test_who_is_slow_and_below_its_share_is_not_closed_for_others():
 
 def test_nobody_waits_for_one_who_is_not_read_for_other_reasons():
     shared = HalfSent(BUDGET)
-    assert shared.note(1, "a", 100 * MIB, 28 * MIB, 0) is Verdict.GO_ON
-    assert shared.note(2, "a", 100 * MIB, 128 * MIB, 0) is Verdict.WAIT
+    assert shared.note(1, "a", 100 * MIB, 28 * MIB, 0) is HalfSentVerdict.GO_ON
+    assert shared.note(2, "a", 100 * MIB, 128 * MIB, 0) is HalfSentVerdict.WAIT
     assert shared.take_admitted() == [1]
-    assert shared.look(1, 1_000, is_read=False) is Verdict.WAIT
+    assert shared.look(1, 1_000, is_read=False) is HalfSentVerdict.WAIT
     assert shared.take_admitted() == [2]
 
 
 def test_a_connection_that_holds_more_than_the_budget_is_closed():
     shared = HalfSent(100 * MIB)
     held = 0
-    while shared.note(1, "a", held + 1, 200 * MIB, 0) is not Verdict.CLOSE:
+    while shared.note(1, "a", held + 1, 200 * MIB, 0) is not HalfSentVerdict.CLOSE:
         held += MIB
     assert held == 100 * MIB
 

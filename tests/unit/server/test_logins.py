@@ -12,7 +12,7 @@ from broker.metadata import commands
 from broker.metadata.access import Access
 from broker.metadata.records import User
 from broker.passwords import SCRYPT, hash_password
-from broker.server.entrance.logins import Claim, Found, Logins, TooManyAttempts
+from broker.server.entrance.logins import Found, LoginAttempt, Logins, TooManyAttempts
 from tests.unit.metadata.cluster import founded
 
 pytestmark = pytest.mark.asyncio
@@ -24,8 +24,8 @@ def with_slow_user(password: str = "right") -> Access:
     return Access(asker.machine.catalogue)
 
 
-def claim(password: str, address: str = "192.0.2.1", user: str = "slow") -> Claim:
-    return Claim("http", address, user, password, is_loopback=False)
+def claim(password: str, address: str = "192.0.2.1", user: str = "slow") -> LoginAttempt:
+    return LoginAttempt("http", address, user, password, is_loopback=False)
 
 
 async def test_a_slow_hash_is_computed_beside_the_loop_and_once():

@@ -15,7 +15,7 @@ from broker.config import Listener, Settings
 from broker.metadata import commands
 from broker.metadata.results import Changes
 from broker.node import Node
-from broker.server.alarms import Limits, limits_of
+from broker.server.alarms import AlarmLimits, limits_of
 
 LIMITS = limits_of(Settings(vm_memory_high_watermark_bytes=0))
 
@@ -80,7 +80,7 @@ def test_limits_set_at_run_time_outlive_the_boot_and_not_stop_app(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node, serving = begin(monkeypatch, lambda *_: None)
-    given: list[Limits | None] = []
+    given: list[AlarmLimits | None] = []
 
     def again(*arguments: Any) -> SlowServing:
         given.append(arguments[-1])

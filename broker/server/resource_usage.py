@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import psutil
 
 from broker.config import Settings
-from broker.server.alarms import Limits
+from broker.server.alarms import AlarmLimits
 
 _ROOT: Final = Path("/")
 
 
-class Footprint(NamedTuple):
+class ResourceUsage(NamedTuple):
     """One look at the process and its machine.
 
     Attributes:
@@ -40,7 +40,7 @@ class Footprint(NamedTuple):
     processors: int
 
 
-def measure(settings: Settings, limits: Limits) -> Footprint:
+def measure(settings: Settings, limits: AlarmLimits) -> ResourceUsage:
     """Look now.
 
     Args:
@@ -49,7 +49,7 @@ def measure(settings: Settings, limits: Limits) -> Footprint:
     """
     process = _process(os.getpid())
     total = memory_total(settings)
-    return Footprint(
+    return ResourceUsage(
         memory_bytes=process.memory_info().rss,
         memory_limit_bytes=limits.memory_limit(total),
         disk_free_bytes=disk_free(Path(settings.data_dir)),

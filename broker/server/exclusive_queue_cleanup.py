@@ -12,7 +12,7 @@ from broker.metadata.applying.queues import owner_boot
 from broker.metadata.catalogue import Catalogue
 
 
-class Orphans:
+class ExclusiveQueueCleanup:
     """The exclusive queues that connections of one boot left behind.
 
     Args:

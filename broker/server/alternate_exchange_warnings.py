@@ -1,4 +1,4 @@
-"""The log's word on alternate exchanges that are named and do not exist."""
+"""Log warnings about alternate exchanges that do not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REMEMBERED: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-class MissingAlternates:
+class AlternateExchangeWarnings:
     """Warns of each once, not for every message that is lost by it.
 
     Source: rabbit_exchange.erl (text), which warned each time.
