@@ -335,6 +335,32 @@ def decode_properties(message: Message) -> Properties:
     return Properties(**found)  # type: ignore[arg-type]  # _ORDER's names are its fields
 
 
+class Decoded:
+    """A message's properties for all who ask in turn: decoded once, and not before.
+
+    Args:
+        message: As it came through the assembler, or `build_message`.
+    """
+
+    __slots__ = ("_found", "_message")
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._found: Properties | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """All of them; not to be changed."""
+        if self._found is None:
+            self._found = decode_properties(self._message)
+        return self._found
+
+    @property
+    def headers(self) -> dict[str, object]:
+        """The headers table, {} where there is none; not to be changed."""
+        return self.properties.headers or {}
+
+
 def encode_properties(properties: Properties) -> bytes:
     """Property flags and values, as `facts_of` takes them.
 

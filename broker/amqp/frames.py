@@ -40,6 +40,11 @@ _ACK: Final = struct.Struct(">BHIIQBB")
 _ACK_IDS: Final = 60 << 16 | 80
 _ACK_SIZE: Final = 13
 
+TAILS_MAX: Final = 8192
+"""How many pairs of exchange and routing key are remembered as basic.deliver ends with them."""
+
+_tails: dict[tuple[str, str], bytes] = {}
+
 
 def method_frame(channel: int, method: spec.Method) -> bytes:
     """A method as a frame.
@@ -124,20 +129,6 @@ def body_of(message: Message) -> bytes:
     return b"".join(parts)
 
 
-def encode_deliver(
-    channel: int,
-    consumer_tag: bytes,
-    delivery_tag: int,
-    exchange: bytes,
-    routing_key: bytes,
-    *,
-    redelivered: bool,
-) -> bytes:
-    """basic.deliver as a frame; its three strings come as UTF-8 of at most 255 bytes."""
-    head, tail = _deliver_parts(channel, consumer_tag, exchange, routing_key)
-    return head + _TAG.pack(delivery_tag, redelivered) + tail
-
-
 def encode_deliveries(
     channel: int,
     consumer_tag: bytes,
@@ -148,8 +139,9 @@ def encode_deliveries(
 ) -> int:
     """Write a batch of deliveries to one consumer: deliver, header and body frames of each.
 
-    All that does not change from one message to the next is made once, so a message costs one
-    small pack and two list items; its content is not copied here.
+    All that does not change from one message to the next is made once, what names an exchange and
+    a routing key for all batches; so a message costs one small pack and two list items. Its content
+    is not copied here.
 
     Args:
         channel: The consumer's channel.
@@ -165,7 +157,7 @@ def encode_deliveries(
     exchange: str | None = None
     routing_key = ""
     head = tail = b""
-    parts: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+    heads: dict[int, bytes] = {}  # by the size of the tail
     tag = first_delivery_tag
     append, pack_tag = out.append, _TAG.pack
     number = channel.to_bytes(2, "big")
@@ -178,15 +170,10 @@ def encode_deliveries(
             message.routing_key != routing_key or message.exchange != exchange
         ):
             exchange, routing_key = names = message.exchange, message.routing_key
-            found = parts.get(names)
-            if found is None:
-                found = parts[names] = _deliver_parts(
-                    channel,
-                    consumer_tag,
-                    exchange.encode("utf-8", "surrogateescape"),
-                    routing_key.encode("utf-8", "surrogateescape"),
-                )
-            head, tail = found
+            tail = _tails.get(names) or _deliver_tail(*names)
+            head = heads.get(len(tail)) or heads.setdefault(
+                len(tail), _deliver_head(channel, consumer_tag, tail)
+            )
         append(head + pack_tag(tag, delivery.delivery_count > 0) + tail)
         content = message.content
         if message.channel == channel and len(content) <= frame_max:
@@ -201,11 +188,21 @@ def encode_deliveries(
     return tag
 
 
-def _deliver_parts(
-    channel: int, consumer_tag: bytes, exchange: bytes, routing_key: bytes
-) -> tuple[bytes, bytes]:
-    """basic.deliver before and after delivery tag and redelivered, end octet included."""
-    tag = bytes((len(consumer_tag),)) + consumer_tag
-    names = b"%c%b%c%b" % (len(exchange), exchange, len(routing_key), routing_key)
-    size = len(_DELIVER_IDS) + len(tag) + _TAG.size + len(names)
-    return FRAME.pack(FRAME_METHOD, channel, size) + _DELIVER_IDS + tag, names + b"\xce"
+def _deliver_head(channel: int, consumer_tag: bytes, tail: bytes) -> bytes:
+    """basic.deliver before delivery tag and redelivered."""
+    size = len(_DELIVER_IDS) + 1 + len(consumer_tag) + _TAG.size + len(tail) - 1
+    start = FRAME.pack(FRAME_METHOD, channel, size)
+    return b"%b%b%c%b" % (start, _DELIVER_IDS, len(consumer_tag), consumer_tag)
+
+
+def _deliver_tail(exchange: str, routing_key: str) -> bytes:
+    """basic.deliver behind delivery tag and redelivered, end octet included; remembers it."""
+    names = (
+        exchange.encode("utf-8", "surrogateescape"),
+        routing_key.encode("utf-8", "surrogateescape"),
+    )
+    tail = b"%c%b%c%b\xce" % (len(names[0]), names[0], len(names[1]), names[1])
+    if len(_tails) >= TAILS_MAX:
+        _tails.clear()
+    _tails[exchange, routing_key] = tail
+    return tail

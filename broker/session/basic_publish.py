@@ -22,8 +22,8 @@ from broker.amqp import fields, spec
 from broker.amqp.assembler import Publish
 from broker.amqp.content import (
     EXPIRATION_MAX_MS,
+    Decoded,
     PropertyFacts,
-    decode_properties,
     raw_headers,
     with_raw_values,
 )
@@ -260,12 +260,13 @@ class Publisher:
         """
         message = original = command.message
         facts = command.properties
+        decoded = Decoded(original)
         keys: list[str] = []
         if facts.has_routing_headers or facts.asks_direct_reply:
-            message, keys = self._rewrite(channel, message, facts)
+            message, keys = self._rewrite(channel, message, facts, decoded)
         if keys:
             self._check_keys(channel, message.exchange, keys)
-        copies, is_returned = self._copies(message, original, keys, route, command)
+        copies, is_returned = self._copies(message, decoded, keys, route, command)
         if channel.transaction is not None:
             hold_for_commit(channel, original, copies, is_mandatory=command.mandatory)
         else:
@@ -287,13 +288,13 @@ class Publisher:
                 check_topic(channel, "write", exchange, key)
 
     def _copies(
-        self, message: Message, original: Message, keys: list[str], route: Route, command: Publish
+        self, message: Message, decoded: Decoded, keys: list[str], route: Route, command: Publish
     ) -> tuple[Copies, bool]:
         """Route one message by whatever its route asks for.
 
         Args:
             message: As queues get it.
-            original: As it was sent.
+            decoded: Its properties as they were sent.
             keys: Of CC and BCC.
             route: What is known of its exchange and routing key.
             command: The publish.
@@ -311,8 +312,8 @@ class Publisher:
         if route.looks_inside or keys:
             properties, draw = None, 0
             if catalogue.looks_inside(vhost, message.exchange):
-                properties, draw = decode_properties(original), context.draw()
-                headers = properties.headers or {}
+                properties, draw = decoded.properties, context.draw()
+                headers = decoded.headers
             routed = catalogue.route(
                 vhost,
                 message.exchange,
@@ -327,22 +328,23 @@ class Publisher:
         context.work += max(0, len(queues) - 1)
         is_returned = command.mandatory and not queues
         if not stores:
-            return (keyed_copies(message, queues) if queues else []), is_returned
+            return (keyed_copies(message, queues, decoded) if queues else []), is_returned
         if is_returned and would_route(catalogue, vhost, message, headers, keys):
             is_returned = False
         elif is_returned:
             stores = tuple([store for store in stores if store.delays_for is None])
-        return with_stores(message, headers, keyed_copies(message, queues), stores), is_returned
+        copies = keyed_copies(message, queues, decoded)
+        return with_stores(message, headers, copies, stores), is_returned
 
     def _rewrite(
-        self, channel: Channel, message: Message, facts: PropertyFacts
+        self, channel: Channel, message: Message, facts: PropertyFacts, decoded: Decoded
     ) -> tuple[Message, list[str]]:
         """Read CC and BCC, take BCC out, and fill in the direct reply-to address.
 
         Raises:
             AmqpError: 406 for a CC or BCC that is no list, or too many keys.
         """
-        headers = decode_properties(message).headers or {}
+        headers = decoded.headers
         keys: list[str] = []
         for name in _ROUTING_HEADERS:
             if name in headers:

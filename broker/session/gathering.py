@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from broker.amqp.content import decode_properties
+from broker.amqp.content import Decoded
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.arguments import dedup_header
@@ -31,16 +31,19 @@ def drop_doubles(queues: tuple[Queue, ...]) -> bool:
     return any(dedup_header(queue.arguments) is not None for queue in queues)
 
 
-def keyed_copies(message: Message, queues: tuple[Queue, ...]) -> Copies:
+def keyed_copies(
+    message: Message, queues: tuple[Queue, ...], decoded: Decoded | None = None
+) -> Copies:
     """The message for each queue: with its key where the queue drops doubles.
 
     Args:
         message: As it was published.
         queues: Where it goes.
+        decoded: Its properties, where others have asked for them too.
     """
     if not queues or not drop_doubles(queues):
         return [(message, queues)]
-    headers = decode_properties(message).headers or {}
+    headers = (decoded or Decoded(message)).headers
     by_key: dict[str, list[Queue]] = {}
     for queue in queues:
         name = dedup_header(queue.arguments)

@@ -69,10 +69,28 @@ def test_a_batch_of_deliveries(channel: int, frame_max: int) -> None:
 
 
 def test_one_delivery_is_what_pamqp_reads() -> None:
-    raw = frames.encode_deliver(3, b"tag", 1 << 63, b"ex", b"key", redelivered=True)
+    message = message_of(0, channel=3)
+    out: list[bytes] = []
+    frames.encode_deliveries(3, b"tag", 1 << 63, [Delivery(1, 1, message)], 4096, out)
+    raw = b"".join(out).removesuffix(message.content)
     assert raw == frames.method_frame(3, spec.BasicDeliver("tag", 1 << 63, True, "ex", "key"))
     _, channel, theirs = pamqp.frame.unmarshal(raw)
     assert (channel, theirs.consumer_tag, theirs.redelivered) == (3, "tag", True)
+
+
+def test_many_keys_are_remembered_within_bounds() -> None:
+    """Keys of all sizes, more of them than are remembered: each message goes out with its own."""
+    content = message_of().content
+    keys = ["k" * (number % 256) + "é" * (number % 2) for number in range(254)]
+    keys += [str(number) for number in range(frames.TAILS_MAX + 10)]
+    messages = [Message("ex", key, content, 1, len(content) - 8, 100, False) for key in keys]
+    out: list[bytes] = []
+    deliveries = [Delivery(1 + i, 0, each) for i, each in enumerate(messages)]
+    frames.encode_deliveries(1, b"c", 1, deliveries, 4096, out)
+    assert [methods.decode(each[7:-1]) for each in out[::2]] == [
+        spec.BasicDeliver("c", 1 + i, False, "ex", key) for i, key in enumerate(keys)
+    ]
+    assert len(frames._tails) <= frames.TAILS_MAX
 
 
 def test_confirms_are_acks() -> None:

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from broker.amqp import spec
+from broker.amqp import fields, spec
 from broker.amqp.assembler import Assembler, MethodCommand, Publish
 from broker.amqp.content import decode_properties, facts_of, raw_headers
 from broker.errors import AmqpError
@@ -395,3 +395,55 @@ def test_a_session_keeps_no_message_that_it_has_handed_on(client: Client) -> Non
     del effects
     left = sys.getrefcount(message.message)
     assert left == held - 2
+
+
+def test_a_run_is_what_goes_to_the_same_queues_whatever_is_in_it(client: Client) -> None:
+    """Each message has properties, a size and a key of its own: a socket read is one batch."""
+    client.call(spec.QueueBind(queue="q", exchange="amq.topic", routing_key="k.#"))
+    client.call(spec.QueueBind(queue="r", exchange="amq.topic", routing_key="other"))
+    for number in range(5):  # the first of a key is looked up, and opens a run of its own
+        client.feed(publish(f"k.{number}", exchange="amq.topic"))
+    some = [
+        publish(
+            f"k.{number}",
+            exchange="amq.topic",
+            body=bytes(number),
+            message_id=str(number),
+            delivery_mode=1 + number % 2,
+            priority=number,
+            headers={"trace": "x" * number},
+            expiration=str(100_000 + number),
+        )
+        for number in range(5)
+    ]
+    effects = client.session.handle([*some, publish("other", exchange="amq.topic"), *some], 0)
+    published = [each for each in effects if isinstance(each, PublishTo)]
+    assert [(each.queue.name, len(each.messages)) for each in published] == [("q", 10), ("r", 1)]
+    assert published[0].messages == [each.message for each in some] * 2
+    assert [each.ttl_ms for each in published[0].messages[:5]] == [100_000 + n for n in range(5)]
+
+
+def test_what_is_not_plain_ends_a_run_and_is_refused(client: Client) -> None:
+    good = publish("q", user_id="guest")
+    effects = client.session.handle([publish("q"), good, good, publish("q", user_id="eve")], 0)
+    (batch,) = [each for each in effects if isinstance(each, PublishTo)]
+    assert len(batch.messages) == 3
+    assert "user_id property set to 'eve'" in b"".join(client.session.out).decode("latin-1")
+
+
+def test_headers_are_decoded_once_by_all_who_ask(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CC, a headers exchange and a queue that drops doubles each look at them."""
+    arguments = {"x-message-deduplication": True}
+    client.call(spec.QueueDeclare(queue="once", arguments=arguments))
+    client.call(spec.QueueBind(queue="once", exchange="amq.headers", arguments={"a": 1}))
+    calls = []
+    decode = fields.decode_table
+    monkeypatch.setattr(
+        fields, "decode_table", lambda *given: calls.append(given) or decode(*given)
+    )
+    headers = {"a": 1, "CC": ["k"], "x-deduplication-header": "7"}
+    client.feed(publish("k", exchange="amq.headers", headers=headers))
+    assert len(calls) == 1
+    assert depths(client)["once"] == 1
