@@ -238,7 +238,7 @@ class Assembler:
         return out, rest
 
     def _first_content(self, data: bytes) -> int:
-        """Where the first frame of a content ends that is complete with this chunk; 0 for none."""
+        """Return where the first content frame completed by this chunk ends; 0 for none."""
         buffered = self._buffered if self._pieces else 0
         whole = b"".join((*self._pieces, data))
         pos = 0

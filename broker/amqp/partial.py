@@ -235,7 +235,7 @@ class Partial:
         return Publish(channel, route.mandatory, route.immediate, message, facts)
 
     def misplaced(self) -> AmqpError:
-        """What a frame that is not the one awaited is told."""
+        """Return the error of a frame that is not the awaited one."""
         if self.is_header_awaited:
             text = "expected content header for class 60, got non content header frame instead"
         else:

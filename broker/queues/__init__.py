@@ -2,7 +2,7 @@
 
 classic   runs the machine where the queue lives; its ledger goes to disk
 quorum    every replica runs the machine; its commands come out of a Raft log
-remote    the way to a queue's machine from any node: numbered offers until they are answered
+remote    a queue's handle on any other node: numbered offers until they are answered
 
 Everything a channel may ask of a queue is `broker.ports.QueueHandle`.
 """

@@ -145,7 +145,7 @@ class Deletes:
         self._open(queue).stat(counted)
 
     def _is_served(self, queue: Queue) -> bool:
-        """Whether a classic queue has a home that answers."""
+        """True if a classic queue has a home that answers."""
         node = self._catalogue.node(queue.home)
         is_led = queue.ring is None or queue.ring.is_serving
         return is_led and node is not None and node.alive

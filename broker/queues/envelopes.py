@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """What a queue's machine has for one node.
+    """The answer of a queue's machine to one node.
 
     Attributes:
         uid: The queue's incarnation.

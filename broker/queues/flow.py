@@ -55,7 +55,7 @@ mirrors or its members itself; one that is only busy answers within a few millis
 
 
 def lag_slowdown_us(ready: int, pace_us: int = 0) -> int:
-    """How much publishers wait per message while consumers are this far behind.
+    """Return the microseconds that publishers wait for each message while consumers lag this far.
 
     Args:
         ready: Messages that wait although consumers are attached.
@@ -125,7 +125,7 @@ def unanswered_max(most: int, ready: int) -> int:
 
 
 def has_room(held_bytes: int, messages: Sequence[Message] = ()) -> bool:
-    """Whether a node may hold more for a queue that is asked by messages (P12).
+    """True if a node may hold more for a queue that is asked by messages (P12).
 
     Args:
         held_bytes: What it holds.
@@ -160,16 +160,16 @@ class FlowMark:
         self.note(now_ms)
 
     def note(self, now_ms: int) -> None:
-        """It is held back at this moment."""
+        """Note that it is held back now."""
         self._until_ms = now_ms + FLOW_SHOWN_MS
 
     def is_on(self, now_ms: int) -> bool:
-        """Whether it is listed as `flow`."""
+        """True if it is listed as `flow`."""
         return self._waits > 0 or now_ms < self._until_ms
 
 
 class Waiters:
-    """Who waits until a queue that is asked by messages has answered enough.
+    """Publishers that wait for a queue on another node to drain.
 
     Args:
         clock: Tells how long they wait.
@@ -204,10 +204,10 @@ class Waiters:
         self._waiting.append(resume)
 
     def release(self, is_behind: Callable[[], bool]) -> None:
-        """Let them go on in their order, for as long as the queue takes what they bring.
+        """Let publishers go on in their order, as long as the queue accepts what they bring.
 
         Args:
-            is_behind: Whether it does not.
+            is_behind: True while the queue cannot accept more.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._since_ms >= SLOW_ANSWER_MS:

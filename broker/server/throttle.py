@@ -46,7 +46,7 @@ _NUMBER_MASK: Final = 0xFFFF
 
 
 class Behind(Protocol):
-    """What a publisher may have to wait for: a queue, or the way to a node."""
+    """Something that publishers may wait for: a queue, or the link to a node."""
 
     @property
     def is_congested(self) -> bool:
@@ -173,11 +173,11 @@ class Throttle:
         self._connection.note(self._clock.monotonic_ms())
 
     def is_flow(self) -> bool:
-        """Whether the connection is listed as `flow`."""
+        """True if the connection is listed as `flow`."""
         return self._connection.is_on(self._clock.monotonic_ms())
 
     def is_channel_flow(self, number: int) -> bool:
-        """Whether the channel of a number is listed as `flow`."""
+        """True if the channel of a number is listed as `flow`."""
         now_ms = self._clock.monotonic_ms()
         return any(
             key & _NUMBER_MASK == number and mark.is_on(now_ms)
@@ -186,7 +186,7 @@ class Throttle:
 
 
 class Turn:
-    """How many commands of a client are carried out before the others have their turn.
+    """The number of a client's commands that are carried out before it is the others' turn.
 
     Mostly all that a read has brought. Where a command takes long one read could keep the node busy
     for seconds: its lease would end. Messages that are expensive to route are cut off sooner
@@ -239,7 +239,7 @@ class _Waits:
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:
-    """What a socket has received and nobody has read yet; 0 for what is no socket."""
+    """Return the bytes that a socket has received and nobody has read; 0 for other transports."""
     found = transport.get_extra_info("socket")
     if found is None or found.fileno() < 0:
         return 0

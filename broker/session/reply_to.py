@@ -24,7 +24,7 @@ _PLACE_FIELDS = 4
 
 
 class ReplyAddress(NamedTuple):
-    """Where a reply goes. See `effects.ReplyTo`."""
+    """The destination of a direct reply. See `effects.ReplyTo`."""
 
     node: str
     boot: str

@@ -366,7 +366,7 @@ class Session:
         return self._take()
 
     def listing(self) -> Iterator[ChannelFacts]:
-        """What listings show of each channel, by number; without those that close meanwhile."""
+        """Yield each channel as listings show it; channels that close meanwhile are left out."""
         for number in sorted(self._channels):
             channel = self._channels.get(number)
             if channel is not None:
@@ -547,12 +547,12 @@ class Session:
         return AmqpError(ReplyCode.NOT_ALLOWED, text)
 
     def _not_open(self, class_id: int = 0, method_id: int = 0) -> AmqpError:
-        """What a method on a channel that is not open is told."""
+        """Return the error of a method on a channel that is not open."""
         text = "expected 'channel.open'"
         return self._too_many() or AmqpError(ReplyCode.CHANNEL_ERROR, text, class_id, method_id)
 
     def _hard_error(self, fault: Fault) -> AmqpError:
-        """What a frame is told that ends the connection: one on a channel too many, that."""
+        """Return the error that ends the connection for a frame, as on a channel too many."""
         is_new = fault.channel and fault.channel not in self._channels
         if is_new and fault.error.code is ReplyCode.UNEXPECTED_FRAME:
             return self._too_many() or fault.error

@@ -352,7 +352,7 @@ class RemoteQueue:
         self._end(last)
 
     def _give_back(self, leaving: Leaving) -> None:
-        """Nobody here consumes this any more: say so, or it comes again at once."""
+        """Give back deliveries for a consumer that has ended, and cancel it at the queue."""
         holder, tag = leaving.holder, leaving.tag
         self._add(commands.Cancel(holder, tag), None)
         numbers = [number for number, _ in leaving.seen]
