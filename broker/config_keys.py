@@ -1,4 +1,4 @@
-"""What each configuration key means: from `key = value` entries to `Settings`. Pure.
+"""The meaning of each configuration key: from `key = value` entries to `Settings`. Pure.
 
 Entries come in order of precedence, the last one for a key wins (`broker.config_file` orders file,
 environment and --set). Every complaint names where its entry came from.

@@ -1,4 +1,4 @@
-"""How Python is set for a node."""
+"""Settings of the Python interpreter for a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker's floors promise each other. No code, only promises.
+"""Ports: what the broker's floors promise each other. Promises, no code.
 
 What channels ask of queues stands in `broker.queues.handle`; here is what queues tell channels, and
 what both need of their node. Calls never block and never await.

@@ -1,4 +1,4 @@
-"""What the assembler makes of a connection's bytes."""
+"""The commands that the assembler makes of a connection's bytes."""
 
 from __future__ import annotations
 

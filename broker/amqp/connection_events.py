@@ -1,4 +1,4 @@
-"""What a connection machine is told before it starts, and what it asks of its caller."""
+"""The settings and events of a connection machine."""
 
 from __future__ import annotations
 

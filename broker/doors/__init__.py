@@ -1,1 +1,1 @@
-"""What those who reach a port may cost: descriptors, places, logins. Pure; time is an argument."""
+"""Limits for strangers at a port: descriptors, places, logins. Pure; time is an argument."""

@@ -1,4 +1,4 @@
-"""How fast somebody may guess passwords, and what is known of who tried. Pure.
+"""Rate limits for login attempts, and counts of them. Pure.
 
 Two buckets of tokens stand before each attempt: one for the address and the user together, one for
 the address. An attempt takes a token before the password is looked at; a right one puts it back, so

@@ -1,4 +1,4 @@
-"""How the file descriptors of a process are divided. Pure.
+"""The division of a process's file descriptors. Pure.
 
 The store, links between nodes and operators have theirs before clients come: a RocksDB that can't
 open a file ends the node. What is drawn here is the limit that `ulimit -n` gives; with 1024:

@@ -1,4 +1,4 @@
-"""Where dead messages go: from the queues that this node serves to the targets of their exchanges.
+"""Dead-lettering: from queues that this node serves to the targets of their exchanges.
 
 A queue's home, master or leader hands over what died (`take`). It is routed in the next turn of the
 loop, never in the turn of its death: a queue that dead-letters to itself, or two to each other,

@@ -1,4 +1,4 @@
-"""What the leader of a store does with a message whose time has come. Pure.
+"""Messages whose delay is over: what the leader of their store does with them. Pure.
 
 The store of an x-delayed-message exchange holds what is due (reason "delayed") until it has reached
 all its targets, as at-least-once dead-lettering does; `dead_letters` publishes and buries. Here is

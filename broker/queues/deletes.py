@@ -1,4 +1,4 @@
-"""How queues are deleted: through the node that serves them (P5), on request or for want of use."""
+"""Deletes of queues, on request or for want of use, by the node that serves them (P5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes say to each other about queues: offers one way, answers the other. Pure.
+"""Messages between nodes about queues: offers one way, answers the other. Pure.
 
 An offer travels as it is (`broker.fifo.commands.Offer`) behind the queue's incarnation. An answer
 is everything one batch of a queue's machine has for one node. Both are msgpack arrays; fields are

@@ -1,4 +1,4 @@
-"""When publishers wait: for a disk that is behind, and for consumers that lag. And who shows it.
+"""Flow control: publishers wait for a disk that is behind and for consumers that lag.
 
 Credit goes from the store to the queue, from the queue to the channel, from the channel to the
 connection. A stage that is behind gives none, and in the end a client's socket is not read; nothing

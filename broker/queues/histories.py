@@ -1,4 +1,4 @@
-"""What an x-recent-history exchange remembers goes to whoever binds to it.
+"""Replays of x-recent-history exchanges to queues that are bound to them.
 
 The exchange's latest messages lie in a store, a quorum queue with the exchange's length as its
 limit, which every publish goes to beside the bound queues. Group 0 tells all nodes of a new

@@ -1,10 +1,10 @@
-"""How long a queue lives that nobody uses: auto-delete and x-expires.
+"""The end of unused queues: auto-delete and x-expires.
 
 A use is a consumer, a basic.get, and for a classic queue a declare, passive or not. Nothing is kept
 of it: a node that starts, or serves the queue from now on, counts from then.
 
-Who takes a mirrored queue over knows of no consumers, though most live on at other nodes and are
-about to attach again. So for a while nobody may call the queue unused.
+A new master of a mirrored queue knows no consumers, although most of them live on other nodes and
+attach again soon. Therefore it does not call the queue unused for a while.
 
 Source: docs/rabbitmq-behaviour.md 1.3 (durable / exclusive / auto_delete), 1.4 (x-expires);
 rabbit_amqqueue_process.erl ensure_expiry_timer/1, is_unused/1.

@@ -1,4 +1,4 @@
-"""What a queue's settings mean to its machine.
+"""The machine's configuration and rules, made from a queue's settings.
 
 A quorum queue's replicas open at different times, while policies come and go: what its machine
 begins with follows from the record alone (`founding_config`), so that all replicas begin alike, and

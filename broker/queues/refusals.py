@@ -1,4 +1,4 @@
-"""What channels are told of queues that are gone, in use, or served by nobody now."""
+"""Refusals that channels get from queues that are gone, in use, or not served now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every queue as this node sees it: those that are served here, and the way to all others.
+"""The queues of the cluster as this node sees them: those that it serves, and handles of others.
 
 What runs here follows from the catalogue alone: after each applied change of group 0 the registry
 compares the two and closes the difference (docs/protocol-rules.md P6). So a queue is started the

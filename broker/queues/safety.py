@@ -1,8 +1,7 @@
-"""When what has happened in a classic queue may be told: confirms, and outcomes of settles.
+"""When a classic queue may confirm publishes and answer settles.
 
-A plain queue's word is good at once where nothing has to survive a restart, and after the sync that
-made it durable otherwise. A mirrored queue's, whatever it is about, once it is safe at its mirrors
-too (P19).
+A plain queue confirms at once what need not survive a restart, and everything else after the sync
+that made it durable. A mirrored queue confirms when its mirrors have it, too (P19).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of a connection beside its protocol: for listings, logs and limits."""
+"""Facts about a connection beside its protocol: for listings, logs and limits."""
 
 from __future__ import annotations
 

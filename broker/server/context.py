@@ -1,4 +1,4 @@
-"""What every connection of a node shares. Built once by node.py, never changed after."""
+"""The objects that all connections of a node share. Built once by node.py, never changed after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When sockets are written: once per turn of the event loop, for every connection that has output.
+"""Writes sockets once in a turn of the event loop, for every connection that has output.
 
 A socket read may produce output for many connections (deliveries, confirms). Each marks itself;
 at the end of the turn every marked connection joins its pieces and writes once. So the number of

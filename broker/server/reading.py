@@ -1,4 +1,4 @@
-"""How much one read of a client's socket takes: a quarter of a mebibyte, or all of one.
+"""The size of one read of a client's socket: a quarter of a mebibyte, or a whole one.
 
 Every read costs a turn of the event loop, whatever it brings. Of small messages a quarter of a
 mebibyte brings thousands, and more would keep other connections waiting; of large ones it brings a

@@ -1,4 +1,4 @@
-"""What this node's process and machine have and use: memory, disk, files.
+"""The resources of this node's process and machine: memory, disk, files.
 
 A few system calls each; no file of any size is read.
 """

@@ -1,4 +1,4 @@
-"""What holds back a client that publishes: queues that are behind, consumers that lag.
+"""The reasons to hold back a publisher: queues that are behind, consumers that lag.
 
 Reading its socket stops; deliveries, confirms and heartbeats to it go on. Whoever waits is woken:
 nothing is polled, but for a queue that is behind again the moment it has let somebody go.

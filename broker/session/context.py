@@ -1,4 +1,4 @@
-"""What all channels of one connection share: facts, output, effects, questions and batches.
+"""The context that all channels of a connection share: facts, output, effects, questions, batches.
 
 Batches. Publishes and settles of a chunk are gathered here, one record per channel and queue or
 per consumer, and become effects at `flush_batches()`: at the end of the chunk, and before any

@@ -1,4 +1,4 @@
-"""What a session asks of its shell: a closed set of records, run in the order they are given.
+"""The effects of a session: a closed set of records, run in the order they are given.
 
 The session never touches a queue, another connection or group 0. It hands these records to the
 shell (`broker.server`), which carries them out. Records with a `token` want an answer: the shell

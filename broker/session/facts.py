@@ -1,4 +1,4 @@
-"""What a session is given when its connection opens, and what it asks of its surroundings."""
+"""The facts that a session is given when its connection opens, and the ports that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listings show of a channel and its consumers. Reads, changes nothing."""
+"""Channels and consumers as listings show them. Reads, changes nothing."""
 
 from __future__ import annotations
 

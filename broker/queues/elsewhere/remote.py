@@ -1,4 +1,4 @@
-"""The way to a queue's machine: of classic queues elsewhere, of mirrored and quorum ones anywhere.
+"""The handle of a queue that another node may serve: classic elsewhere, mirrored, quorum.
 
 One publisher session per node and queue carries everything this node's channels ask of the queue,
 in order, numbered (`broker.fifo.offers`). What has no answer is offered again to whoever serves

@@ -1,4 +1,4 @@
-"""Who waits for what was offered to a queue elsewhere: tokens that come back with the outcome."""
+"""Tokens of offered commands: they come back with the outcome and say who waits for it."""
 
 from __future__ import annotations
 

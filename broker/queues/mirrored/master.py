@@ -5,8 +5,9 @@ of a turn of the loop is one *round*: at most 1 MiB a payload, mostly one payloa
 disk by one sync. A round is safe when its payloads have come back and its sync is done; rounds
 become safe in their order.
 
-Handshakes (P20): whoever is in the view and not known to have one gets one, as the first thing
-broadcast in that view. What is younger than its handshake a member has; what is older it may lack.
+Handshakes (P20): a member of the view that is not known to have a handshake gets one, as the first
+broadcast of that view. A member holds every message that is newer than its handshake; it may lack
+older ones.
 
 Invariants:
 1. A round's payloads are broadcast in the order of what happened, handshakes included: a handshake

@@ -1,4 +1,4 @@
-"""What a synchronisation says: marks round the ring, frames from node to node. See `sync`.
+"""Messages of a synchronisation: marks round the ring, frames from node to node. See `sync`.
 
 Both are msgpack arrays with a tag; fields are only ever appended, with defaults. Large frames
 travel in pieces (P13), each of which says of which frame it is: a link that breaks loses some of

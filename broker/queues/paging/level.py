@@ -1,4 +1,4 @@
-"""How much memory a queue may use for messages. Pure.
+"""The memory that each queue may use for messages. Pure.
 
 The node may use a share of its memory watermark. What it uses beside its queues' messages is not
 to be had; the rest is divided so that no queue is robbed for a larger one (max-min fairness): one

@@ -1,4 +1,4 @@
-"""What of a classic queue is in memory: written out where it is too much, read where it is needed.
+"""Paging of one classic queue: messages are written out where memory is short, read when needed.
 
 The machine says which messages are to leave or to come (`broker.fifo`), and never reads. This reads
 and writes for it, in the same turn, a little at a time: whatever takes longer goes on in the loop's

@@ -1,1 +1,1 @@
-"""Who comes in at this node's ports: the shell around `broker.doors`."""
+"""Admission at this node's ports: the shell around `broker.doors`."""

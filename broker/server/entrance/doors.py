@@ -1,4 +1,4 @@
-"""Who comes in at this node's ports: places, turns and logins, as long as the process lives."""
+"""Admission at this node's ports: places, turns and logins, as long as the process lives."""
 
 from __future__ import annotations
 

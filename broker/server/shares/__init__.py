@@ -1,1 +1,1 @@
-"""What one publisher may take of a node: of its event loop, and of memory for half messages."""
+"""The share of one publisher in a node's event loop, and in its memory for half-sent messages."""
