@@ -122,12 +122,13 @@ class PerfConnection(asyncio.Protocol):
         """
         self.write(request)
         try:
-            while True:
-                ids, arguments = await asyncio.wait_for(self._answers.get(), _ANSWER_TIMEOUT_S)
-                if self.failure:
-                    raise PerfError(self.failure)
-                if ids == answer:
-                    return arguments
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):  # wait_for may lose a cancellation
+                while True:
+                    ids, arguments = await self._answers.get()
+                    if self.failure:
+                        raise PerfError(self.failure)
+                    if ids == answer:
+                        return arguments
         except TimeoutError:
             raise PerfError(f"no answer {answer} within {_ANSWER_TIMEOUT_S:.0f} s") from None
 

@@ -221,6 +221,22 @@ def test_a_confirms_latency_is_that_of_its_own_batch():
     assert answers.low == 4
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("passes", range(5))
+async def test_a_call_that_is_cancelled_as_its_answer_comes_ends(passes: int):
+    """`asyncio.wait_for` of Python 3.11 then returns the answer: a run went on for ever."""
+    connection = PerfConnection()
+    calling = asyncio.ensure_future(connection.call(b"", wire.TX_COMMIT_OK))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    connection.data_received(wire.method(1, *wire.TX_COMMIT_OK))
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    was_done = not calling.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled() is not was_done
+
+
 def test_a_closed_channel_says_why():
     connection = PerfConnection()
     arguments = (
