@@ -49,7 +49,7 @@ from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
-from broker.queues.dead_letters import Way
+from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
@@ -68,7 +68,7 @@ from broker.queues.gate import (
 from broker.queues.lifetime import lifetime_of
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
-from broker.queues.node import NodeContext
+from broker.queues.node import NodeContext, QueueHost
 from broker.queues.paging.window import Window
 from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import QueueClient, Replication
@@ -86,7 +86,9 @@ class ClassicQueue:
     Args:
         record: The queue.
         settings: What its arguments and policies ask of it.
-        home: The node.
+        node: Where it lives.
+        host: Has it deleted for want of use.
+        dead_letters: Takes what dies.
         machine: What a promoted mirror has; None: what the disk holds.
 
     Attributes:
@@ -101,15 +103,19 @@ class ClassicQueue:
         self,
         record: Queue,
         settings: QueueSettings,
-        home: NodeContext,
+        node: NodeContext,
+        host: QueueHost,
+        dead_letters: DeadLetters,
         machine: QueueMachine | None = None,
     ) -> None:
         self.record = record
         self.settings = self._wanted = settings
         self.is_direct = record.ring is None
-        self._home = home
-        self._clock = home.clock
-        self._journal = home.journal
+        self._node = node
+        self._host = host
+        self._dead_letters = dead_letters
+        self._clock = node.clock
+        self._journal = node.journal
         self._flow = FlowMark()
         self._clogged: set[str] = set()
         self._consumers = LocalConsumers()
@@ -117,21 +123,21 @@ class ClassicQueue:
         self._client: QueueClient | None = None  # then another node serves the queue
         self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
-        self._safety = Safety(home.journal, durable=record.durable)
-        self._timer = DueTimer(home.clock, home.later, self._rang)
-        self._life = lifetime_of(record, settings, home.clock)
+        self._safety = Safety(node.journal, durable=record.durable)
+        self._timer = DueTimer(node.clock, node.after, self._rang)
+        self._life = lifetime_of(record, settings, node.clock)
         is_restored = machine is None and record.durable
         self.machine = QueueMachine(config_of(record, settings)) if machine is None else machine
-        disk = DiskCopy(home.store, record.uid, durable=record.durable)
+        disk = DiskCopy(node.store, record.uid, durable=record.durable)
         self.window = Window(
-            *(record, self.machine, disk, home, self.hand_in_ledger, self.serve),
+            *(record, self.machine, disk, node, dead_letters, self.hand_in_ledger, self.serve),
             is_lazy=settings.is_lazy,
         )
         if is_restored:
-            self.machine.set_time(home.clock.now_ms())
+            self.machine.set_time(node.clock.now_ms())
             self.window.restore()
         if self._life.expires_ms is not None or self.machine.has_ready:
-            home.defer(self._rang)  # by then a mirrored queue has its master
+            node.defer(self._rang)  # by then a mirrored queue has its master
 
     @property
     def disk(self) -> DiskCopy:
@@ -303,7 +309,7 @@ class ClassicQueue:
         if self.window.bring_head():
             return False
         self._gate.wait_for_head(request)
-        self._home.defer(self._head_came)
+        self._node.defer(self._head_came)
         self._serve(is_timed=True)
         return True
 
@@ -428,7 +434,7 @@ class ClassicQueue:
             self._redeliver(node)
 
     def _redeliver(self, node: str) -> None:
-        if node != self._home.node and not self._is_deleted:
+        if node != self._node.node and not self._is_deleted:
             self.machine.redeliver_checked_out(node)
             self.window.fill_deliveries()
             self._serve()
@@ -500,7 +506,7 @@ class ClassicQueue:
         away = Effects()
         away.lost_consumers = [key for key in self.machine.consumers.attached() if key not in here]
         for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
-            self._home.post(node, answer)
+            self._node.transport.send_answer(node, answer)
 
     # What a mirrored queue's master asks (`mirrored.master.Master`).
 
@@ -569,7 +575,7 @@ class ClassicQueue:
     def _is_behind(self) -> bool:
         """Whether publishers shall wait for the store, mirrors or targets of dead letters."""
         is_behind = self._safety.is_behind(is_paging=self.window.is_paging) or (
-            self.machine.rules.is_dead_lettered and self._home.dead_letters.is_behind
+            self.machine.rules.is_dead_lettered and self._dead_letters.is_behind
         )
         if is_behind:
             self._flow.note(self._clock.monotonic_ms())
@@ -611,7 +617,7 @@ class ClassicQueue:
     def _dead_letter(self, dead: list[Dead]) -> None:
         """Have what died published; once mirrors know, or the next master might do it again."""
         way = Way(self.record, self.settings, _holds_none)
-        take = partial(self._home.dead_letters.take, way, dead)
+        take = partial(self._dead_letters.take, way, dead)
         if self._safety.copies is None:
             take()
         else:
@@ -619,8 +625,8 @@ class ClassicQueue:
 
     def _answer(self, effects: Effects) -> None:
         for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
-            self._home.post(node, answer)
-            if answer.deliveries and self._home.is_clogged(node):
+            self._node.transport.send_answer(node, answer)
+            if answer.deliveries and self._node.transport.is_clogged(node):
                 self._clogged.add(node)
                 self.machine.consumers.set_reachable(node, reachable=False)
         if effects.dead:  # last: it may go on serving, and answers keep their order
@@ -675,7 +681,7 @@ class ClassicQueue:
         is_over = self._life.is_over(self.machine.consumer_count)
         self._looks_again = is_over or self._life.awaits_consumers
         if is_over:
-            self._home.unused(self.record.uid, then)
+            self._host.unused(self.record.uid, then)
             return
         if (left_ms := self._life.left_ms()) is not None:
             self._timer.set(left_ms)

@@ -29,12 +29,11 @@ from broker.fifo.effects import Dead
 from broker.fifo.fate.dead_letter import dead_message, deaths_of, is_cycle
 from broker.fifo.rules import Reason
 from broker.message import Delivery, Message
-from broker.metadata.catalogue import Catalogue
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import Clock
 from broker.queues.delay_store import as_taken_by, due
-from broker.queues.handle import QueueHandle
+from broker.queues.handle import QueueDirectory
+from broker.queues.node import NodeContext
 
 _log = logging.getLogger(__name__)
 
@@ -178,29 +177,15 @@ class DeadLetters:
     """All dead messages of one node. A `broker.ports.PublisherPort` towards their targets.
 
     Args:
-        catalogue: Exchanges and bindings.
-        clock: Stamps deaths, and tells when to try again.
-        open_queue: The way to a queue (`QueueRegistry.open`).
-        defer: `loop.call_soon`.
-        has_lease: Whether this node may route now (P4).
-        draw: 64 random bits, for exchanges that choose at random.
+        node: This node: routes with its lease alone (P4).
+        queues: The way to queues.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        clock: Clock,
-        open_queue: Callable[[Queue], QueueHandle],
-        defer: Callable[[Callable[[], None]], object],
-        has_lease: Callable[[], bool],
-        draw: Callable[[], int],
-    ) -> None:
-        self._catalogue = catalogue
-        self._clock = clock
-        self._open = open_queue
-        self._defer = defer
-        self._has_lease = has_lease
-        self._draw = draw
+    def __init__(self, node: NodeContext, queues: QueueDirectory) -> None:
+        self._node = node
+        self._catalogue = node.catalogue
+        self._clock = node.clock
+        self._queues = queues
         self._dead: deque[tuple[Way, Reason, deque[Delivery]]] = deque()
         self._sources: dict[int, _Source] = {}
         self._lanes: dict[int, _Lane] = {}
@@ -361,13 +346,13 @@ class DeadLetters:
     def _schedule(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._defer(self._run)
+            self._node.defer(self._run)
 
     # A turn of the loop.
 
     def _run(self) -> None:
         self._is_due = False
-        if not self._has_lease():
+        if not self._node.has_lease():
             return  # `lease_back` goes on
         self._is_running = True
         try:
@@ -442,7 +427,7 @@ class DeadLetters:
 
     def _send(self, lane: _Lane) -> None:
         """Publish what waits for a queue, as long as it keeps up and has room."""
-        handle, uid = self._open(lane.queue), lane.queue.uid
+        handle, uid = self._queues.open(lane.queue), lane.queue.uid
         while lane.waiting:
             piece = self._next_piece(lane.waiting)
             messages = [message for message, _, _ in piece]
@@ -511,7 +496,7 @@ class DeadLetters:
                 known.headers or {},
                 keys,
                 properties=known,
-                draw=self._draw(),
+                draw=self._node.draw(),
             )
         else:
             found = catalogue.route(vhost, exchange, key, None, keys)

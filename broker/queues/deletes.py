@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker.errors import Refusal, ReplyCode
-from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeleteQueue
 from broker.metadata.records import Queue
 from broker.ports import Done
 from broker.queues.classic import ClassicQueue
-from broker.queues.handle import QueueHandle
-from broker.queues.node import PeerTransport
+from broker.queues.handle import QueueDirectory
+from broker.queues.node import NodeContext
 from broker.queues.quorum import QuorumQueue
 from broker.queues.refusals import unavailable
 
@@ -21,29 +20,19 @@ class Deletes:
     """Deletes queues on request, and for want of use.
 
     Args:
-        node: This node's name.
-        catalogue: What exists.
+        node: This node.
         classic: The classic queues that this node serves.
-        open_queue: The way to a queue.
-        mail: Other nodes.
-        propose: Proposes a command in the background, then calls back with its result.
+        queues: The way to queues.
     """
 
     def __init__(
-        self,
-        node: str,
-        catalogue: Catalogue,
-        classic: Mapping[int, ClassicQueue],
-        open_queue: Callable[[Queue], QueueHandle],
-        mail: PeerTransport,
-        propose: Callable[[DeleteQueue, Done], None],
+        self, node: NodeContext, classic: Mapping[int, ClassicQueue], queues: QueueDirectory
     ) -> None:
         self._node = node
-        self._catalogue = catalogue
+        self._catalogue = node.catalogue
         self._classic = classic
-        self._open = open_queue
-        self._mail = mail
-        self._propose = propose
+        self._queues = queues
+        self._propose = node.propose
         self._undecided: dict[int, ClassicQueue | QuorumQueue] = {}  # timed out (P5)
         self._early: list[Callable[[], None]] = []  # consumers may be about to attach again
 
@@ -55,13 +44,14 @@ class Deletes:
         elif not self._is_served(queue):
             again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
             # Counts come from the next master, or a refusal once it was waited for in vain.
-            self._open(queue).stat(
+            self._queues.open(queue).stat(
                 lambda stat: done(stat) if isinstance(stat, Refusal) else again()
             )
-        elif queue.home == self._node:
+        elif queue.home == self._node.node:
             self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
         else:
-            self._mail.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
+            transport = self._node.transport
+            transport.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
 
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Check, stop accepting, propose; go on if that fails (P5)."""
@@ -142,7 +132,7 @@ class Deletes:
 
             self._propose(DeleteQueue(queue.uid), lambda result: done(_or(ready, result)))
 
-        self._open(queue).stat(counted)
+        self._queues.open(queue).stat(counted)
 
     def _is_served(self, queue: Queue) -> bool:
         """True if a classic queue has a home that answers."""

@@ -14,7 +14,16 @@ from typing import Protocol
 
 from broker.fifo.commands import ChannelCommand, Checkout
 from broker.message import Message
+from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
+
+
+class QueueDirectory(Protocol):
+    """The way to every queue of the cluster from one node (`registry.QueueRegistry`)."""
+
+    def open(self, queue: Queue) -> QueueHandle:
+        """The queue's handle on this node, made at first use."""
+        ...
 
 
 class QueueHandle(Protocol):

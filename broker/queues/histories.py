@@ -17,15 +17,15 @@ Source: rabbit_exchange_type_recent_history.erl add_binding/3 (exchanges as dest
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from broker.amqp.content import decode_properties, facts_of, raw_properties
 from broker.message import Delivery, Message
-from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Binding, Queue
+from broker.queues.dead_letters import DeadLetters
+from broker.queues.node import NodeContext
 
 BATCH_MESSAGES_MAX: Final = 1_000
 """Messages shown and published at once."""
@@ -34,34 +34,32 @@ WAITING_MAX: Final = 1_000
 """Bindings that wait for leaders; of more the oldest get no history."""
 
 
+class Stores(Protocol):
+    """The stores of this node, as its histories see them (`registry.QueueRegistry`)."""
+
+    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
+        """Show what waits in a store, in its order; None unless its leader is here."""
+        ...
+
+    def is_leaderless(self, uid: int) -> bool:
+        """True where a replica of this store is here and knows of no leader."""
+        ...
+
+
 class Histories:
     """Replays histories whose stores are led by this node.
 
     Args:
-        catalogue: Exchanges and bindings.
-        post: Publishes to a queue, at the rate it can take (`DeadLetters.post`).
-        peek: Shows what a store holds: uid, how many to pass over, how many to show; None if its
-            leader is elsewhere.
-        is_leaderless: Whether a replica of this store is here and knows of no leader.
-        has_lease: Whether this node may route now (P4).
-        draw: 64 random bits, for exchanges that choose at random.
+        node: This node: routes with its lease alone (P4).
+        stores: Where histories are kept.
+        dead_letters: Publishes to a queue at the rate it can take.
     """
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        post: Callable[[Queue, list[Message]], None],
-        peek: Callable[[int, int, int], list[Delivery] | None],
-        is_leaderless: Callable[[int], bool],
-        has_lease: Callable[[], bool],
-        draw: Callable[[], int],
-    ) -> None:
-        self._catalogue = catalogue
-        self._post = post
-        self._peek = peek
-        self._has_lease = has_lease
-        self._draw = draw
-        self._is_leaderless = is_leaderless
+    def __init__(self, node: NodeContext, stores: Stores, dead_letters: DeadLetters) -> None:
+        self._catalogue = node.catalogue
+        self._node = node
+        self._stores = stores
+        self._dead_letters = dead_letters
         self._waiting: list[Binding] = []
 
     def replay(self, binding: Binding) -> None:
@@ -69,12 +67,12 @@ class Histories:
         store = self._catalogue.store(binding.vhost, binding.source)
         if store is None:
             return
-        is_led_here = self._peek(store.uid, 0, 1) is not None
-        if self._is_leaderless(store.uid) or (is_led_here and not self._has_lease()):
+        is_led_here = self._stores.peek_here(store.uid, 0, 1) is not None
+        if self._stores.is_leaderless(store.uid) or (is_led_here and not self._node.has_lease()):
             self._waiting = [*self._waiting[1 - WAITING_MAX :], binding]
             return
         first = 0
-        while found := self._peek(store.uid, first, BATCH_MESSAGES_MAX):
+        while found := self._stores.peek_here(store.uid, first, BATCH_MESSAGES_MAX):
             first += len(found)
             self._publish(binding, [_remembered(each.message) for each in found])
 
@@ -91,7 +89,7 @@ class Histories:
             for queue in self._queues(binding, message):
                 by_queue.setdefault(queue.uid, (queue, []))[1].append(message)
         for queue, lot in by_queue.values():
-            self._post(queue, lot)
+            self._dead_letters.post(queue, lot)
 
     def _queues(self, binding: Binding, message: Message) -> tuple[Queue, ...]:
         """The queue that was bound, or where the exchange that was bound leads."""
@@ -105,7 +103,7 @@ class Histories:
             message.routing_key,
             properties.headers or {},
             properties=properties,
-            draw=self._draw(),
+            draw=self._node.draw(),
         )
         return () if route is None else (*route.queues, *route.stores)
 

@@ -8,45 +8,86 @@ from typing import Final, Protocol
 
 from broker.fifo.commands import Offer
 from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, Journal
-from broker.queues.dead_letters import DeadLetters
 from broker.queues.envelopes import Answer
 from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
 
-Post = Callable[[str, Answer], None]
-"""Send an answer to a node; dropped when the node is not reachable (it will offer again)."""
+
+def _always() -> bool:
+    return True
+
+
+def _never() -> bool:
+    return False
+
+
+def _zero() -> int:
+    return 0
 
 
 @dataclass(slots=True, frozen=True)
 class NodeContext:
-    """The node as a classic queue sees it.
+    """What queues and their registry need of their node.
 
     Attributes:
         node: Its name.
+        boot: This start's boot id.
+        catalogue: What exists.
         clock: Time.
         journal: Tells when records are durable.
         store: Where persistent messages of durable queues go, and come from at a restart.
-        post: Answers to nodes, this one included.
-        is_clogged: Tells whether more deliveries to a node shall wait here (P14).
+        transport: The way to other nodes; to queues that a registry made, and to this node too.
         defer: `loop.call_soon`.
-        later: `loop.call_later`.
-        unused: Told the incarnation of a queue that is to go because nobody uses it, and what to
-            call when it is gone, or is not going.
-        dead_letters: Takes what dies.
+        propose: Proposes a metadata command in the background, then calls back with its result.
+        leader: Who leads group 0, as far as is known here.
+        has_lease: Whether this node may speak for clients now (P4).
+        draw: 64 random bits, for exchanges that choose at random.
+        has_alarm: Whether a node is short of memory or disk.
+        later: `loop.call_later`; None: nothing waits for company, what must wait is done at once.
     """
 
     node: str
+    boot: str
+    catalogue: Catalogue
     clock: Clock
     journal: Journal
     store: MessageStore
-    post: Post
-    is_clogged: Callable[[str], bool]
+    transport: PeerTransport
     defer: Defer
-    later: Later
-    unused: Callable[[int, Callable[[], None]], None]
-    dead_letters: DeadLetters
+    propose: Callable[[DeleteQueue | ChangeRings, Done], None]
+    leader: Callable[[], str | None]
+    has_lease: Callable[[], bool] = _always
+    draw: Callable[[], int] = _zero
+    has_alarm: Callable[[], bool] = _never
+    later: Later | None = None
+
+    def after(self, seconds: float, call: Callable[[], None]) -> object:
+        """Call something after so many seconds."""
+        return self.defer(call) if self.later is None else self.later(seconds, call)
+
+
+class QueueHost(Protocol):
+    """The registry, as the queues that run in it see it."""
+
+    def unused(self, uid: int, then: Callable[[], None]) -> None:
+        """Have a classic queue deleted that nobody uses.
+
+        Args:
+            uid: The queue's incarnation.
+            then: Called when it is gone, or is not going.
+        """
+        ...
+
+    def expired(self, uid: int) -> None:
+        """Have a quorum queue deleted that nobody uses: it accepts nothing until `resume`."""
+        ...
+
+    def begins_to_lead(self, uid: int, term: int) -> None:
+        """Hear that a quorum queue's replica here leads."""
+        ...
 
 
 class PeerTransport(Protocol):
@@ -84,6 +125,72 @@ class PeerTransport(Protocol):
             is_declare: A declare asks, which renews the life of a queue that expires.
         """
         ...
+
+
+class LocalRegistry(Protocol):
+    """The registry, as other nodes reach it."""
+
+    def receive_offer(self, uid: int, offer: Offer) -> None:
+        """Bring an offer to the queue it is for."""
+        ...
+
+    def receive_answer(self, node: str, answer: Answer) -> None:
+        """Bring an answer to the channels that wait for it."""
+        ...
+
+    def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        """What a queue that is served here says of itself."""
+        ...
+
+
+class Loopback:
+    """A `PeerTransport` that brings what is for this node to its own registry.
+
+    Args:
+        node: This node.
+        peers: The way to all others.
+        here: This node's registry.
+    """
+
+    def __init__(self, node: str, peers: PeerTransport, here: LocalRegistry) -> None:
+        self._node = node
+        self._peers = peers
+        self._here = here
+
+    def is_clogged(self, node: str) -> bool:
+        """True while more for a node shall wait here (P14)."""
+        return self._peers.is_clogged(node)
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        """Carry bytes of rings."""
+        self._peers.send_ring(node, payload)
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        """Have a queue's home delete it."""
+        self._peers.ask_delete(node, queue, done, if_unused=if_unused, if_empty=if_empty)
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        """Carry an offer, perhaps to this node."""
+        if node == self._node:
+            self._here.receive_offer(uid, offer)
+        else:
+            self._peers.send_offer(node, uid, offer)
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        """Carry an answer, perhaps to this node."""
+        if node == self._node:
+            self._here.receive_answer(node, answer)
+        else:
+            self._peers.send_answer(node, answer)
+
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        """Ask a node for a queue's counts, perhaps this one."""
+        if node == self._node:
+            self._here.stat_here(uid, done, is_declare=is_declare)
+        else:
+            self._peers.ask_stat(node, uid, done, is_declare=is_declare)
 
 
 STRANGE_MS: Final = 60_000

@@ -49,14 +49,14 @@ from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import Clock, QueueStat
+from broker.ports import QueueStat
 from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.envelopes import Answer, answers_by_node
 from broker.queues.flow import Pace
 from broker.queues.lifetime import Lifetime
 from broker.queues.machine_settings import founding_config, rules_of
-from broker.queues.node import Post
-from broker.queues.timing import Defer, DueTimer, Later
+from broker.queues.node import NodeContext, QueueHost
+from broker.queues.timing import DueTimer
 
 _log = logging.getLogger(__name__)
 
@@ -95,40 +95,30 @@ class QuorumQueue:
     Args:
         record: The queue.
         settings: What its arguments and policies ask of it.
-        clock: Stamps entries while this replica leads.
-        post: Answers to nodes, this one included.
-        defer: `loop.call_soon`.
-        led: Called with (queue, term) when this replica begins to lead.
+        node: Where it lives; its clock stamps entries while this replica leads.
+        host: Told when it begins to lead, and when nobody has used the queue for as long as it
+            lives unused (P5): then it accepts nothing until `resume`.
         dead_letters: Takes what dies while this replica leads.
-        expired: Called when nobody has used the queue for as long as it lives unused (P5): it
-            accepts nothing until `resume`.
-        later: `loop.call_later`; None: every command is proposed in the next turn.
     """
 
     def __init__(
         self,
         record: Queue,
         settings: QueueSettings,
-        *,
-        clock: Clock,
-        post: Post,
-        defer: Defer,
-        led: Callable[[QuorumQueue, int], None],
+        node: NodeContext,
+        host: QueueHost,
         dead_letters: DeadLetters,
-        expired: Callable[[QuorumQueue], None],
-        later: Later | None = None,
     ) -> None:
         self.record = record
         self.settings = settings
         self.group: RaftGroup | None = None
         self.is_leading = False
-        self._clock = clock
-        self._post = post
-        self._defer = defer
-        self._led = led
+        self._clock = node.clock
+        self._transport = node.transport
+        self._defer = node.defer
+        self._host = host
         self._dead_letters = dead_letters
-        self._expired = expired
-        self._later = later
+        self._later = node.later
         self._is_due = False
         self._proposals = 0  # a timer begun before one of them must not hurry what came after
         self._is_patient = False
@@ -140,8 +130,8 @@ class QuorumQueue:
         self._told_ms = 0  # the time in the latest entry proposed
         self._is_time_due = False
         self._pace = Pace()
-        self._timer = DueTimer(clock, later or (lambda _wait_s, ring: defer(ring)), self._rang)
-        self._life = Lifetime(clock, is_auto_delete=False, expires_ms=settings.expires_ms)
+        self._timer = DueTimer(node.clock, node.after, self._rang)
+        self._life = Lifetime(node.clock, is_auto_delete=False, expires_ms=settings.expires_ms)
         self._rules = rules_of(record, settings)
         self._machine = QueueMachine(founding_config(record))
 
@@ -152,7 +142,9 @@ class QuorumQueue:
         if not self.is_leading:
             node = owner_of(offer.session)[0]
             leader = self.group.leader if self.group is not None else None
-            self._post(node, Answer(self.record.uid, self._term, leader=leader or ""))
+            self._transport.send_answer(
+                node, Answer(self.record.uid, self._term, leader=leader or "")
+            )
             return
         if self._ending_term is not None:
             return  # it is offered again, should the queue go on
@@ -272,7 +264,7 @@ class QuorumQueue:
                 self._serve_on()  # the last leader may have stopped halfway
             self._rule()
             self._check_life()
-            self._led(self, term)
+            self._host.begins_to_lead(self.record.uid, term)
         else:
             self._timer.end()
 
@@ -321,7 +313,7 @@ class QuorumQueue:
             return
         if self._life.is_over(self._machine.stat().consumers):
             self._ending_term = self._term
-            self._expired(self)
+            self._host.expired(self.record.uid)
             return
         left_ms = self._life.left_ms()
         if left_ms is not None:
@@ -440,9 +432,9 @@ class QuorumQueue:
         for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
             answer.lag, answer.pace_us = lag, pace_us
             if node == here:  # what has farther to go leaves before this node works on its own
-                self._defer(partial(self._post, node, answer))
+                self._defer(partial(self._transport.send_answer, node, answer))
             else:
-                self._post(node, answer)
+                self._transport.send_answer(node, answer)
 
 
 def batches(gathered: list[Gathered], *, has_consumers: bool = False) -> Iterator[list[Gathered]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
@@ -22,12 +23,10 @@ from broker.fifo.commands import Drop, Offer, Purge, owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.message import Delivery
-from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
-from broker.ports import Clock, Done, Journal, QueueStat
+from broker.ports import Done, QueueStat
 from broker.queues.classic import ClassicQueue
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
@@ -38,30 +37,16 @@ from broker.queues.histories import Histories
 from broker.queues.machine_settings import config_of
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
-from broker.queues.node import Boots, NodeContext, PeerTransport
+from broker.queues.node import Boots, Loopback, NodeContext
 from broker.queues.paging.level import LAZY_RAM_BYTES
 from broker.queues.paging.pager import Pageable
 from broker.queues.quorum import QuorumQueue, RaftGroup
-from broker.queues.timing import Defer, Later
-from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
 CLASSIC_BOOTS_TICKS: Final = 10
 """Classic queues are asked for dead boots when one ends, and now and then again for boots that only
 time tells of (`Boots.is_over`). Asking 10,000 queues each second took a tenth of a core."""
-
-
-def _always() -> bool:
-    return True
-
-
-def _never() -> bool:
-    return False
-
-
-def _zero() -> int:
-    return 0
 
 
 class Groups(Protocol):
@@ -80,91 +65,51 @@ class QueueRegistry:
     """All queues of the cluster, from this node (`broker.server.context.Queues`).
 
     Args:
-        node: This node's name.
-        boot: This start's boot id.
-        catalogue: What exists.
-        clock: Time.
-        journal: Durability, for classic queues.
-        store: Classic queues' messages.
+        context: This node. Its transport is the way to all others.
         groups: Raft groups, for quorum queues.
-        mail: Other nodes.
-        defer: `loop.call_soon`.
-        later: `loop.call_later`; see `QuorumQueue`.
-        propose: Proposes a metadata command in the background, then calls back with its result.
-        has_lease: Whether this node may speak for clients now (P4).
-        leader: Who leads group 0, as far as is known here.
         neighbours: Links between nodes.
-        draw: 64 random bits, for exchanges that choose at random.
-        has_alarm: Whether a node is short of memory or disk.
 
     Attributes:
         rings: This node's part in mirrored queues.
     """
 
     def __init__(
-        self,
-        *,
-        node: str,
-        boot: str,
-        catalogue: Catalogue,
-        clock: Clock,
-        journal: Journal,
-        store: MessageStore,
-        groups: Groups,
-        mail: PeerTransport,
-        defer: Defer,
-        later: Later | None = None,
-        propose: Callable[[DeleteQueue | ChangeRings, Done], None],
-        has_lease: Callable[[], bool] = _always,
-        leader: Callable[[], str | None],
-        neighbours: Neighbours | None = None,
-        draw: Callable[[], int] = _zero,
-        has_alarm: Callable[[], bool] = _never,
+        self, context: NodeContext, groups: Groups, neighbours: Neighbours | None = None
     ) -> None:
-        self._node = node
-        self._boot = boot
-        self._catalogue = catalogue
-        self._clock = clock
-        self._journal = journal
-        self._store = store
+        transport = Loopback(context.node, context.transport, self)
+        self._context = node = replace(context, transport=transport)
+        self._node = node.node
+        self._catalogue = node.catalogue
+        self._store = node.store
+        self._transport = transport
         self._groups = groups
-        self._mail = mail
-        self._defer = defer
-        self._later = later
         self._classic: dict[int, ClassicQueue] = {}
         self._quorum: dict[int, QuorumQueue] = {}
         self._remote: dict[int, RemoteQueue] = {}
         self._warned: dict[int, tuple[str, ...]] = {}  # of a queue's settings, told already
-        self._boots = Boots(catalogue, clock)
+        self._boots = Boots(node.catalogue, node.clock)
         self._ticks = 0
         self.led_lately: dict[int, str] = {}
-        after = later or (lambda _seconds, call: defer(call))
-        self._deletes = Deletes(node, catalogue, self._classic, self.open, mail, propose)
-        self._dead_letters = DeadLetters(catalogue, clock, self.open, defer, has_lease, draw)
-        self._histories = Histories(
-            catalogue, self._dead_letters.post, self.peek_here, self._is_leaderless, has_lease, draw
-        )
-        self._home = NodeContext(
-            *(node, clock, journal, store, self._post, mail.is_clogged, defer, after),
-            *(self._deletes.unused, self._dead_letters),
-        )
+        self._deletes = Deletes(node, self._classic, self)
+        self._dead_letters = DeadLetters(node, self)
+        self._histories = Histories(node, self, self._dead_letters)
         self.rings = Rings(
             Surroundings(
-                node=node,
-                boot=boot,
-                catalogue=catalogue,
-                clock=clock,
-                journal=journal,
-                store=store,
-                defer=defer,
-                later=after,
-                propose=propose,
-                send=mail.send_ring,
-                has_lease=has_lease,
-                leader=leader,
+                node=node.node,
+                boot=node.boot,
+                catalogue=node.catalogue,
+                clock=node.clock,
+                journal=node.journal,
+                store=node.store,
+                defer=node.defer,
+                later=node.after,
+                propose=node.propose,
+                send=transport.send_ring,
+                has_lease=node.has_lease,
+                leader=node.leader,
                 neighbours=neighbours or AllLinked(),
                 stage=self,
-                has_alarm=has_alarm,
+                has_alarm=node.has_alarm,
             )
         )
 
@@ -185,18 +130,7 @@ class QueueRegistry:
         return self._open_remote(current, is_gone=False)
 
     def _open_remote(self, queue: Queue, *, is_gone: bool) -> RemoteQueue:
-        remote = RemoteQueue(
-            queue,
-            node=self._node,
-            boot=self._boot,
-            clock=self._clock,
-            catalogue=self._catalogue,
-            send=self._send_offer,
-            is_clogged=self._mail.is_clogged,
-            ask_stat=self._ask_stat,
-            defer=self._defer,
-            later=self._later,
-        )
+        remote = RemoteQueue(queue, self._context)
         if is_gone:
             remote.deleted()
         else:
@@ -215,6 +149,22 @@ class QueueRegistry:
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a classic queue that is served here."""
         self._deletes.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+
+    # For queues that run here (`QueueHost`).
+
+    def unused(self, uid: int, then: Callable[[], None]) -> None:
+        """Have a classic queue deleted that nobody uses."""
+        self._deletes.unused(uid, then)
+
+    def expired(self, uid: int) -> None:
+        """Have a quorum queue deleted that nobody uses."""
+        self._deletes.expired(self._quorum[uid])
+
+    def begins_to_lead(self, uid: int, term: int) -> None:
+        """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
+        self._quorum[uid].end_boots(self.is_over)
+        self.led_lately[uid] = self._node
+        self._tell_all(Answer(uid, term))
 
     # For mirrored queues (`mirrored.ports.Stage`).
 
@@ -450,7 +400,7 @@ class QueueRegistry:
         led = [replica.record for replica in self._quorum.values() if replica.is_leading]
         return [queue.record for queue in self._classic.values()] + led
 
-    def _is_leaderless(self, uid: int) -> bool:
+    def is_leaderless(self, uid: int) -> bool:
         """True if a replica is here and knows of no leader, or is about to lead."""
         replica = self._quorum.get(uid)
         if replica is None or replica.is_leading:
@@ -490,22 +440,14 @@ class QueueRegistry:
             self._start_quorum(queue)
 
     def _start_classic(self, queue: Queue, machine: QueueMachine | None = None) -> ClassicQueue:
-        started = ClassicQueue(queue, self._settings(queue), self._home, machine)
+        started = ClassicQueue(
+            queue, self._settings(queue), self._context, self, self._dead_letters, machine
+        )
         self._classic[queue.uid] = started
         return started
 
     def _start_quorum(self, queue: Queue) -> None:
-        replica = QuorumQueue(
-            queue,
-            self._settings(queue),
-            clock=self._clock,
-            post=self._post,
-            defer=self._defer,
-            led=self._begins_to_lead,
-            dead_letters=self._dead_letters,
-            expired=self._deletes.expired,
-            later=self._later,
-        )
+        replica = QuorumQueue(queue, self._settings(queue), self._context, self, self._dead_letters)
         self._quorum[queue.uid] = replica
         replica.group = self._groups.open(queue, replica)
 
@@ -575,32 +517,7 @@ class QueueRegistry:
         for quorum in self._quorum.values():
             quorum.end_boots(self.is_over)
 
-    def _begins_to_lead(self, queue: QuorumQueue, term: int) -> None:
-        """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
-        queue.end_boots(self.is_over)
-        uid = queue.record.uid
-        self.led_lately[uid] = self._node
-        self._tell_all(Answer(uid, term))
-
     def _tell_all(self, answer: Answer) -> None:
         for node in self._catalogue.nodes():
             if node.alive:
-                self._post(node.name, answer)
-
-    def _post(self, node: str, answer: Answer) -> None:
-        if node == self._node:
-            self.receive_answer(node, answer)
-        else:
-            self._mail.send_answer(node, answer)
-
-    def _send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        if node == self._node:
-            self.receive_offer(uid, offer)
-        else:
-            self._mail.send_offer(node, uid, offer)
-
-    def _ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        if node == self._node:
-            self.stat_here(uid, done, is_declare=is_declare)
-        else:
-            self._mail.ask_stat(node, uid, done, is_declare=is_declare)
+                self._transport.send_answer(node.name, answer)

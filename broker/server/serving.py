@@ -37,6 +37,7 @@ from broker.metadata.commands import (
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
+from broker.queues.node import NodeContext
 from broker.queues.paging.pager import LOOK_S, MemoryUse, Pager, trim_memory
 from broker.queues.registry import QueueRegistry
 from broker.server import resource_usage
@@ -135,24 +136,23 @@ class Serving:
             self.catalogue, cluster.node, cluster.boot
         )
         board = Board(cluster.node)
-        self.queues = QueueRegistry(
+        node = NodeContext(
             node=cluster.node,
             boot=cluster.boot,
             catalogue=self.catalogue,
             clock=clock,
             journal=journal,
             store=store,
-            groups=self._groups,
-            mail=service,
+            transport=service,
             defer=loop.call_soon,
             later=loop.call_later,
             propose=self._propose,
             has_lease=self.is_valid,
             leader=self._leader,
-            neighbours=cluster.peers,
             draw=partial(random.getrandbits, 64),
             has_alarm=lambda: bool(board.reason),
         )
+        self.queues = QueueRegistry(node, self._groups, cluster.peers)
         self.context = self._build_context(server_properties, doors, board)
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)

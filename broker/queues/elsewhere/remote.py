@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from broker.errors import Refusal
 from broker.fifo import commands
@@ -33,18 +33,17 @@ from broker.fifo.effects import Reply, Verdict, unpack_value
 from broker.fifo.inbox import Leaving
 from broker.fifo.offers import HELD_MS_MAX, UNANSWERED_MAX, Offers, Outcome, Unasked
 from broker.message import Message
-from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
-from broker.ports import Clock, ConsumerPort, Done, PublisherPort
+from broker.ports import ConsumerPort, Done, PublisherPort
 from broker.queues.elsewhere.consumers import Asked, RemoteConsumers
 from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
-from broker.queues.elsewhere.stats import AskStat, StatQuestions
+from broker.queues.elsewhere.stats import StatQuestions
 from broker.queues.elsewhere.tokens import Cancelled, Got, Publish, Settled, said
 from broker.queues.envelopes import Answer
 from broker.queues.flow import Waiters, has_room, lag_slowdown_us, unanswered_max
+from broker.queues.node import NodeContext
 from broker.queues.quorum import SETTLES_WAIT_S
 from broker.queues.refusals import gone, settle_lost, unavailable
-from broker.queues.timing import Defer, Later
 
 _log = logging.getLogger(__name__)
 
@@ -60,53 +59,23 @@ STAT_MS_MAX: Final = 5_000
 members are dead, every question."""
 
 
-class SendOffer(Protocol):
-    """Carries an offer to the node that serves a queue."""
-
-    def __call__(self, node: str, uid: int, offer: commands.Offer, /) -> None:
-        """Send; dropped when the node is not reachable."""
-        ...
-
-
 class RemoteQueue:
     """`QueueHandle` of a queue whose machine answers through messages.
 
     Args:
         record: The queue.
         node: This node.
-        boot: Its boot id.
-        clock: For how long things are held.
-        catalogue: Says who is alive.
-        send: Carries offers.
-        is_clogged: Tells whether offers to a node shall wait here (P14).
-        ask_stat: Asks a node for a queue's counts.
-        defer: `loop.call_soon`: what a turn of the loop gathers leaves together.
-        later: `loop.call_later`; None: settles never wait for company.
     """
 
-    def __init__(
-        self,
-        record: Queue,
-        *,
-        node: str,
-        boot: str,
-        clock: Clock,
-        catalogue: Catalogue,
-        send: SendOffer,
-        is_clogged: Callable[[str], bool],
-        ask_stat: AskStat,
-        defer: Defer,
-        later: Later | None = None,
-    ) -> None:
+    def __init__(self, record: Queue, node: NodeContext) -> None:
         kind = HomeRoute if record.type == "classic" else LeaderRoute
-        self._route: HomeRoute | LeaderRoute = kind(record, catalogue)
-        self._clock = clock
-        self._send = send
-        self._is_clogged = is_clogged
-        self._defer = defer
-        self._later = later
+        self._route: HomeRoute | LeaderRoute = kind(record, node.catalogue)
+        self._clock = node.clock
+        self._transport = node.transport
+        self._defer = node.defer
+        self._later = node.later
         self._most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
-        self._offers = Offers(node, boot, record.uid, unanswered_max=self._most)
+        self._offers = Offers(node.node, node.boot, record.uid, unanswered_max=self._most)
         self._consumers = RemoteConsumers(self._route.epoch)
         self._is_due = False
         self._is_patient = False
@@ -118,10 +87,10 @@ class RemoteQueue:
         self._silence_ms = SILENCE_MS
         self._lag = self._pace_us = 0
         self._dropped = 0
-        self._waiters = Waiters(clock)
+        self._waiters = Waiters(node.clock)
         self._wanted: list[Message] = []  # found no room: publishers wait until these have it
         self._gets: dict[str, list[Got]] = {}  # by holder
-        self._stats = StatQuestions(record.uid, ask_stat, lambda: self._route.target)
+        self._stats = StatQuestions(record.uid, node.transport, self._route)
         self._renewed_for: Server | None = None
 
     @property
@@ -461,11 +430,11 @@ class RemoteQueue:
         self._is_due = self._is_patient = False
         self._flushes += 1
         target = self._route.target
-        if target is None or self._is_deleted or self._is_clogged(target):
+        if target is None or self._is_deleted or self._transport.is_clogged(target):
             return
         uid = self.record.uid
         for offer in self._offers.to_send():
-            self._send(target, uid, offer)
+            self._transport.send_offer(target, uid, offer)
 
     def _offer_again(self) -> None:
         if len(self._offers):

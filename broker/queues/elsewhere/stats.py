@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from broker.errors import Refusal
 from broker.ports import Done
-
-
-class AskStat(Protocol):
-    """Asks the node that serves a queue for its counts."""
-
-    def __call__(self, node: str, uid: int, done: Done, /, *, is_declare: bool) -> None:
-        """`done(QueueStat)` or a `Refusal`; `is_declare` renews the queue's life."""
-        ...
+from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute
+from broker.queues.node import PeerTransport
 
 
 class _Question(NamedTuple):
@@ -28,14 +21,14 @@ class StatQuestions:
 
     Args:
         uid: The queue's incarnation.
-        ask: Carries a question.
-        target: Who serves the queue now; None while there is nobody.
+        transport: Carries questions.
+        route: Says who serves the queue now.
     """
 
-    def __init__(self, uid: int, ask: AskStat, target: Callable[[], str | None]) -> None:
+    def __init__(self, uid: int, transport: PeerTransport, route: HomeRoute | LeaderRoute) -> None:
         self._uid = uid
-        self._ask = ask
-        self._target = target
+        self._transport = transport
+        self._route = route
         self._waiting: list[_Question] = []
         self._is_over = False
 
@@ -51,7 +44,7 @@ class StatQuestions:
             is_declare: It renews the queue's life.
         """
         question = _Question(done, until_ms, is_declare)
-        target = self._target()
+        target = self._route.target
         if target is None:
             self._waiting.append(question)
             return
@@ -62,7 +55,7 @@ class StatQuestions:
             else:
                 done(stat)
 
-        self._ask(target, self._uid, answered, is_declare=is_declare)
+        self._transport.ask_stat(target, self._uid, answered, is_declare=is_declare)
 
     def again(self, now_ms: int, refusal: Refusal | None, late: Refusal) -> None:
         """Ask again what waits.

@@ -23,6 +23,7 @@ from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
+from broker.queues.dead_letters import DeadLetters
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.node import NodeContext
 from broker.queues.paging.level import DEEP_RAM_BYTES, LAZY_RAM_BYTES, LAZY_READ_BYTES
@@ -65,7 +66,8 @@ class Window:
         record: The queue.
         machine: Its machine.
         disk: Where its messages are.
-        home: The node.
+        node: Where the queue lives.
+        dead_letters: Tells whether the targets of what dies are behind.
         hand_in: Writes the machine's ledger.
         serve: Serves the queue's consumers again, from `pump` on.
         is_lazy: It keeps next to nothing in memory.
@@ -77,14 +79,15 @@ class Window:
     """
 
     __slots__ = (
+        "_dead_letters",
         "_hand_in",
-        "_home",
         "_is_lazy",
         "_is_looking_again",
         "_is_pumping_on",
         "_is_shrinking",
         "_is_told",
         "_machine",
+        "_node",
         "_node_level",
         "_record",
         "_serve",
@@ -100,7 +103,8 @@ class Window:
         record: Queue,
         machine: QueueMachine,
         disk: DiskCopy,
-        home: NodeContext,
+        node: NodeContext,
+        dead_letters: DeadLetters,
         hand_in: Callable[[], None],
         serve: Callable[[], None],
         *,
@@ -110,7 +114,8 @@ class Window:
         self._machine = machine
         self._hand_in = hand_in
         self._serve = serve
-        self._home = home
+        self._node = node
+        self._dead_letters = dead_letters
         self._is_pumping_on = False
         self._is_looking_again = False
         self.disk = disk
@@ -187,7 +192,7 @@ class Window:
         self._hand_in()
         if self._shrink() and not self._is_shrinking:
             self._is_shrinking = True
-            self._home.defer(self._shrink_on)
+            self._node.defer(self._shrink_on)
 
     def _shrink_on(self) -> None:
         self._is_shrinking = False
@@ -236,7 +241,7 @@ class Window:
                 is_more = True
         if is_more and not self._is_pumping_on:
             self._is_pumping_on = True
-            self._home.defer(self._pump_on)
+            self._node.defer(self._pump_on)
 
     def _pump_on(self) -> None:
         self._is_pumping_on = False
@@ -245,14 +250,14 @@ class Window:
 
     def _waits_for_targets(self) -> bool:
         """Whether what dies unread shall do so later: where it goes takes no more now."""
-        if not self._machine.rules.is_dead_lettered or not self._home.dead_letters.is_behind:
+        if not self._machine.rules.is_dead_lettered or not self._dead_letters.is_behind:
             return False
         return not self._is_consumed()
 
     def _look_later(self) -> None:
         if not self._is_looking_again:
             self._is_looking_again = True
-            self._home.later(TARGETS_S, self._look_again)
+            self._node.after(TARGETS_S, self._look_again)
 
     def _look_again(self) -> None:
         self._is_looking_again = False

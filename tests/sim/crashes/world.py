@@ -18,6 +18,7 @@ from broker.fifo.commands import Checkout, Discard, Purge, Release, Requeue, Set
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
+from broker.queues.node import NodeContext
 from broker.queues.registry import QueueRegistry
 from broker.storage.message_store import MessageStore
 from tests.sim.clock import Clock, Wall
@@ -50,23 +51,22 @@ class Node(rig.Node):
         self.clogged: set[str] = set()
         self.neighbours = rig.Links(world.group0)
         self.store = MessageStore(self.journal, summary=summary)
-        self.registry = QueueRegistry(
+        context = NodeContext(
             node=NODE,
             boot=self.boot,
             catalogue=world.group0.catalogue,
             clock=Wall(world.clock),
             journal=self.journal,
             store=self.store,
-            groups=self,
-            mail=self,
+            transport=self,
             defer=self.life.call_soon,
             later=self.life.call_later,
             propose=world.group0.propose,
             has_lease=lambda: True,
             leader=lambda: NODE,
-            neighbours=self.neighbours,
             has_alarm=lambda: self.journal.is_short,
         )
+        self.registry = QueueRegistry(context, self, self.neighbours)
 
 
 class Group0(rig.World):

@@ -18,6 +18,7 @@ from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Done
 from broker.queues.envelopes import Answer, cut_answer, decode_answer, encode_answer
+from broker.queues.node import NodeContext
 from broker.queues.registry import QueueRegistry
 from tests.sim.mirrored.network import CONTROL, DATA
 from tests.sim.mirrored.options import PLAIN_EPOCHS
@@ -38,12 +39,9 @@ class Registry(QueueRegistry):
 
     serving: Serving
 
-    def _post(self, node: str, answer: Answer) -> None:
-        self.serving.watch_answer(answer)
-        super()._post(node, answer)
-
     def receive_answer(self, node: str, answer: Answer) -> None:
         if node == self.serving.process.name:
+            self.serving.watch_answer(answer)
             self.take_answer(node, answer, self.serving.epoch_of(answer))
 
     def take_answer(self, node: str, answer: Answer, epoch: int) -> None:
@@ -56,7 +54,7 @@ class Registry(QueueRegistry):
 
 
 class Serving:
-    """Everything of a node that serves clients, for one boot. A `broker.queues.registry.Mail`.
+    """Everything of a node that serves clients, for one boot. A `PeerTransport`.
 
     Attributes:
         epoch: Of the answer that is being taken now; None outside of one.
@@ -74,22 +72,21 @@ class Serving:
         self._is_over = False
         self._is_closing = False
         self._connection_count = 0
-        self.queues = Registry(
+        context = NodeContext(
             node=process.name,
             boot=process.boot,
             catalogue=process.catalogue,
             clock=process.world.wall,
             journal=process.journal,
             store=process.store,
-            groups=_NoGroups(),
-            mail=self,
+            transport=self,
             defer=process.soon,
             later=lambda seconds, call: process.after(round(1000 * seconds), call),
             propose=self._propose,
             has_lease=self.is_valid,
             leader=process.leader,
-            neighbours=process,
         )
+        self.queues = Registry(context, _NoGroups(), process)
         self.queues.serving = self
         process.journal.when_synced(self._start)
 
@@ -256,6 +253,7 @@ class Serving:
         self.process.network.send(self.process.name, node, DATA, arrive)
 
     def send_answer(self, node: str, answer: Answer) -> None:
+        self.watch_answer(answer)
         for part in cut_answer(answer):
             self._send_part(node, encode_answer(part), self.epoch_of(answer))
 

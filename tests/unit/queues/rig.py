@@ -17,11 +17,13 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Checkout, Offer
 from broker.message import Delivery, Message
 from broker.metadata import commands
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes, Declared
 from broker.ports import Done
 from broker.queues.envelopes import Answer
+from broker.queues.node import NodeContext, PeerTransport
 from broker.queues.quorum import QuorumQueue
 from broker.queues.registry import QueueRegistry
 from broker.storage.message_store import MessageStore
@@ -148,23 +150,22 @@ class Node:
         self.deferred: deque[Callable[[], None]] = deque()
         self.timers: list[Timer] = []
         self.store = MessageStore(self.journal, summary=summary)
-        self.registry = QueueRegistry(
+        context = NodeContext(
             node=name,
             boot=boot,
             catalogue=world.catalogue,
             clock=world.clock,
             journal=self.journal,
             store=self.store,
-            groups=self,
-            mail=self,
+            transport=self,
             defer=self.deferred.append,
             later=self.later if world.has_timers else None,
             propose=world.propose,
             has_lease=lambda: name not in world.leaseless,
             leader=lambda: world.leader(),  # noqa: PLW0108 - tests put another in its place
-            neighbours=self.neighbours,
             has_alarm=lambda: world.has_alarm,
         )
+        self.registry = QueueRegistry(context, self, self.neighbours)
 
     def later(self, seconds: float, run: Callable[[], None]) -> Timer:
         timer = Timer(self.world.clock.ms + round(seconds * 1000), run)
@@ -186,7 +187,7 @@ class Node:
     def close(self, uid: int, *, erase: bool) -> None:
         self.world.replicas.get(uid, {}).pop(self.name, None)
 
-    # Mail
+    # PeerTransport
 
     def send_offer(self, node: str, uid: int, offer: Offer) -> None:
         self.world.send(self.name, node, lambda to: to.registry.receive_offer(uid, offer))
@@ -383,3 +384,54 @@ class World:
 def message(body: bytes = b"x", *, persistent: bool = True) -> Message:
     properties = Properties(delivery_mode=2) if persistent else Properties()
     return build_message("", "q", properties, body)
+
+
+class NoTransport:
+    """A `PeerTransport` of a node that sends nothing."""
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        raise AssertionError("no offer is expected")
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        raise AssertionError("no answer is expected")
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        raise AssertionError("there is no ring")
+
+    def is_clogged(self, node: str) -> bool:
+        return False
+
+    def ask_delete(
+        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+    ) -> None:
+        raise AssertionError("no delete is expected")
+
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        done(None)
+
+
+def bare_context(
+    catalogue: Catalogue,
+    clock: Any,
+    defer: Callable[[Callable[[], None]], object],
+    transport: PeerTransport | None = None,
+    **more: Any,
+) -> NodeContext:
+    """A node of which a test needs next to nothing."""
+    journal = Disk()
+    fields: dict[str, Any] = {
+        "node": A,
+        "boot": "b",
+        "propose": None,
+        "leader": lambda: None,
+        **more,
+    }
+    return NodeContext(
+        catalogue=catalogue,
+        clock=clock,
+        journal=journal,
+        store=MessageStore(journal),
+        transport=transport or NoTransport(),
+        defer=defer,
+        **fields,
+    )

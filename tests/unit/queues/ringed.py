@@ -26,7 +26,7 @@ from broker.ports import Done
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer, answers_by_node
 from tests.model.fills import Disk, fills_of
-from tests.unit.queues.rig import A, B, C, Channel, Clock
+from tests.unit.queues.rig import A, B, C, Channel, Clock, NoTransport, bare_context
 
 FAR = 1 << 40
 
@@ -67,7 +67,7 @@ class Master:
         self.run()
 
 
-class Node:
+class Node(NoTransport):
     """One node's handle, and its copy of the queue while it is a mirror."""
 
     def __init__(self, world: RingedWorld, name: str, boot: str) -> None:
@@ -77,18 +77,20 @@ class Node:
         self.turn: deque[Callable[[], None]] = deque()
         self.replica: Replica | None = None
         self.applied = 0  # payloads of the present master
-        self.is_clogged = False
-        self.handle = RemoteQueue(
-            world.queue,
-            node=name,
-            boot=boot,
-            clock=world.clock,
-            catalogue=world.catalogue,
-            send=lambda to, _uid, offer: world.send_offer(name, to, offer),
-            is_clogged=lambda _node: self.is_clogged,
-            ask_stat=world.ask_stat,
-            defer=self.turn.append,
+        self.has_clogged_links = False
+        context = bare_context(
+            world.catalogue, world.clock, self.turn.append, self, node=name, boot=boot
         )
+        self.handle = RemoteQueue(world.queue, context)
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        self.world.send_offer(self.name, node, offer)
+
+    def is_clogged(self, node: str) -> bool:
+        return self.has_clogged_links
+
+    def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
+        self.world.ask_stat(node, uid, done, is_declare=is_declare)
 
     def holder(self, channel: str = "1.1") -> str:
         return f"{self.name}/{self.boot}/1/{channel}"

@@ -58,14 +58,14 @@ def test_what_comes_for_a_consumer_after_its_end_goes_back(world: RingedWorld) -
     node = world.nodes[C]
     reader, _ = consuming(node, prefetch=1)
     told = list[object]()
-    node.is_clogged = True
+    node.has_clogged_links = True
     node.handle.submit(Cancel(node.holder(), "t"), told.append)
     world.clock.ms += 61_000
     node.handle.tick()
     assert told == [None]
     world.nodes[B].handle.publish([message(b"1")], None, Channel())
     world.settle()
-    node.is_clogged = False
+    node.has_clogged_links = False
     node.handle.drained(A)
     world.settle()
     assert reader.delivered == []
@@ -93,14 +93,14 @@ def test_a_cancel_given_up_twice_spares_the_next_consumer_of_its_tag(world: Ring
     node = world.nodes[C]
     consuming(node, prefetch=1)
     told, second = list[object](), Channel()
-    node.is_clogged = True
+    node.has_clogged_links = True
     node.handle.submit(Cancel(node.holder(), "t"), told.append)
     world.tick(61)
     assert told == [None], "given up: another one follows, for the queue alone"
     world.tick(30)
     node.handle.attach(node.spec("t", prefetch=1), second, told.append)
     world.tick(32)
-    node.is_clogged = False
+    node.has_clogged_links = False
     node.handle.drained(A)
     world.settle()
     assert told == [None, None], "consume-ok"

@@ -14,7 +14,7 @@ from broker.metadata.records import Queue
 from broker.ports import PublisherPort
 from broker.queues import dead_letters
 from broker.queues.dead_letters import DeadLetters, Way
-from tests.unit.queues.rig import World, message
+from tests.unit.queues.rig import World, bare_context, message
 
 
 class Target:
@@ -57,14 +57,13 @@ class Desk:
         self.turn: deque[Callable[[], None]] = deque()
         self.buried: list[int] = []
         self.has_lease = True
-        self.letters = DeadLetters(
+        context = bare_context(
             self.world.catalogue,
             self.world.clock,
-            self.handle,
             self.turn.append,
-            lambda: self.has_lease,
-            lambda: 0,
+            has_lease=lambda: self.has_lease,
         )
+        self.letters = DeadLetters(context, self)
 
     def add(self, name: str) -> None:
         from broker.metadata import commands  # noqa: PLC0415 - the name is common here
@@ -73,7 +72,7 @@ class Desk:
         self.targets[name] = Target()
         self.world.apply(commands.Bind("/", "amq.fanout", "queue", name, "", {}, target.uid, ""))
 
-    def handle(self, queue: Queue) -> Target:
+    def open(self, queue: Queue) -> Target:
         return self.targets[queue.name]
 
     def dies(

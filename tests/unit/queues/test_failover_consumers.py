@@ -128,10 +128,10 @@ def test_a_consumer_that_finds_no_place_any_more_is_lost(world: RingedWorld) -> 
     """An exclusive consumer of another node came first."""
     reader, told = consuming(world.nodes[C])
     world.kill(A)
-    world.nodes[C].is_clogged = True
+    world.nodes[C].has_clogged_links = True
     world.promote()
     other, _ = consuming(world.nodes[B], exclusive=True)
-    world.nodes[C].is_clogged = False
+    world.nodes[C].has_clogged_links = False
     world.nodes[C].handle.drained(B)
     world.settle()
     assert (told, reader.lost, other.lost) == ([None], ["t"], [])

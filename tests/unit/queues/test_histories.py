@@ -23,20 +23,17 @@ class Place:
         self.asker.exchange("h", "x-recent-history")
         self.kept = kept
         self.is_led_here = is_led_here
-        self.is_leaderless = False
+        self.has_no_leader = False
         self.has_lease = True
         self.got: dict[str, list[Message]] = {}
         catalogue = self.asker.machine.catalogue
-        self.histories = Histories(
-            catalogue,
-            self._post,
-            self._peek,
-            lambda _uid: self.is_leaderless,
-            lambda: self.has_lease,
-            lambda: 0,
-        )
+        context = rig.bare_context(catalogue, rig.Clock(), print, has_lease=lambda: self.has_lease)
+        self.histories = Histories(context, self, self)  # type: ignore[arg-type]
 
-    def _peek(self, uid: int, first: int, count: int) -> list[Delivery] | None:
+    def is_leaderless(self, uid: int) -> bool:
+        return self.has_no_leader
+
+    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
         store = self.asker.machine.catalogue.store("/", "h")
         assert store is not None
         assert uid == store.uid
@@ -45,7 +42,7 @@ class Place:
         some = self.kept[first : first + count]
         return [Delivery(number, 0, message) for number, message in enumerate(some, first)]
 
-    def _post(self, queue: Queue, messages: list[Message]) -> None:
+    def post(self, queue: Queue, messages: list[Message]) -> None:
         self.got.setdefault(queue.name, []).extend(messages)
 
     def bind(self, destination: str, kind: str = "queue") -> None:
@@ -112,12 +109,12 @@ def test_a_binding_waits_for_the_lease():
 def test_a_binding_waits_for_a_leader_and_only_the_leader_tells():
     places = [Place([message("k")], is_led_here=False) for _ in range(2)]
     for place in places:
-        place.is_leaderless = True
+        place.has_no_leader = True
         place.asker.queue("q")
         place.bind("q")
         place.histories.try_again()
         assert place.got == {}
-        place.is_leaderless = False
+        place.has_no_leader = False
     places[0].is_led_here = True
     for place in places:
         place.histories.try_again()
@@ -128,11 +125,11 @@ def test_a_binding_waits_for_a_leader_and_only_the_leader_tells():
 
 def test_what_was_unbound_while_it_waited_gets_nothing():
     place = Place([message("k")])
-    place.is_leaderless = True
+    place.has_no_leader = True
     place.asker.queue("q")
     place.bind("q")
     place.asker.unbind("h", "q")
-    place.is_leaderless = False
+    place.has_no_leader = False
     place.histories.try_again()
     assert place.got == {}
 

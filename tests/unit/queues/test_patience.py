@@ -20,7 +20,7 @@ from broker.queues.dead_letters import DeadLetters
 from broker.queues.envelopes import Answer
 from broker.queues.handle import QueueHandle
 from broker.queues.quorum import SETTLES_WAIT_S, QuorumQueue
-from tests.unit.queues.rig import message
+from tests.unit.queues.rig import NoTransport, bare_context, message
 
 NODE, BOOT, UID = "rabbit@node1", "0" * 16, 7
 HOLDER = f"{NODE}/{BOOT}/1/1.1"
@@ -46,16 +46,7 @@ class Clock:
         return 0
 
 
-def nowhere(defer: Callable[[Callable[[], None]], None]) -> DeadLetters:
-    """Dead letters of a node without exchanges."""
-
-    def nobody(queue: Queue) -> QueueHandle:
-        raise AssertionError(f"nothing goes to {queue.name}")
-
-    return DeadLetters(Catalogue(), Clock(), nobody, defer, lambda: True, lambda: 0)
-
-
-class Leader:
+class Leader(NoTransport):
     """A leading replica whose loop, timers and log are lists in the test's hand."""
 
     leader = NODE
@@ -66,19 +57,33 @@ class Leader:
         self.log: list[bytes] = []
         self.answers: list[Answer] = []
         self.number = 1
-        self.queue = QuorumQueue(
-            RECORD,
-            settings_of(RECORD, {}),
-            clock=Clock(),
-            post=lambda _node, answer: self.answers.append(answer),
-            defer=self.defer,
-            led=lambda _queue, _term: None,
-            dead_letters=nowhere(self.defer),
-            expired=lambda _queue: None,
+        context = bare_context(
+            Catalogue(),
+            Clock(),
+            self.defer,
+            self,
+            node=NODE,
             later=lambda seconds, run: self.timers.append((seconds, run)),
         )
+        letters = DeadLetters(context, self)
+        self.queue = QuorumQueue(RECORD, settings_of(RECORD, {}), context, self, letters)
         self.queue.group = self
         self.queue.role_changed(leader=True, term=1)
+
+    def open(self, queue: Queue) -> QueueHandle:
+        raise AssertionError(f"nothing goes to {queue.name}")
+
+    def send_answer(self, node: str, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def begins_to_lead(self, uid: int, term: int) -> None:
+        """As it should."""
+
+    def unused(self, uid: int, then: Callable[[], None]) -> None:
+        raise AssertionError("a quorum queue is no auto-delete queue")
+
+    def expired(self, uid: int) -> None:
+        raise AssertionError("it does not expire")
 
     def defer(self, run: Callable[[], None]) -> None:
         self.turn.append(run)

@@ -14,13 +14,13 @@ from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.flow import PACE_LAG, UNANSWERED_LEAST
 from broker.queues.quorum import SETTLES_WAIT_S
-from tests.unit.queues.rig import Channel, Clock, message
+from tests.unit.queues.rig import Channel, Clock, NoTransport, bare_context, message
 
 HERE, THERE, UID = "rabbit@here", "rabbit@there", 7
 HOLDER = f"{HERE}/b/1/1.1"
 
 
-class Origin:
+class Origin(NoTransport):
     """A handle whose loop, timers and link are lists in the test's hand."""
 
     def __init__(self, prefetch: int, messages: int) -> None:
@@ -30,18 +30,15 @@ class Origin:
         catalogue = Catalogue()
         catalogue.put_node(Node(THERE, "t", True, THERE))
         record = Queue("/", "q", UID, "quorum", True, False, None, {}, THERE, (THERE,))
-        self.handle = RemoteQueue(
-            record,
+        context = bare_context(
+            catalogue,
+            Clock(),
+            self.turn.append,
+            self,
             node=HERE,
-            boot="b",
-            clock=Clock(),
-            catalogue=catalogue,
-            send=lambda _node, _uid, offer: self.sent.append(offer),
-            is_clogged=lambda _node: False,
-            ask_stat=lambda _node, _uid, done, **_how: done(None),
-            defer=self.turn.append,
             later=lambda seconds, run: self.timers.append((seconds, run)),
         )
+        self.handle = RemoteQueue(record, context)
         spec = Checkout(HOLDER, "t", False, False, prefetch, 0, {})
         self.handle.attach(spec, Channel(), lambda _result: None)
         self.end_turn()
@@ -50,6 +47,9 @@ class Origin:
         answer.deliveries = [(HOLDER, "t", deliveries)]
         self.handle.receive(THERE, answer)
         self.end_turn()
+
+    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
+        self.sent.append(offer)
 
     def end_turn(self) -> list[list[int]]:
         """Run what is due; the numbers settled by each offer that left."""
