@@ -53,6 +53,7 @@ _WHOLE: Final = re.compile(r"\+?[0-9]{1,18}")
 _FLAGS_UNDEFINED: Final = 0b11
 _HEADERS_FLAG: Final = 1 << 5  # in the upper octet of the flags
 _ROUTING_KEYS: Final = (b"CC", b"BCC")
+_ROUTING_KEY_SIZE: Final = 3
 
 _ORDER: Final = (
     ("content_type", 1 << 15, "shortstr"),
@@ -239,8 +240,9 @@ def facts_at(data: bytes, start: int, end: int) -> PropertyFacts:
             if step == _SHORTSTR:
                 pos += 1 + data[pos]
             elif step == _TABLE:
-                at, pos = pos, fields.end_of_table(data, pos)
-                if pos <= end and data.find(b"CC", at, pos) >= 0:
+                at = pos
+                pos, shortest_key = fields.end_of_table(data, pos)
+                if shortest_key <= _ROUTING_KEY_SIZE and pos <= end:
                     has_routing_headers = _has_routing_headers(data, at, pos)
             elif step == _DELIVERY_MODE:
                 mode = data[pos]
@@ -250,7 +252,7 @@ def facts_at(data: bytes, start: int, end: int) -> PropertyFacts:
             else:
                 rare.append((step, pos))
                 pos += 1 if step == _PRIORITY else 1 + data[pos]
-    except (IndexError, KeyError):
+    except (IndexError, KeyError, struct.error):
         pos = -1
     if pos != end:
         return facts_of(data[start:end])

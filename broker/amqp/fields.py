@@ -41,7 +41,7 @@ _SIZE: Final = struct.Struct(">I")
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _SHORTSTR_MAX: Final = 255
-_from_bytes: Final = int.from_bytes
+_unpack_size: Final = _SIZE.unpack_from
 
 
 class Timestamp(int):
@@ -318,7 +318,7 @@ for _kind, (_layout, _) in _FIXED.items():
     _VALUE_SIZES[_kind] = 1 + _layout.size
 
 
-def end_of_table(data: bytes, pos: int, depth: int = 1) -> int:
+def end_of_table(data: bytes, pos: int, depth: int = 1) -> tuple[int, int]:
     """Find the end of a table by its sizes, a few times as fast as `check_table`.
 
     It may read on in what follows the table, and takes no table in which there may be more than
@@ -330,33 +330,38 @@ def end_of_table(data: bytes, pos: int, depth: int = 1) -> int:
         depth: How many tables and arrays it lies in, itself included.
 
     Returns:
-        The position after it; one beyond all bytes where `check_table` is to be asked.
+        The position after it, one beyond all bytes where `check_table` is to be asked; and the size
+        of its shortest key in octets, 255 without any.
 
     Raises:
         IndexError: Where `check_table` is to be asked, too.
+        struct.error: Likewise.
     """
-    start = pos + 4
-    stop = start + _from_bytes(data[pos:start], "big")
-    if stop - start > ENTRIES_MAX or depth > DEPTH_MAX:
-        return _NOWHERE
-    pos = start
+    size: int = _unpack_size(data, pos)[0]
+    if size > ENTRIES_MAX or depth > DEPTH_MAX:
+        return _NOWHERE, 0
+    pos += 4
+    stop = pos + size
+    shortest = 255
     while pos < stop:
-        pos += 1 + data[pos]
+        size = data[pos]
+        if size < shortest:  # noqa: PLR1730 - a call costs as much as all else here
+            shortest = size
+        pos += 1 + size
         kind = data[pos]
         if kind == _STRING:
-            pos += 5 + _from_bytes(data[pos + 1 : pos + 5], "big")
+            pos += 5 + _unpack_size(data, pos + 1)[0]
         else:
             size = _VALUE_SIZES[kind]
             pos = pos + size if size else _end_of_value(data, pos, depth)
-    return pos if pos == stop else _NOWHERE
+    return (pos if pos == stop else _NOWHERE), shortest
 
 
 def _end_of_array(data: bytes, pos: int, depth: int) -> int:
-    start = pos + 4
-    stop = start + _from_bytes(data[pos:start], "big")
     if depth > DEPTH_MAX:
         return _NOWHERE
-    pos = start
+    stop: int = pos + 4 + _unpack_size(data, pos)[0]
+    pos += 4
     while pos < stop:
         size = _VALUE_SIZES[data[pos]]
         pos = pos + size if size else _end_of_value(data, pos, depth)
@@ -367,9 +372,10 @@ def _end_of_value(data: bytes, pos: int, depth: int) -> int:
     """Find the end of a value of a type that has no fixed size."""
     kind = data[pos]
     if kind in (_STRING, _BINARY):
-        return pos + 5 + _from_bytes(data[pos + 1 : pos + 5], "big")
+        end: int = pos + 5 + _unpack_size(data, pos + 1)[0]
+        return end
     if kind == _TABLE:
-        return end_of_table(data, pos + 1, depth + 1)
+        return end_of_table(data, pos + 1, depth + 1)[0]
     if kind == _ARRAY:
         return _end_of_array(data, pos + 1, depth + 1)
     return _NOWHERE
