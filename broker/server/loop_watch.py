@@ -143,9 +143,10 @@ class LoopWatch:
     def start(self) -> None:
         """Begin to look at the running loop."""
         self._loop_thread = threading.get_ident()
-        self._judged_s, self._judged_cpu_s = time.monotonic(), time.thread_time()
+        cpu_s = time.thread_time()
+        self._judged_s, self._judged_cpu_s = time.monotonic(), cpu_s
         threading.Thread(target=self._name_turns, name="loop-watch", daemon=True).start()
-        self._set_timer()
+        self._set_timer(cpu_s)
 
     def stop(self) -> None:
         """Look no more."""
@@ -160,9 +161,9 @@ class LoopWatch:
 
     # On the loop
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, cpu_s: float) -> None:
         wait_s = LOOK_S if self._is_busy else aligned_delay_s(IDLE_LOOK_S)
-        self._cpu_s = time.thread_time()
+        self._cpu_s = cpu_s
         self._due_s = time.monotonic() + wait_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
@@ -179,7 +180,7 @@ class LoopWatch:
             self._seen = Counter()
         if now_s - self._judged_s >= IDLE_LOOK_S * 0.9:
             self._judge(now_s, cpu_s)
-        self._set_timer()
+        self._set_timer(cpu_s)
 
     def _judge(self, now_s: float, cpu_s: float) -> None:
         """Find out whether the loop is busy."""

@@ -20,7 +20,7 @@ from typing import Final
 from broker.ports import Clock
 
 SLICE_MS: Final = 5
-"""How long a publisher's expensive messages may keep the loop in one turn; a single one longer."""
+"""Processor time that a publisher's expensive messages may take in one turn; a single one more."""
 
 COSTLY_MS: Final = 1_000
 """How long a connection waits for turns after it has used up a slice."""
