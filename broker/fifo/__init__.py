@@ -17,12 +17,12 @@ The non-guarantee: a delivery may be made again after a failover (P17), with `de
 
 Modules: `commands` go into `machine.QueueMachine`, `effects` come out, `ledger` is what lasts. The
 machine is one class whose parts have names. `message_state` knows where every message is: ready
-(`lines`), checked out by a channel (`checked_out`), dead and held (`fate`, which also has limits
-and the publishes that are remembered) or gone. `consumers` says who gets messages, `sessions` who
-brought commands and what they were answered, `recorder` notes effects and ledger, and `paging` lets
-messages leave the memory and says which are to be read. `snapshot` is the bytes of all that.
+(`ready`), checked out by a channel (`checked_out`), dead and held (`dead_letter`) or gone, by which
+`limits`, and which publishes are remembered (`dedup`). `consumers` says who gets messages,
+`sessions` who brought commands and what they were answered, and `paging` lets messages leave the
+memory and says which are to be read. `snapshot` is the bytes of all that.
 `offers` and `inbox` run on the nodes of publishers and consumers, `config` says how one
 queue is to behave. A mirror is a `replica` of the ledger: it begins with a `handshake`, knows by
-`evidence` what it may say of duplicates, and gets older messages by a `fill`;
+`sessions` what it may say of duplicates, and gets older messages by a `fill`;
 `message_state.digest_of` tells whether two members are alike.
 """

@@ -2,7 +2,7 @@
 
 Each is held by one (holder, tag): a channel and its consumer, or `GET_TAG` for basic.get. A
 consumer shares the dict of its own (`place`), so its credit follows from the dict's length. What is
-held may be a stub, whose content is on disk (`lines.ram`).
+held may be a stub, whose content is on disk (`ready.ram`).
 
 Invariants: 1. `count` and `size_bytes` are the sums over all that is held. 2. `stubs` counts the
 stubs among it.
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.fifo.lines.line import Cut, body_bytes
-from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES, Stubs, stub_of
+from broker.fifo.ready.line import Cut, body_bytes
+from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES, Stubs, stub_of
 from broker.message import Delivery
 
 GET_TAG: Final = ""

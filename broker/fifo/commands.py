@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from broker.amqp.fields import plain_value
-from broker.fifo.rules import Rules
+from broker.fifo.limits import Rules
 from broker.message import Message
 
 VERSION: Final = 1

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from broker.errors import quoted
-from broker.fifo.rules import NO_RULES, Rules
+from broker.fifo.limits import NO_RULES, Order, Rules
 
 LedgerMode = Literal["none", "persistent", "all"]
 
@@ -45,7 +45,7 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
     requeue: Literal["original", "front", "tail"] = "original"
     ledger: LedgerMode = "none"
     rules: Rules = NO_RULES
-    order: Literal["fifo", "priority", "due"] = "fifo"
+    order: Order = "fifo"
     priority_max: int = 0
     is_single_active: bool = False
     single_active_by_priority: bool = True

@@ -66,7 +66,7 @@ class Settled(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
 class Removed(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
     """Messages left unacknowledged: purged, rejected, expired, over a limit, dead-lettered.
 
-    A message that died and is held for its burial (`rules.Rules.is_held`) is not among them: for
+    A message that died and is held for its burial (`limits.Rules.is_held`) is not among them: for
     mirrors it is simply still there.
     """
 

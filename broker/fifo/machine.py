@@ -35,7 +35,7 @@ from typing import Any, Final
 import msgspec
 
 from broker.errors import Refusal
-from broker.fifo import ledger, snapshot
+from broker.fifo import ledger, limits, snapshot
 from broker.fifo.checked_out import GET_TAG
 from broker.fifo.commands import (
     Batch,
@@ -62,15 +62,13 @@ from broker.fifo.commands import (
 )
 from broker.fifo.config import LedgerMode, QueueConfig
 from broker.fifo.consumers import Consumer, Roster
-from broker.fifo.effects import Effects, Reply
-from broker.fifo.fate import limits
+from broker.fifo.effects import NO_ORIGIN, Effects, Reply
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.handshake import Handshake, handshake_of
-from broker.fifo.lines.paged import Paged
+from broker.fifo.limits import Rules
 from broker.fifo.message_state import MessageState
 from broker.fifo.paging import Paging
-from broker.fifo.recorder import NO_ORIGIN
-from broker.fifo.rules import Rules
+from broker.fifo.ready.paged import Paged
 from broker.fifo.sessions import SessionTable
 from broker.message import Delivery, Message
 from broker.ports import GetResult, QueueStat

@@ -1,13 +1,13 @@
 """Where every message of one queue is, and what becomes of it.
 
-A message is ready (`lines`), checked out by a channel (`checked_out`), dead and held until it has
-arrived elsewhere (`fate.dying`), or gone. Here is what moves it from one to the next whoever asks:
+A message is ready (`ready`), checked out by a channel (`checked_out`), dead and held until it has
+arrived elsewhere (`dead_letter`), or gone. Here is what moves it from one to the next whoever asks:
 time, limits, a purge, the return of what was held. Who gets messages, `consumers` say; who brings
 them, `machine`. Like that one: no IO, no clock, nothing random.
 
 Invariants:
 1. Every message enqueued is ready, held by exactly one (holder, tag), dead and held, or gone.
-2. Message numbers grow by one from 1; the order of the ready ones is `lines.line.Line`'s.
+2. Message numbers grow by one from 1; the order of the ready ones is `ready.line.Line`'s.
 3. `now_ms` falls only when a clock was set right by more than a minute.
 """
 
@@ -25,18 +25,16 @@ import msgspec
 from broker.fifo import ledger
 from broker.fifo.checked_out import CheckedOut
 from broker.fifo.config import QueueConfig
-from broker.fifo.effects import Dead
-from broker.fifo.fate.dedup import Dedup
-from broker.fifo.fate.dying import Dying
-from broker.fifo.fate.limits import Limits
+from broker.fifo.dead_letter import Dying
+from broker.fifo.dedup import Dedup
+from broker.fifo.effects import NO_ORIGIN, Dead, Origin, Recorder
 from broker.fifo.fresh import Fresh, fresh_among
-from broker.fifo.lines.line import Facts, body_bytes
-from broker.fifo.lines.order import ready_line
-from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.priority import PriorityLine
-from broker.fifo.lines.ready import ReadyLine
-from broker.fifo.recorder import NO_ORIGIN, Origin, Recorder
-from broker.fifo.rules import Reason, Rules
+from broker.fifo.limits import Limits, Reason, Rules
+from broker.fifo.ready.due import DueLine
+from broker.fifo.ready.line import Facts, Line, body_bytes
+from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.priority import PriorityLine
+from broker.fifo.ready.ready import ReadyLine
 from broker.message import Delivery, Message
 
 CLOCK_SKEW_MS: Final = 60_000
@@ -58,6 +56,15 @@ def digest_of(items: Iterable[tuple[int, Message]]) -> str:
     for item in items:
         digest.update(_encoder.encode(item))
     return digest.hexdigest()
+
+
+def ready_line(config: QueueConfig) -> Line:
+    """Return an empty line in the order a queue's settings ask for."""
+    if config.order == "priority":
+        return PriorityLine(config.priority_max)
+    if config.order == "due":
+        return DueLine()
+    return ReadyLine(by_number=config.requeue == "original")
 
 
 class MessageState:
@@ -95,7 +102,7 @@ class MessageState:
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
         self.recorder = Recorder(config.ledger)
-        self.limits = Limits(config)
+        self.limits = Limits(config.rules, order=config.order, has_dedup=bool(config.dedup_size))
         self.now_ms = 0
         self.clear()
 
@@ -330,12 +337,12 @@ class MessageState:
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return up to `count` ready messages in their order, `first` of them skipped.
 
-        Those on disk are stubs, or `lines.ram.unread`.
+        Those on disk are stubs, or `ready.ram.unread`.
         """
         return self.ready.peek(first, count)
 
     def contents(self) -> list[Delivery]:
-        """All messages here by number, the dead too; stubs and `lines.ram.unread` among them."""
+        """All messages here by number, the dead too; stubs and `ready.ram.unread` among them."""
         items = self.ready.in_order()
         items += self.dead_letters.items()
         for _, _, held in self.checked_out:

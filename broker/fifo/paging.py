@@ -5,7 +5,7 @@ The queue never reads. Its shell does, in the same turn, and serves again:
     while machine.pump() or (numbers := machine.paging.needed()):
         machine.paging.page_in(numbers, disk.read(numbers))
 
-Ready messages leave from the tail (`lines.depths`), then what consumers hold: of that stubs
+Ready messages leave from the tail (`ready.depths`), then what consumers hold: of that stubs
 remain, and it is read when it is returned and at the head again.
 
 Invariants: 1. what a consumer is given was whole. 2. `ram_bytes` is the sum over all messages, by
@@ -19,15 +19,15 @@ from typing import Final
 
 from broker.fifo import ledger
 from broker.fifo.consumers import Roster
-from broker.fifo.lines.line import Cut
-from broker.fifo.lines.ram import (
+from broker.fifo.message_state import MessageState
+from broker.fifo.ready.line import Cut
+from broker.fifo.ready.ram import (
     MESSAGE_RAM_BYTES,
     PAGE_IN_BYTES,
     STUB_RAM_BYTES,
     Counts,
     PageOut,
 )
-from broker.fifo.message_state import MessageState
 from broker.message import Message
 
 CHUNKS_BYTES: Final = 1 << 16

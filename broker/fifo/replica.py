@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
-from broker.fifo.fate.dedup import Dedup
+from broker.fifo.dedup import Dedup
 from broker.fifo.fill import Fill, Gone, gaps
 from broker.fifo.handshake import Handshake, Ranges, joined_ranges, ranges_of
 from broker.fifo.ledger import (
@@ -42,10 +42,10 @@ from broker.fifo.ledger import (
     Settled,
     Skipped,
 )
-from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, PageOut
 from broker.fifo.machine import QueueMachine
 from broker.fifo.message_state import digest_of
+from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, PageOut
 from broker.fifo.sessions import SessionTable
 from broker.message import Message
 

@@ -21,9 +21,9 @@ from broker.amqp.fields import plain_value
 from broker.fifo.checked_out import Held
 from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.effects import Dead
-from broker.fifo.lines.line import body_bytes
+from broker.fifo.limits import Reason, Rules
 from broker.fifo.message_state import MessageState
-from broker.fifo.rules import Reason, Rules
+from broker.fifo.ready.line import body_bytes
 from broker.fifo.sessions import SessionRecord, SessionTable
 from broker.message import Delivery, Message
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, cast
 
 from broker.errors import quoted
-from broker.fifo.rules import Overflow
+from broker.fifo.limits import Overflow
 from broker.metadata.arguments import DEDUP_SIZE_DEFAULT
 from broker.metadata.records import Queue
 

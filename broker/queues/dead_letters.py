@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.amqp.content import decode_properties
+from broker.fifo.dead_letter import dead_message, deaths_of, is_cycle
 from broker.fifo.effects import Dead
-from broker.fifo.fate.dead_letter import dead_message, deaths_of, is_cycle
-from broker.fifo.rules import Reason
+from broker.fifo.limits import Reason
 from broker.message import Delivery, Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from broker.amqp.content import decode_properties
-from broker.fifo.fate.dead_letter import undelayed
+from broker.fifo.dead_letter import undelayed
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.routing.delays import delay_ms

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.fifo import ledger
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
-from broker.fifo.lines.paged import Paged
+from broker.fifo.ready.paged import Paged
 from broker.message import Delivery, Message
 from broker.storage.message_store import MessageStore, Stored
 

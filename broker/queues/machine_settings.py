@@ -17,7 +17,7 @@ from broker.fifo.config import (
     mirrored_config,
     quorum_config,
 )
-from broker.fifo.rules import Rules
+from broker.fifo.limits import Rules
 from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 

@@ -43,9 +43,9 @@ from broker.fifo.commands import (
     split_at_looks,
     width,
 )
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import size_of
-from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
-from broker.fifo.lines.paged import Paged
+from broker.fifo.ready.paged import Paged
 from broker.storage.int_map import IntMap
 
 RECENT_MAX: Final = 2048

@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
-from broker.fifo.lines.paged import Paged
+from broker.fifo.ready.paged import Paged
 from broker.message import Message
 from broker.ports import Journal
 from broker.storage import message_keys as keys

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.rules import Rules
+from broker.fifo.limits import Rules
 from broker.message import Delivery, Message
 
 Key = tuple[str, str]

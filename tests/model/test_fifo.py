@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.fifo.config import QueueConfig
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
 from tests.model.fifo_model import QueueModel, message
 
 HOLDERS = st.sampled_from(["a/1/1/1", "a/1/1/2", "a/2/1/1", "b/1/1/1"])

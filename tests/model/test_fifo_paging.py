@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from broker.fifo.ledger import Cleared, Enqueued, Removed, Settled
-from broker.fifo.lines.paged import Paged
 from broker.fifo.machine import QueueMachine
+from broker.fifo.ready.paged import Paged
 from tests.model.fifo_model import again, message
 from tests.model.test_fifo import HOLDERS, PLAIN, RULES, QueueLife
 

@@ -29,9 +29,9 @@ from broker.fifo.ledger import (
     decode_records,
     encode_records,
 )
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
-from broker.fifo.rules import Rules
 from broker.message import Message
 from tests.model.fifo_model import message
 from tests.model.fills import Disk, next_fill, page_in, whole

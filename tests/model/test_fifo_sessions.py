@@ -31,9 +31,9 @@ from broker.fifo.commands import (
     width,
 )
 from broker.fifo.config import QueueConfig
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
-from broker.fifo.rules import Rules
 from tests.model.fifo_model import message
 
 HOLDER = st.sampled_from(["a/1/1/1", "a/2/1/1", "b/1/1/1"])

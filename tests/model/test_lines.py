@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.lines.order import ready_line
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.message_state import ready_line
+from broker.fifo.ready.ready import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import again, message
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fifo.lines.paged import CHUNK, Paged
+from broker.fifo.ready.paged import CHUNK, Paged
 
 # Numbers near each other and at the edges of chunks, as queues have them.
 NUMBERS = st.one_of(st.integers(1, 40), st.integers(CHUNK - 3, CHUNK + 3), st.integers(1, 1 << 40))

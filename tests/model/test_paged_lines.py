@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.lines.line import Cut, body_bytes
-from broker.fifo.lines.order import ready_line
-from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES
+from broker.fifo.message_state import ready_line
+from broker.fifo.ready.line import Cut, body_bytes
+from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES
 from broker.message import Delivery
 from tests.model.fifo_model import again, message
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from broker.fifo.commands import Checkout, Enqueue, Offer, Settle, encode_batch
 from broker.fifo.config import QueueConfig, mirrored_config
 from broker.fifo.ledger import cut_records, decode_records, encode_records
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
-from broker.fifo.rules import Rules
 from broker.message import Message
 
 BATCH = 100

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from broker.fifo.config import QueueConfig
 from broker.fifo.handshake import decode_handshake
 from broker.fifo.ledger import decode_records
-from broker.fifo.lines.priority import LEVEL_MAX
+from broker.fifo.ready.priority import LEVEL_MAX
 from broker.fifo.replica import Replica
 from broker.metadata.rings import RingMember, encode_member
 from broker.ports import Journal

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.fifo.commands import Get, Offer, split_at_gets, split_at_looks
-from broker.fifo.lines.paged import CHUNK
 from broker.fifo.machine import QueueMachine
+from broker.fifo.ready.paged import CHUNK
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.ports import QueueStat

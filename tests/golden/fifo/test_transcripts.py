@@ -19,8 +19,8 @@ import pytest
 from broker.fifo.commands import Enqueue, Offer
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Effects
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
 from broker.message import Delivery, Message
 from tests.golden import datadriven
 

@@ -14,13 +14,12 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.evidence import Evidence
 from broker.fifo.fill import Gone
-from broker.fifo.lines.ram import PageOut
 from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
+from broker.fifo.ready.ram import PageOut
 from broker.fifo.replica import Replica
-from broker.fifo.sessions import SessionTable
+from broker.fifo.sessions import Evidence, SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
 from broker.metadata.mirroring import steps

@@ -9,10 +9,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from broker.fifo.commands import Enqueue
-from broker.fifo.evidence import Evidence
 from broker.fifo.offers import Offers
 from broker.fifo.paging import Paging
 from broker.fifo.replica import Replica
+from broker.fifo.sessions import Evidence
 from broker.queues.elsewhere.routes import HomeRoute
 from broker.queues.mirrored.seat import Seat
 from gm.core.member import Member

@@ -29,7 +29,7 @@ from broker.fifo.commands import (
 )
 from broker.fifo.effects import Effects, Verdict, pack_value, unpack_value
 from broker.fifo.handshake import Handshake, decode_handshake
-from broker.fifo.rules import Rules
+from broker.fifo.limits import Rules
 from broker.message import Delivery
 from broker.ports import GetResult
 from tests.model.fifo_model import message

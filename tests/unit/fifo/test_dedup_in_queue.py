@@ -10,9 +10,9 @@ from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Verdict
 from broker.fifo.handshake import decode_handshake, encode_handshake
 from broker.fifo.ledger import cut_records, decode_records, encode_records
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
-from broker.fifo.rules import Rules
 from broker.message import Message
 from tests.model.fifo_model import message
 

@@ -1,8 +1,8 @@
-"""broker.fifo.evidence: which numbers of a session brought which messages (P11)."""
+"""broker.fifo.sessions: which numbers of a session brought which messages (P11)."""
 
 from __future__ import annotations
 
-from broker.fifo.evidence import Evidence
+from broker.fifo.sessions import Evidence
 
 
 def _known(evidence: Evidence, first: int, last: int, absent=frozenset()) -> set[int]:

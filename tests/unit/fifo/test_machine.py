@@ -19,8 +19,8 @@ from broker.fifo.commands import (
 )
 from broker.fifo.config import QUORUM_CREDIT, QueueConfig, classic_config, quorum_config
 from broker.fifo.effects import Reply, Verdict
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
 from broker.message import Delivery
 from broker.ports import GetResult, QueueStat
 from tests.model.fifo_model import message

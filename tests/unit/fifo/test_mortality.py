@@ -9,8 +9,8 @@ from broker.fifo import ledger
 from broker.fifo.commands import Batch, Bury, Enqueue, Offer, SetRules, encode_batch
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Dead, Verdict
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
 from broker.message import Delivery, Message
 from tests.model.fifo_model import message
 

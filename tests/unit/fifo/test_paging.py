@@ -19,10 +19,10 @@ from broker.fifo.commands import (
 )
 from broker.fifo.config import QueueConfig, classic_config, quorum_config
 from broker.fifo.ledger import Cleared, Removed
-from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.ram import HEAD_MESSAGES, MESSAGE_RAM_BYTES, STUB_RAM_BYTES
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
+from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.ram import HEAD_MESSAGES, MESSAGE_RAM_BYTES, STUB_RAM_BYTES
 from broker.message import Message
 from tests.model.fifo_model import message
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from broker.fifo.config import QueueConfig
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import Replica
-from broker.fifo.rules import Rules
 from broker.message import Message
 from tests.model.fifo_model import message
 

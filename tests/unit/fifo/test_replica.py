@@ -16,8 +16,8 @@ from broker.fifo.ledger import (
     Skipped,
     cut_records,
 )
-from broker.fifo.lines.ram import MESSAGE_RAM_BYTES
 from broker.fifo.machine import QueueMachine
+from broker.fifo.ready.ram import MESSAGE_RAM_BYTES
 from broker.fifo.replica import Replica
 from tests.model.fifo_model import message
 

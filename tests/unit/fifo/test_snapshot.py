@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from broker.fifo.config import QueueConfig
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.rules import Rules
 from broker.fifo.snapshot import PART_BYTES, SnapshotError
 from broker.message import Delivery
 from tests.model.fifo_model import message

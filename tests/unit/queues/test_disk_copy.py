@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.amqp.content import Properties, build_message
 from broker.fifo import ledger
-from broker.fifo.lines.ram import stub_of
+from broker.fifo.ready.ram import stub_of
 from broker.message import Delivery, Message
 from broker.queues.disk_copy import PAGES_PER_SWEEP, DiskCopy
 from broker.storage.message_store import MessageStore

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from broker.fifo.commands import Discard, Get, Purge, Release, Requeue, Settle
-from broker.fifo.lines.paged import CHUNK_RAM_BYTES
+from broker.fifo.ready.paged import CHUNK_RAM_BYTES
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.ports import GetResult, QueueStat

@@ -15,7 +15,7 @@ from broker.amqp import content, fields
 from broker.amqp.content import Properties, build_message
 from broker.amqp.fields import Binary, Long, Timestamp
 from broker.amqp.frames import body_of
-from broker.fifo.fate.dead_letter import DEATHS_MAX, dead_message, deaths_of, is_cycle, undelayed
+from broker.fifo.dead_letter import DEATHS_MAX, dead_message, deaths_of, is_cycle, undelayed
 from broker.message import Message
 
 REASONS = ("expired", "rejected", "maxlen", "delivery_limit")

@@ -23,8 +23,8 @@ from operator import attrgetter, itemgetter
 
 from typing_extensions import override
 
-from broker.fifo.lines.depths import Depths
-from broker.fifo.lines.line import Facts, body_bytes
+from broker.fifo.ready.depths import Depths
+from broker.fifo.ready.line import Facts, body_bytes
 from broker.message import Delivery
 
 _number: Callable[[Delivery], int] = attrgetter("number")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.fifo.lines.line import Cut, body_bytes
-from broker.fifo.lines.ready import ReadyLine
+from broker.fifo.ready.line import Cut, body_bytes
+from broker.fifo.ready.ready import ReadyLine
 from broker.message import Delivery
 from tests.model.fifo_model import message
 

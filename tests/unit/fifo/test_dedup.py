@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fifo.fate.dedup import Dedup
+from broker.fifo.dedup import Dedup
 
 
 def test_a_key_is_a_double_once_it_was_seen():

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.fifo.lines.priority import PriorityLine
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.ready.priority import PriorityLine
+from broker.fifo.ready.ready import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 

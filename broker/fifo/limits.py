@@ -12,12 +12,45 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from broker.fifo.config import QueueConfig
-from broker.fifo.fate.dedup import Dedup
-from broker.fifo.rules import Rules
+from broker.fifo.dedup import Dedup
 from broker.message import Message
+
+Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
+Reason = Literal["expired", "rejected", "maxlen", "delivery_limit", "delayed"]
+"""Why a message died, in the words of x-death; "delayed" ends a delay, which is no death."""
+
+
+class Rules(msgspec.Struct, array_like=True, frozen=True):
+    """The rules of one queue. None means no limit. Fields are only appended, with defaults.
+
+    Attributes:
+        message_ttl_ms: Most milliseconds a message may wait; counted from its enqueue, so another
+            value is for new messages only.
+        max_length: Most ready messages.
+        max_length_bytes: Most bytes of ready bodies.
+        overflow: What happens beyond the two.
+        delivery_limit: Most redeliveries of a message.
+        is_dead_lettered: The shell wants to hear of dead messages (`Effects.dead`).
+        is_held: A dead message stays here, out of reach of consumers, until it is buried
+            (`QueueMachine.bury`): at-least-once dead-lettering, and delays.
+    """
+
+    message_ttl_ms: int | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    overflow: Overflow = "drop-head"
+    delivery_limit: int | None = None
+    is_dead_lettered: bool = False
+    is_held: bool = False
+
+
+NO_RULES: Final = Rules()
+
+Order = Literal["fifo", "priority", "due"]
+"""The order of a queue's ready messages."""
 
 Fate = Literal["admitted", "refused", "double"]
 
@@ -29,7 +62,9 @@ class Limits:
     """The rules of one queue, and what follows from them for each message.
 
     Args:
-        config: How the queue behaves; its rules are those it begins with.
+        rules: Those it begins with.
+        order: The order of the ready messages (`QueueConfig.order`).
+        has_dedup: Doubles are dropped.
 
     Attributes:
         rules: As they are now.
@@ -40,10 +75,10 @@ class Limits:
 
     __slots__ = ("_has_dedup", "_order", "drops_head", "has_ttl", "is_selective", "rules")
 
-    def __init__(self, config: QueueConfig) -> None:
-        self._order = config.order
-        self._has_dedup = bool(config.dedup_size)
-        self.set_rules(config.rules)
+    def __init__(self, rules: Rules, *, order: Order, has_dedup: bool) -> None:
+        self._order = order
+        self._has_dedup = has_dedup
+        self.set_rules(rules)
 
     def set_rules(self, rules: Rules) -> None:
         """Go by other rules from now on."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from broker.fifo.lines.ram import MESSAGE_RAM_BYTES, Stubs
+from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, Stubs
 from broker.message import Delivery, Message
 
 Facts = tuple[int, int, Message | None]

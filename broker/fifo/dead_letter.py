@@ -36,8 +36,10 @@ from broker.amqp import fields
 from broker.amqp.content import raw_headers, with_raw_headers
 from broker.amqp.fields import Long, Timestamp
 from broker.errors import AmqpError
-from broker.fifo.rules import Reason
-from broker.message import Message
+from broker.fifo.effects import Dead
+from broker.fifo.limits import Reason
+from broker.fifo.ready.line import body_bytes
+from broker.message import Delivery, Message
 
 DEATHS_MAX: Final = 1_000
 DELAY_HEADER: Final = "x-delay"
@@ -52,6 +54,64 @@ _SIGNED: Final = {b"b": ">cb", b"s": ">ch", b"I": ">ci", b"l": ">cq"}
 
 Death = dict[str, object]
 """One entry of x-death: `queue`, `reason` and `count` are there, the rest as it came."""
+
+
+class Dying:
+    """Dead messages that stay until they have arrived (`Rules.is_held`), in the order of death.
+
+    At-least-once dead-lettering, and delays: a message that died is out of every consumer's reach
+    but still the queue's, until the shell says that its targets have it (`QueueMachine.bury`). It
+    counts for the length limits meanwhile (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
+
+    Attributes:
+        size_bytes: Sum of their body sizes.
+    """
+
+    __slots__ = ("_items", "size_bytes")
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[Reason, Delivery]] = {}
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, reason: Reason, items: list[Delivery]) -> None:
+        """Take in what died for one reason."""
+        self._items.update([(item.number, (reason, item)) for item in items])
+        self.size_bytes += body_bytes(items)
+
+    def bury(self, numbers: list[int]) -> list[Delivery]:
+        """Forget these and return them; unknown numbers are ignored."""
+        pop = self._items.pop
+        items = [found[1] for number in numbers if (found := pop(number, None)) is not None]
+        self.size_bytes -= body_bytes(items)
+        return items
+
+    def numbers(self) -> list[int]:
+        """The numbers of all that is held, in the order of their deaths."""
+        return list(self._items)
+
+    def items(self) -> list[Delivery]:
+        """All that is held, in the order of their deaths."""
+        return [item for _, item in self._items.values()]
+
+    def records(self) -> list[Dead]:
+        """All that is held, in the order of their deaths, neighbours of one reason together."""
+        records: list[Dead] = []
+        for reason, item in self._items.values():
+            if records and records[-1].reason == reason:
+                records[-1].items.append(item)
+            else:
+                records.append(Dead(reason, [item], True))
+        return records
+
+    def load(self, records: list[Dead]) -> None:
+        """Take over what `records` of another one said."""
+        self._items = {}
+        self.size_bytes = 0
+        for record in records:
+            self.add(record.reason, record.items)
 
 
 def dead_message(

@@ -21,10 +21,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from broker.fifo.lines.line import Cut, Facts, Line, body_bytes
-from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.ram import Stubs
-from broker.fifo.lines.ready import ReadyLine
+from broker.fifo.ready.line import Cut, Facts, Line, body_bytes
+from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.ram import Stubs
+from broker.fifo.ready.ready import ReadyLine
 from broker.message import Delivery, Message
 
 LEVEL_MAX: Final = 255

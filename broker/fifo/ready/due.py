@@ -17,7 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from broker.fifo.lines.line import Facts, Shallow, body_bytes
+from broker.fifo.ready.line import Facts, Shallow, body_bytes
 from broker.message import Delivery
 
 SLACK_MIN: Final = 64

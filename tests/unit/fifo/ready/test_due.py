@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.fifo.lines.due import PEEK_FEW, SLACK_MIN, DueLine
-from broker.fifo.lines.ready import body_bytes
+from broker.fifo.ready.due import PEEK_FEW, SLACK_MIN, DueLine
+from broker.fifo.ready.ready import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 

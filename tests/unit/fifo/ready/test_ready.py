@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.lines.due import DueLine
-from broker.fifo.lines.order import ready_line
-from broker.fifo.lines.priority import PriorityLine
-from broker.fifo.lines.ready import ReadyLine, body_bytes
+from broker.fifo.message_state import ready_line
+from broker.fifo.ready.due import DueLine
+from broker.fifo.ready.priority import PriorityLine
+from broker.fifo.ready.ready import ReadyLine, body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 

@@ -31,7 +31,7 @@ from operator import attrgetter
 
 from typing_extensions import override
 
-from broker.fifo.lines.deep import (
+from broker.fifo.ready.deep import (
     DELTA_RAM_BYTES,
     NOWHERE,
     ODD_RAM_BYTES,
@@ -41,9 +41,9 @@ from broker.fifo.lines.deep import (
     kept_of,
     leaves_stub,
 )
-from broker.fifo.lines.line import NO_STUBS, Cut, Line, body_bytes
-from broker.fifo.lines.paged import CHUNK, CHUNK_RAM_BYTES, Paged
-from broker.fifo.lines.ram import (
+from broker.fifo.ready.line import NO_STUBS, Cut, Line, body_bytes
+from broker.fifo.ready.paged import CHUNK, CHUNK_RAM_BYTES, Paged
+from broker.fifo.ready.ram import (
     HEAD_MESSAGES,
     MESSAGE_RAM_BYTES,
     PAGE_IN_MESSAGES,

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, Literal
 
-from broker.fifo.lines.line import Cut
-from broker.fifo.lines.paged import Paged
-from broker.fifo.lines.ram import (
+from broker.fifo.ready.line import Cut
+from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.ram import (
     MESSAGE_RAM_BYTES,
     PAGE_IN_MESSAGES,
     STUB_BODY_MIN,
