@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.fifo.ready.line import Cut, body_bytes
+from broker.fifo.ready.queue import Eviction, body_bytes
 from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES, Stubs, stub_of
 from broker.message import Delivery
 
@@ -121,7 +121,7 @@ class CheckedOut:
         size_bytes = self.size_bytes - stubs.size_bytes
         return whole * MESSAGE_RAM_BYTES + size_bytes + stubs.count * STUB_RAM_BYTES
 
-    def page_out(self, cut: Cut) -> None:
+    def page_out(self, eviction: Eviction) -> None:
         """Let stubs remain of what is held, holder by holder, if enough can be saved."""
         stubs = self.stubs
         saved = MESSAGE_RAM_BYTES - STUB_RAM_BYTES
@@ -135,13 +135,13 @@ class CheckedOut:
                 if not item.message.content:
                     break
                 whole.append(item)
-            cut.note(whole)
+            eviction.note(whole)
             new = [
                 Delivery(item.number, item.delivery_count, stub_of(item.message)) for item in whole
             ]
             held.update([(item.number, item) for item in new])
             before_bytes = stubs.size_bytes
             stubs.add(new)
-            cut.excess_bytes -= stubs.size_bytes - before_bytes + len(new) * saved
-            if cut.excess_bytes <= 0:
+            eviction.excess_bytes -= stubs.size_bytes - before_bytes + len(new) * saved
+            if eviction.excess_bytes <= 0:
                 return

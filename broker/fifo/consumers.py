@@ -28,7 +28,7 @@ from broker.fifo.checked_out import Held
 from broker.fifo.commands import owner_of
 from broker.fifo.ledger import Settled
 from broker.fifo.message_state import NO_LIMIT, MessageState
-from broker.fifo.ready.line import body_bytes
+from broker.fifo.ready.queue import body_bytes
 from broker.message import Delivery
 
 UNLIMITED: Final = 1 << 60

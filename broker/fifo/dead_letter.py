@@ -38,7 +38,7 @@ from broker.amqp.fields import Long, Timestamp
 from broker.errors import AmqpError
 from broker.fifo.effects import Dead
 from broker.fifo.limits import Reason
-from broker.fifo.ready.line import body_bytes
+from broker.fifo.ready.queue import body_bytes
 from broker.message import Delivery, Message
 
 DEATHS_MAX: Final = 1_000

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import msgspec
 
 from broker.fifo.handshake import Ranges, ranges_of
-from broker.fifo.ready.line import Facts
 from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.queue import Facts
 from broker.message import Message
 
 

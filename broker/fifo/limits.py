@@ -2,7 +2,7 @@
 
 A message's age is decided once, when it enters: `stamped` writes when it expires into the message
 itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
-is looked at in two ways: drop-head shortens the line after consumers had their turn
+is looked at in two ways: drop-head shortens the queue after consumers had their turn
 (`QueueMachine.pump`), the others refuse what does not fit (`judged`).
 
 Source: docs/rabbitmq-behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.

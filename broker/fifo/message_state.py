@@ -7,7 +7,7 @@ them, `machine`. Like that one: no IO, no clock, nothing random.
 
 Invariants:
 1. Every message enqueued is ready, held by exactly one (holder, tag), dead and held, or gone.
-2. Message numbers grow by one from 1; the order of the ready ones is `ready.line.Line`'s.
+2. Message numbers grow by one from 1; the order of the ready ones is `ready.queue.ReadyQueue`'s.
 3. `now_ms` falls only when a clock was set right by more than a minute.
 """
 
@@ -30,11 +30,11 @@ from broker.fifo.dedup import Dedup
 from broker.fifo.effects import NO_ORIGIN, Dead, Origin, Recorder
 from broker.fifo.fresh import Fresh, fresh_among
 from broker.fifo.limits import Limits, Reason, Rules
-from broker.fifo.ready.due import DueLine
-from broker.fifo.ready.line import Facts, Line, body_bytes
+from broker.fifo.ready.due import DueQueue
+from broker.fifo.ready.fifo import PagedFifo
 from broker.fifo.ready.paged import Paged
-from broker.fifo.ready.priority import PriorityLine
-from broker.fifo.ready.ready import ReadyLine
+from broker.fifo.ready.priority import PriorityQueue
+from broker.fifo.ready.queue import Facts, ReadyQueue, body_bytes
 from broker.message import Delivery, Message
 
 CLOCK_SKEW_MS: Final = 60_000
@@ -58,13 +58,13 @@ def digest_of(items: Iterable[tuple[int, Message]]) -> str:
     return digest.hexdigest()
 
 
-def ready_line(config: QueueConfig) -> Line:
-    """Return an empty line in the order a queue's settings ask for."""
+def ready_queue(config: QueueConfig) -> ReadyQueue:
+    """Return a queue of no ready messages, in the order that the settings ask for."""
     if config.order == "priority":
-        return PriorityLine(config.priority_max)
+        return PriorityQueue(config.priority_max)
     if config.order == "due":
-        return DueLine()
-    return ReadyLine(by_number=config.requeue == "original")
+        return DueQueue()
+    return PagedFifo(by_number=config.requeue == "original")
 
 
 class MessageState:
@@ -109,7 +109,7 @@ class MessageState:
     def clear(self) -> None:
         """Begin again without messages; time, rules, effects and the ledger's position stay."""
         config = self.config
-        self.ready = ready_line(config)
+        self.ready = ready_queue(config)
         self.checked_out = CheckedOut()
         self.dead_letters = Dying()
         self.dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
@@ -425,11 +425,11 @@ class MessageState:
             [Delivery(number, 1, message) for number, message in each] for each in (head, tail)
         )
         ready = self.ready
-        if isinstance(ready, PriorityLine):
+        if isinstance(ready, PriorityQueue):
             levels = {0: paged} if isinstance(paged, Paged) else paged
             ready.load_paged(levels, heads, tails, next_number)
         else:
-            assert isinstance(ready, ReadyLine), "a store of delays is restored whole"
+            assert isinstance(ready, PagedFifo), "a store of delays is restored whole"
             [single] = [paged] if isinstance(paged, Paged) else paged.values() or [Paged()]
             is_known = fresh.first <= fresh.last and (single.highest() or 0) <= fresh.last
             below = fresh.first if is_known else next_number

@@ -5,7 +5,7 @@ The queue never reads. Its shell does, in the same turn, and serves again:
     while machine.pump() or (numbers := machine.paging.needed()):
         machine.paging.page_in(numbers, disk.read(numbers))
 
-Ready messages leave from the tail (`ready.depths`), then what consumers hold: of that stubs
+Ready messages leave from the tail (`ready.fifo`), then what consumers hold: of that stubs
 remain, and it is read when it is returned and at the head again.
 
 Invariants: 1. what a consumer is given was whole. 2. `ram_bytes` is the sum over all messages, by
@@ -20,7 +20,7 @@ from typing import Final
 from broker.fifo import ledger
 from broker.fifo.consumers import Roster
 from broker.fifo.message_state import MessageState
-from broker.fifo.ready.line import Cut
+from broker.fifo.ready.queue import Eviction
 from broker.fifo.ready.ram import (
     MESSAGE_RAM_BYTES,
     PAGE_IN_BYTES,
@@ -108,7 +108,7 @@ class Paging:
         self._window_bytes = min(PAGE_IN_BYTES, limit_bytes // 2)
         excess_bytes = self.ram_bytes - limit_bytes
         stubs = ready.stubs.count + held.stubs.count
-        cut = Cut(
+        eviction = Eviction(
             excess_bytes,
             window_bytes=self._window_bytes,
             stub_bytes=limit_bytes // 2 - stubs * STUB_RAM_BYTES,
@@ -116,13 +116,13 @@ class Paging:
         )
         if excess_bytes > 0:
             messages.recorder.is_spilled = True
-            ready.page_out(cut)
-            cut.excess_bytes = self.ram_bytes - limit_bytes
-            if 0 < cut.excess_bytes < CHUNKS_BYTES:  # a delta takes its memory by the chunk
-                ready.page_out(cut)
-        if cut.excess_bytes > 0:
-            held.page_out(cut)
-        return PageOut(cut.pages)
+            ready.page_out(eviction)
+            eviction.excess_bytes = self.ram_bytes - limit_bytes
+            if 0 < eviction.excess_bytes < CHUNKS_BYTES:  # a delta takes its memory by the chunk
+                ready.page_out(eviction)
+        if eviction.excess_bytes > 0:
+            held.page_out(eviction)
+        return PageOut(eviction.pages)
 
     def needed(self, count: int = 0) -> list[int]:
         """Say what must be read before the queue can go on. What has expired is let die first.

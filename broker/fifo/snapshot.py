@@ -23,7 +23,7 @@ from broker.fifo.consumers import Consumer, Roster
 from broker.fifo.effects import Dead
 from broker.fifo.limits import Reason, Rules
 from broker.fifo.message_state import MessageState
-from broker.fifo.ready.line import body_bytes
+from broker.fifo.ready.queue import body_bytes
 from broker.fifo.sessions import SessionRecord, SessionTable
 from broker.message import Delivery, Message
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.message_state import ready_line
-from broker.fifo.ready.ready import body_bytes
+from broker.fifo.message_state import ready_queue
+from broker.fifo.ready.fifo import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import again, message
 
@@ -26,7 +26,7 @@ class LineLife(RuleBasedStateMachine):
     def start(self, order):
         self.config = QueueConfig(name="q", order=order, priority_max=3)
         self.key = KEYS[order]
-        self.line = ready_line(self.config)
+        self.line = ready_queue(self.config)
         self.here = []  # in order
         self.out = []
         self.number = 1
@@ -93,7 +93,7 @@ class LineLife(RuleBasedStateMachine):
 
     @rule()
     def crash_and_restore(self):
-        other = ready_line(self.config)
+        other = ready_queue(self.config)
         other.load(self.line.fresh(), self.line.returned(), self.line.next_return)
         assert (other.fresh(), other.returned()) == (self.line.fresh(), self.line.returned())
         self.line = other

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.message_state import ready_line
-from broker.fifo.ready.line import Cut, body_bytes
+from broker.fifo.message_state import ready_queue
+from broker.fifo.ready.queue import Eviction, body_bytes
 from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, STUB_RAM_BYTES
 from broker.message import Delivery
 from tests.model.fifo_model import again, message
@@ -45,7 +45,7 @@ class PagedLineLife(RuleBasedStateMachine):
     def start(self, kind, durable, facts):
         self.kind = kind
         self.durable = durable
-        self.line = ready_line(QueueConfig(name="q", **LINES[kind]))
+        self.line = ready_queue(QueueConfig(name="q", **LINES[kind]))
         self.here = []  # in order
         self.front = []  # kind "front": what was returned, in order
         self.out = []
@@ -111,16 +111,16 @@ class PagedLineLife(RuleBasedStateMachine):
     @rule(**CUTS)
     def page_out(self, kept_bytes, window_bytes, stub_bytes):
         before_bytes = self.line.ram_bytes
-        cut = Cut(
+        eviction = Eviction(
             before_bytes - kept_bytes,
             window_bytes=window_bytes,
             stub_bytes=stub_bytes,
             durable=self.durable,
         )
-        if cut.excess_bytes <= 0:
+        if eviction.excess_bytes <= 0:
             return
-        self.line.page_out(cut)
-        for number, each in cut.pages:
+        self.line.page_out(eviction)
+        for number, each in eviction.pages:
             assert not each.is_stub
             assert number not in self.pages
             assert number not in self.records
@@ -167,14 +167,14 @@ class PagedLineLife(RuleBasedStateMachine):
         count=st.integers(1, 9),
         first=st.integers(1, 9),
         as_stubs=st.booleans(),
-        cut=st.fixed_dictionaries(CUTS),
+        eviction=st.fixed_dictionaries(CUTS),
         is_all=st.booleans(),
     )
-    def come_back_in_two_parts(self, count, first, as_stubs, cut, is_all):
+    def come_back_in_two_parts(self, count, first, as_stubs, eviction, is_all):
         """The second may be higher than what of the first went into the delta."""
         self.take(count)
         self._give_back(sorted(self.out, key=BY_NUMBER)[:first], as_stubs=as_stubs)
-        self.page_out(**cut)
+        self.page_out(**eviction)
         if is_all:
             self._give_back(self.out, as_stubs=as_stubs)
 

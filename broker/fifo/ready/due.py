@@ -17,7 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from broker.fifo.ready.line import Facts, Shallow, body_bytes
+from broker.fifo.ready.queue import Facts, InMemory, body_bytes
 from broker.message import Delivery
 
 SLACK_MIN: Final = 64
@@ -34,7 +34,7 @@ def _key(item: Delivery) -> tuple[int, int]:
     return item.message.expires_ms or _NEVER_MS, item.number
 
 
-class DueLine(Shallow):
+class DueQueue(InMemory):
     """Ready messages by the time at which they are due; all are in memory."""
 
     __slots__ = ("_heap", "_items")

@@ -1,6 +1,6 @@
 """Messages of which only number and size are in memory (delta): a set with four bytes a message.
 
-A deep queue lies on the disk. What its machine must know without reading, it knows from here: how
+A state queue lies on the disk. What its machine must know without reading, it knows from here: how
 many they are, how long their bodies are, which number is next, and whether a number is among them.
 
 Numbers lie in chunks of 1,024 neighbours, one unsigned 32-bit cell each: the body's size in bytes

@@ -1,4 +1,4 @@
-"""The ready messages of a priority queue: one line a level, the highest first.
+"""The ready messages of a priority queue: a FIFO for each level, the highest first.
 
 Levels go from 0 to the queue's highest; a message of more counts as of the highest. Inside a level
 messages keep the order of their numbers, a returned one its old place there. No level is aged: what
@@ -21,17 +21,17 @@ from typing import Final
 
 from typing_extensions import override
 
-from broker.fifo.ready.line import Cut, Facts, Line, body_bytes
+from broker.fifo.ready.fifo import PagedFifo
 from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.queue import Eviction, Facts, ReadyQueue, body_bytes
 from broker.fifo.ready.ram import Stubs
-from broker.fifo.ready.ready import ReadyLine
 from broker.message import Delivery, Message
 
 LEVEL_MAX: Final = 255
 
 
-class PriorityLine(Line):
-    """Ready messages by priority, a `ReadyLine` for each level.
+class PriorityQueue(ReadyQueue):
+    """Ready messages by priority, a `PagedFifo` for each level.
 
     Args:
         priority_max: The highest level; 0 counts as 1, more than 255 as 255.
@@ -43,11 +43,11 @@ class PriorityLine(Line):
 
     def __init__(self, priority_max: int) -> None:
         self._top = max(1, min(priority_max, LEVEL_MAX))
-        self._levels: dict[int, ReadyLine] = {}  # made when a message of that level comes
+        self._levels: dict[int, PagedFifo] = {}  # made when a message of that level comes
         self._filled = 0
         self._count = 0
         self.is_paged = False  # a level may be
-        self.redelivered_below = 0  # see `Depths`; of new levels
+        self.redelivered_below = 0  # see `PagedFifo`; of new levels
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -64,9 +64,9 @@ class PriorityLine(Line):
     def give_back(self, items: list[Delivery]) -> None:
         """To their own levels, at their old places there."""
         for level, group in self._by_level(items).items():
-            line = self._fill(level)
-            line.give_back(group)
-            self.is_paged |= line.is_paged
+            fifo = self._fill(level)
+            fifo.give_back(group)
+            self.is_paged |= fifo.is_paged
         self._count += len(items)
         self.size_bytes += body_bytes(items)
 
@@ -76,11 +76,11 @@ class PriorityLine(Line):
         size_bytes = 0
         while self._filled and len(items) < count:
             level = self._filled.bit_length() - 1
-            line = self._levels[level]
-            some, some_bytes = line.take(count - len(items))
+            fifo = self._levels[level]
+            some, some_bytes = fifo.take(count - len(items))
             items += some
             size_bytes += some_bytes
-            if line:  # enough, or what follows is on disk
+            if fifo:  # enough, or what follows is on disk
                 break
             self._filled ^= 1 << level
         self._count -= len(items)
@@ -93,9 +93,9 @@ class PriorityLine(Line):
             return self._count
         count = 0
         for level in self._filled_levels():
-            line = self._levels[level]
-            count += line.at_hand()
-            if line.is_paged:
+            fifo = self._levels[level]
+            count += fifo.at_hand()
+            if fifo.is_paged:
                 break
         return count
 
@@ -104,9 +104,9 @@ class PriorityLine(Line):
         items: list[Delivery] = []
         while self._filled and len(items) < count:
             level = self._filled.bit_length() - 1
-            line = self._levels[level]
-            items += line.take_dying(count - len(items), unread=unread)
-            if line:
+            fifo = self._levels[level]
+            items += fifo.take_dying(count - len(items), unread=unread)
+            if fifo:
                 break
             self._filled ^= 1 << level
         self._count -= len(items)
@@ -123,9 +123,9 @@ class PriorityLine(Line):
         items: list[Delivery] = []
         while self._filled:
             level = self._filled.bit_length() - 1
-            line = self._levels[level]
-            items += line.take_expired(now_ms)
-            if line:
+            fifo = self._levels[level]
+            items += fifo.take_expired(now_ms)
+            if fifo:
                 break
             self._filled ^= 1 << level
         self._count -= len(items)
@@ -137,9 +137,9 @@ class PriorityLine(Line):
         wanted = set(numbers)
         items: list[Delivery] = []
         for level in self._filled_levels():
-            line = self._levels[level]
-            items += line.drop(wanted)
-            if not line:
+            fifo = self._levels[level]
+            items += fifo.drop(wanted)
+            if not fifo:
                 self._filled ^= 1 << level
         self._count -= len(items)
         self.size_bytes -= body_bytes(items)
@@ -164,7 +164,7 @@ class PriorityLine(Line):
 
     @override
     def in_order(self) -> list[Delivery]:
-        return self._joined(ReadyLine.in_order)
+        return self._joined(PagedFifo.in_order)
 
     @override
     def peek(self, first: int, count: int) -> list[Delivery]:
@@ -200,7 +200,7 @@ class PriorityLine(Line):
     @override
     def fresh(self) -> list[Delivery]:
         """The highest level first."""
-        return self._joined(ReadyLine.fresh)
+        return self._joined(PagedFifo.fresh)
 
     @override
     def returned(self) -> list[tuple[int, Delivery]]:
@@ -248,13 +248,13 @@ class PriorityLine(Line):
         return sum([count for count, _ in deltas]), sum([size for _, size in deltas])
 
     @override
-    def page_out(self, cut: Cut) -> None:
+    def page_out(self, eviction: Eviction) -> None:
         """Levels with few messages, far apart, would take more memory than now."""
         levels = self._filled_levels()
         for level in reversed(levels):
-            line = self._levels[level]
-            if cut.excess_bytes > 0 and line.is_worth_paging():
-                line.page_out(cut, keeps_head=level == levels[0])
+            fifo = self._levels[level]
+            if eviction.excess_bytes > 0 and fifo.is_worth_paging():
+                fifo.page_out(eviction, keeps_head=level == levels[0])
         self._look()
 
     @override
@@ -269,12 +269,12 @@ class PriorityLine(Line):
         if not self._filled:
             return []
         level = self._filled.bit_length() - 1
-        line = self._levels[level]
-        before_bytes = line.size_bytes
-        lost = line.page_in(numbers, found)
+        fifo = self._levels[level]
+        before_bytes = fifo.size_bytes
+        lost = fifo.page_in(numbers, found)
         self._count -= len(lost)
-        self.size_bytes += line.size_bytes - before_bytes
-        if not line:
+        self.size_bytes += fifo.size_bytes - before_bytes
+        if not fifo:
             self._filled ^= 1 << level
         self._look()
         return lost
@@ -286,34 +286,34 @@ class PriorityLine(Line):
         tail: list[Delivery],
         redelivered_below: int,
     ) -> None:
-        """Take what `ReadyLine.load_paged` takes, the delta by priority."""
+        """Take what `PagedFifo.load_paged` takes, the delta by priority."""
         self.load([], [], 1)
         heads, tails = self._by_level(head), self._by_level(tail)
         for level in sorted({*paged, *heads, *tails}):
-            line = self._fill(level)
-            line.load_paged(
+            fifo = self._fill(level)
+            fifo.load_paged(
                 paged.get(level) or Paged(),
                 heads.get(level, []),
                 tails.get(level, []),
                 redelivered_below,
             )
-            self._count += len(line)
-            self.size_bytes += line.size_bytes
-            if not line:
+            self._count += len(fifo)
+            self.size_bytes += fifo.size_bytes
+            if not fifo:
                 self._filled ^= 1 << level
         self._look()
 
     def _look(self) -> None:
-        self.is_paged = any(line.is_paged for line in self._levels.values())
+        self.is_paged = any(fifo.is_paged for fifo in self._levels.values())
 
-    def _fill(self, level: int) -> ReadyLine:
-        """Return a level's line, which has messages from now on."""
+    def _fill(self, level: int) -> PagedFifo:
+        """Return a level's FIFO, which has messages from now on."""
         self._filled |= 1 << level
-        line = self._levels.get(level)
-        if line is None:
-            line = self._levels[level] = ReadyLine(by_number=True)
-            line.redelivered_below = self.redelivered_below
-        return line
+        fifo = self._levels.get(level)
+        if fifo is None:
+            fifo = self._levels[level] = PagedFifo(by_number=True)
+            fifo.redelivered_below = self.redelivered_below
+        return fifo
 
     def _by_level(self, items: list[Delivery]) -> dict[int, list[Delivery]]:
         """Sort messages into groups of one level; inside each they keep their order."""
@@ -334,5 +334,5 @@ class PriorityLine(Line):
         filled = self._filled
         return [level for level in range(filled.bit_length() - 1, -1, -1) if filled >> level & 1]
 
-    def _joined(self, part: Callable[[ReadyLine], list[Delivery]]) -> list[Delivery]:
+    def _joined(self, part: Callable[[PagedFifo], list[Delivery]]) -> list[Delivery]:
         return [item for level in self._filled_levels() for item in part(self._levels[level])]

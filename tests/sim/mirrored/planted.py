@@ -73,7 +73,7 @@ def _promoted_as_new() -> Any:
             machine = original(self, config)
             line = machine.messages.ready
             line.redelivered_below = 0
-            for part in (line._fresh, line._deep.tail if line._deep is not None else []):
+            for part in (line._fresh, line._state.tail if line._state is not None else []):
                 for index, item in enumerate(part):
                     part[index] = Delivery(item.number, 0, item.message)
             return machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.fifo.fill import Cut, Gone, cut_fill, gaps
 from broker.fifo.handshake import joined_ranges, ranges_of
-from broker.fifo.ready.line import Facts
+from broker.fifo.ready.queue import Facts
 
 
 def _items(*numbers: int) -> list[Facts]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.fifo.ready.due import PEEK_FEW, SLACK_MIN, DueLine
-from broker.fifo.ready.ready import body_bytes
+from broker.fifo.ready.due import PEEK_FEW, SLACK_MIN, DueQueue
+from broker.fifo.ready.fifo import body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
@@ -12,8 +12,8 @@ def _item(number: int, expires_ms: int) -> Delivery:
     return Delivery(number, 0, msgspec.structs.replace(message(number), expires_ms=expires_ms))
 
 
-def _line(*items: Delivery) -> DueLine:
-    line = DueLine()
+def _line(*items: Delivery) -> DueQueue:
+    line = DueQueue()
     line.append(list(items), body_bytes(list(items)))
     return line
 
@@ -82,7 +82,7 @@ def test_cancelling_most_leaves_no_ballast():
 def test_a_loaded_line_is_the_saved_one():
     line = _line(_item(1, 30), _item(2, 10), _item(3, 20))
     line.drop([3])
-    other = DueLine()
+    other = DueQueue()
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
     assert (other.head(), other.size_bytes, other.among({1, 2, 3})) == (_item(2, 10), 3, {1, 2})

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.fifo.ready.priority import PriorityLine
-from broker.fifo.ready.ready import body_bytes
+from broker.fifo.ready.fifo import body_bytes
+from broker.fifo.ready.priority import PriorityQueue
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
@@ -16,8 +16,8 @@ def _item(number: int, priority: int, expires_ms: int = 0) -> Delivery:
     )
 
 
-def _line(*items: Delivery, top: int = 9) -> PriorityLine:
-    line = PriorityLine(top)
+def _line(*items: Delivery, top: int = 9) -> PriorityQueue:
+    line = PriorityQueue(top)
     line.append(list(items), body_bytes(list(items)))
     return line
 
@@ -80,7 +80,7 @@ def test_a_loaded_line_is_the_saved_one():
     line = _line(_item(1, 5), _item(2, 0), _item(3, 5), _item(4, 1))
     taken, _ = line.take(3)
     line.give_back(taken[:1])
-    other = PriorityLine(9)
+    other = PriorityQueue(9)
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
     assert (len(other), other.size_bytes, other.head()) == (len(line), line.size_bytes, line.head())

@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.message_state import ready_line
-from broker.fifo.ready.due import DueLine
-from broker.fifo.ready.priority import PriorityLine
-from broker.fifo.ready.ready import ReadyLine, body_bytes
+from broker.fifo.message_state import ready_queue
+from broker.fifo.ready.due import DueQueue
+from broker.fifo.ready.fifo import PagedFifo, body_bytes
+from broker.fifo.ready.priority import PriorityQueue
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
@@ -23,8 +23,8 @@ def _numbers(items: list[Delivery]) -> list[int]:
     return [item.number for item in items]
 
 
-def _line(*numbers: int, by_number: bool = True) -> ReadyLine:
-    line = ReadyLine(by_number=by_number)
+def _line(*numbers: int, by_number: bool = True) -> PagedFifo:
+    line = PagedFifo(by_number=by_number)
     items = _items(*numbers)
     line.append(items, body_bytes(items))
     return line
@@ -61,7 +61,7 @@ def test_returned_messages_keep_the_order_of_return_where_asked():
 def test_a_loaded_line_is_the_saved_one():
     line = _line(1, 2, 3, by_number=False)
     line.give_back(line.take(1)[0])
-    other = ReadyLine(by_number=False)
+    other = PagedFifo(by_number=False)
     other.load(line.fresh(), line.returned(), line.next_return)
     assert other.in_order() == line.in_order()
     assert (other.size_bytes, other.next_return) == (line.size_bytes, line.next_return)
@@ -78,7 +78,7 @@ def test_the_head_is_what_is_taken_next():
 
 
 def test_what_expires_behind_a_head_that_lives_stays():
-    line = ReadyLine(by_number=True)
+    line = PagedFifo(by_number=True)
     items = [_expiring(1, 5), _expiring(2, 9), _expiring(3, 5), _expiring(4, 0)]
     line.append(items, body_bytes(items))
     assert _numbers(line.take_expired(4)) == []
@@ -89,7 +89,7 @@ def test_what_expires_behind_a_head_that_lives_stays():
 
 
 def test_a_returned_message_that_lives_keeps_fresh_ones_from_expiring():
-    line = ReadyLine(by_number=True)
+    line = PagedFifo(by_number=True)
     items = [_expiring(1, 5), _expiring(2, 0), _expiring(3, 5)]
     line.append(items, body_bytes(items))
     taken, _ = line.take(2)
@@ -109,14 +109,14 @@ def test_messages_are_dropped_by_number_wherever_they_stand():
 
 def test_a_queue_gets_the_order_its_settings_ask_for():
     by_kind = {
-        order: type(ready_line(QueueConfig(name="q", order=order, priority_max=2)))
+        order: type(ready_queue(QueueConfig(name="q", order=order, priority_max=2)))
         for order in ("fifo", "priority", "due")
     }
-    assert by_kind == {"fifo": ReadyLine, "priority": PriorityLine, "due": DueLine}
+    assert by_kind == {"fifo": PagedFifo, "priority": PriorityQueue, "due": DueQueue}
 
 
 def test_only_an_original_place_goes_by_number():
-    line = ready_line(QueueConfig(name="q", requeue="front"))
+    line = ready_queue(QueueConfig(name="q", requeue="front"))
     items = _items(1, 2)
     line.give_back([items[1], items[0]])
     assert _numbers(line.in_order()) == [2, 1]

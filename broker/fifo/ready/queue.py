@@ -1,6 +1,6 @@
 """What the queue machine asks of the ready messages of a queue, whatever their order.
 
-Not all of them need be in memory (`ram` tells the states, `depths` how a line pages). A line never
+Not all of them need be in memory (`ram` tells the states, `fifo` how a queue pages). A queue never
 reads: what is on disk it names (`needed`), and is given it (`page_in`).
 """
 
@@ -25,7 +25,7 @@ def body_bytes(items: list[Delivery]) -> int:
     return sum([item.message.body_size for item in items])
 
 
-class Cut:
+class Eviction:
     """One paging out, on its way through a queue.
 
     Args:
@@ -62,12 +62,12 @@ class Cut:
             self.pages += [(item.number, item.message) for item in items if item.message.content]
 
 
-class Line(Protocol):
+class ReadyQueue(Protocol):
     """Ready messages in some order. One `Delivery` a message, handed out as it was put in.
 
     Attributes:
         size_bytes: Sum of the body sizes of all that is here, wherever their contents are.
-        redelivered_below: An empty line may be told that all messages below this number will
+        redelivered_below: An empty queue may be told that all messages below this number will
             count as delivered once: then the delta need not remember it of each.
     """
 
@@ -130,7 +130,7 @@ class Line(Protocol):
         """Remove messages by number, wherever they stand; unknown numbers are ignored.
 
         Returns:
-            What was removed, in the line's order; stubs and `ram.unread` ones among them.
+            What was removed, in the queue's order; stubs and `ram.unread` ones among them.
         """
 
     def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
@@ -175,7 +175,7 @@ class Line(Protocol):
     def load(
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
-        """Take over what `fresh`, `returned` and `next_return` of another line said."""
+        """Take over what `fresh`, `returned` and `next_return` of another queue said."""
 
     # Paging.
 
@@ -198,8 +198,8 @@ class Line(Protocol):
     def at_hand(self) -> int:
         """Return at least 1 if `take(1)` gives one, and never more than `take` would."""
 
-    def page_out(self, cut: Cut) -> None:
-        """Free memory, the tail's first, as far as the line can."""
+    def page_out(self, eviction: Eviction) -> None:
+        """Free memory, the tail's first, as far as the queue can."""
 
     def needed(self, bytes_max: int) -> list[int]:
         """Return the numbers to be read so that the head is at hand; it is not now.
@@ -220,8 +220,8 @@ class Line(Protocol):
         """
 
 
-class Shallow(Line):
-    """The paging of a line that has everything in memory."""
+class InMemory(ReadyQueue):
+    """The paging of a queue that has everything in memory."""
 
     __slots__ = ()
 
@@ -259,9 +259,9 @@ class Shallow(Line):
         return 0, 0
 
     @override
-    def page_out(self, cut: Cut) -> None:
+    def page_out(self, eviction: Eviction) -> None:
         """Nothing leaves."""
-        del cut
+        del eviction
 
     @override
     def needed(self, bytes_max: int) -> list[int]:

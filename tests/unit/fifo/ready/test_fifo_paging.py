@@ -5,21 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.fifo.ready.line import Cut, body_bytes
-from broker.fifo.ready.ready import ReadyLine
+from broker.fifo.ready.fifo import PagedFifo
+from broker.fifo.ready.queue import Eviction, body_bytes
 from broker.message import Delivery
 from tests.model.fifo_model import message
 
 
-def _line(sizes: dict[int, int]) -> ReadyLine:
-    line = ReadyLine(by_number=True)
+def _line(sizes: dict[int, int]) -> PagedFifo:
+    line = PagedFifo(by_number=True)
     items = [Delivery(number, 0, message(size)) for number, size in sizes.items()]
     line.append(items, body_bytes(items))
     return line
 
 
-def _cut(excess_bytes: int, *, window_bytes: int, stub_bytes: int) -> Cut:
-    return Cut(excess_bytes, window_bytes=window_bytes, stub_bytes=stub_bytes, durable=False)
+def _cut(excess_bytes: int, *, window_bytes: int, stub_bytes: int) -> Eviction:
+    return Eviction(excess_bytes, window_bytes=window_bytes, stub_bytes=stub_bytes, durable=False)
 
 
 def test_what_is_read_for_the_returned_ends_before_the_stubs():
