@@ -7,7 +7,7 @@ one pass. Fields are only ever appended, with defaults. A node's commands for a 
 
 A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
 
-    [version, now_ms, [offer | end-boot | set-rules | bury, ...]]
+    [version, now_ms, [offer | end-boot | set-rules | drop-dead-lettered, ...]]
     offer  = [20, session, lowest, first, [command, ...]]
     command = [tag, field, ...]
 """
@@ -178,13 +178,13 @@ class SetRules(msgspec.Struct, array_like=True, tag=22, frozen=True, gc=False):
     rules: Rules
 
 
-class Bury(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=False):
+class DropDeadLettered(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=False):
     """At-least-once dead letters have arrived at their targets: drop them here."""
 
     numbers: list[int]
 
 
-QueueCommand = Offer | EndBoot | SetRules | Bury
+QueueCommand = Offer | EndBoot | SetRules | DropDeadLettered
 
 
 class Batch(msgspec.Struct, array_like=True, frozen=True):

@@ -117,7 +117,7 @@ class Consumer:
         return max(0, self.limit - len(self.held))
 
 
-class Roster:
+class Consumers:
     """All consumers of a queue, in their rings.
 
     Args:

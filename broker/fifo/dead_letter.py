@@ -56,7 +56,7 @@ Death = dict[str, object]
 """One entry of x-death: `queue`, `reason` and `count` are there, the rest as it came."""
 
 
-class Dying:
+class AtLeastOnceDeadLetters:
     """Dead messages that stay until they have arrived (`Rules.is_held`), in the order of death.
 
     At-least-once dead-lettering, and delays: a message that died is out of every consumer's reach

@@ -3,7 +3,7 @@
 A message's age is decided once, when it enters: `stamped` writes when it expires into the message
 itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
 is looked at in two ways: drop-head shortens the queue after consumers had their turn
-(`QueueMachine.pump`), the others refuse what does not fit (`judged`).
+(`QueueMachine.pump`), the others refuse what does not fit (`admit`).
 
 Source: docs/rabbitmq-behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
 """
@@ -52,7 +52,7 @@ NO_RULES: Final = Rules()
 Order = Literal["fifo", "priority", "due"]
 """The order of a queue's ready messages."""
 
-Fate = Literal["admitted", "refused", "double"]
+Admission = Literal["admitted", "refused", "double"]
 
 NEVER_MS: Final = 1 << 62
 """A time to live longer than anything lives, in milliseconds."""
@@ -70,7 +70,7 @@ class Limits:
         rules: As they are now.
         has_ttl: Every message is to be told when it expires, whatever it says itself.
         drops_head: The head dies while the queue is too long.
-        is_selective: A publish may be refused or dropped: `judged` decides about each.
+        is_selective: A publish may be refused or dropped: `admit` decides about each.
     """
 
     __slots__ = ("_has_dedup", "_order", "drops_head", "has_ttl", "is_selective", "rules")
@@ -112,15 +112,15 @@ class Limits:
         )
 
 
-class Run(NamedTuple):
-    """Messages in a row with one fate.
+class AdmissionResult(NamedTuple):
+    """Messages in a row with one admission.
 
     Attributes:
-        fate: "double" ones are dropped and confirmed.
+        admission: "double" ones are dropped and confirmed.
         messages: At least one.
     """
 
-    fate: Fate
+    admission: Admission
     messages: list[Message]
 
 
@@ -188,9 +188,9 @@ def fits(messages: list[Message], rules: Rules, room: Room) -> bool:
     return room.ready_bytes + room.dying_bytes + more_bytes <= bytes_max
 
 
-def judged(
+def admit(
     messages: list[Message], rules: Rules, room: Room, dedup: Dedup | None, now_ms: int
-) -> list[Run]:
+) -> list[AdmissionResult]:
     """Say which messages may come in, as if each came alone and consumers had their turn after it.
 
     Args:
@@ -208,26 +208,26 @@ def judged(
     bytes_max = rules.max_length_bytes if has_limits else None
     count, count_bytes = _not_served(room)
     credit = max(0, room.credit - room.ready)
-    runs: list[Run] = []
+    results: list[AdmissionResult] = []
     for message in messages:
         size = message.body_size
-        fate: Fate = "admitted"
+        admission: Admission = "admitted"
         if (length_max is not None and count >= length_max) or (
             bytes_max is not None and count_bytes + size > bytes_max
         ):
-            fate = "refused"
+            admission = "refused"
         elif dedup is not None and message.dedup and dedup.is_double(message.dedup, now_ms):
-            fate = "double"
+            admission = "double"
         elif credit:
             credit -= 1
         else:
             count += 1
             count_bytes += size
-        if runs and runs[-1].fate == fate:
-            runs[-1].messages.append(message)
+        if results and results[-1].admission == admission:
+            results[-1].messages.append(message)
         else:
-            runs.append(Run(fate, [message]))
-    return runs
+            results.append(AdmissionResult(admission, [message]))
+    return results
 
 
 def _not_served(room: Room) -> tuple[int, int]:

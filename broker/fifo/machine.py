@@ -61,7 +61,7 @@ from broker.fifo.commands import (
     owner_of,
 )
 from broker.fifo.config import LedgerMode, QueueConfig
-from broker.fifo.consumers import Consumer, Roster
+from broker.fifo.consumers import Consumer, Consumers
 from broker.fifo.effects import NO_ORIGIN, Effects, Reply
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.handshake import Handshake, handshake_of
@@ -112,7 +112,7 @@ class QueueMachine:
 
     def _attach_parts(self) -> None:
         config = self.config
-        self.consumers = Roster(
+        self.consumers = Consumers(
             config.credit_max,
             is_single_active=config.is_single_active,
             by_priority=config.single_active_by_priority,
@@ -284,10 +284,10 @@ class QueueMachine:
             return number
         if not self.messages.limits.is_selective:
             return self._admit(session, number, messages, redelivered=redelivered)
-        for fate, group in self._judge(messages):
-            if fate == "admitted":
+        for admission, group in self._admission(messages):
+            if admission == "admitted":
                 number = self._admit(session, number, group, redelivered=redelivered)
-            elif fate == "refused":
+            elif admission == "refused":
                 number = self._turn_away(session, number, group)
             else:
                 number = self._pass_over(session, number, len(group))
@@ -356,29 +356,29 @@ class QueueMachine:
             return []
         refused: list[int] = []
         index = 0
-        for fate, group in self._judge(messages):
-            if fate == "admitted":
+        for admission, group in self._admission(messages):
+            if admission == "admitted":
                 self.messages.append(group, redelivered=redelivered)
-            elif fate == "refused":
+            elif admission == "refused":
                 self.messages.refuse(group)
                 refused += range(index, index + len(group))
             index += len(group)
         return refused
 
-    def _judge(self, published: list[Message]) -> list[limits.Run]:
+    def _admission(self, published: list[Message]) -> list[limits.AdmissionResult]:
         """Say which messages may come in; their dedup keys are remembered by that."""
         messages = self.messages
         if messages.is_timed:
             messages.expire(messages.now_ms - 1)  # what expires now may still find its consumer
         rules, dedup = messages.limits.rules, messages.dedup
         if dedup is None and messages.limits.drops_head:
-            return [limits.Run("admitted", published)]
+            return [limits.AdmissionResult("admitted", published)]
         ready, dying = messages.ready, messages.dead_letters
         room = limits.Room(len(ready), ready.size_bytes, 0, len(dying), dying.size_bytes)
         if dedup is None and limits.fits(published, rules, room):
-            return [limits.Run("admitted", published)]
+            return [limits.AdmissionResult("admitted", published)]
         room = room._replace(credit=sum([each.credit for each in self.consumers if each.in_ring]))
-        return limits.judged(published, rules, room, dedup, messages.now_ms)
+        return limits.admit(published, rules, room, dedup, messages.now_ms)
 
     def checkout(
         self,
@@ -543,7 +543,7 @@ class QueueMachine:
         return self.messages.bury(numbers)
 
     def pump(self) -> bool:
-        """Hand ready messages to consumers (`Roster.serve`).
+        """Hand ready messages to consumers (`Consumers.serve`).
 
         Then what has expired at the head dies, and under drop-head what is beyond the limits: a
         consumer that waits gets a message of TTL 0, and what it gets never counts.

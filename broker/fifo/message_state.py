@@ -25,7 +25,7 @@ import msgspec
 from broker.fifo import ledger
 from broker.fifo.checked_out import CheckedOut
 from broker.fifo.config import QueueConfig
-from broker.fifo.dead_letter import Dying
+from broker.fifo.dead_letter import AtLeastOnceDeadLetters
 from broker.fifo.dedup import Dedup
 from broker.fifo.effects import NO_ORIGIN, Dead, Origin, Recorder
 from broker.fifo.fresh import Fresh, fresh_among
@@ -111,7 +111,7 @@ class MessageState:
         config = self.config
         self.ready = ready_queue(config)
         self.checked_out = CheckedOut()
-        self.dead_letters = Dying()
+        self.dead_letters = AtLeastOnceDeadLetters()
         self.dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
         self.recorder.is_spilled = False
         self.next_number = 1

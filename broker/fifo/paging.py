@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.fifo import ledger
-from broker.fifo.consumers import Roster
+from broker.fifo.consumers import Consumers
 from broker.fifo.message_state import MessageState
 from broker.fifo.ready.queue import Eviction
 from broker.fifo.ready.ram import (
@@ -44,7 +44,7 @@ class Paging:
 
     __slots__ = ("_consumers", "_is_durable", "_messages", "_window_bytes")
 
-    def __init__(self, messages: MessageState, consumers: Roster) -> None:
+    def __init__(self, messages: MessageState, consumers: Consumers) -> None:
         self._messages = messages
         self._consumers = consumers
         self._window_bytes = PAGE_IN_BYTES

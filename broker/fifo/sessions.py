@@ -68,7 +68,7 @@ Span = tuple[int, int, int]
 """First and last number of a session, and the message number of the first."""
 
 
-class Evidence:
+class ReplayEvidence:
     """Which numbers of one session brought which messages: what answers duplicates (P11).
 
     A member that is promoted is offered again what its predecessor had not answered. It may say ok
@@ -182,7 +182,7 @@ class _Session:
         self.owed: deque[tuple[int, int, int]] = deque()  # first, last, ledger position to be safe
         self.rejected: list[tuple[int, int]] = []
         self.replies: dict[int, object] = {}
-        self.evidence = Evidence()
+        self.evidence = ReplayEvidence()
         self.floor = 0
         self.redone: set[int] = set()  # numbers below the floor that were done again
 
@@ -405,7 +405,7 @@ class SessionTable:
             session.owed = deque(record.owed)
             session.rejected = list(record.rejected)
             session.replies = {number: unpack_value(value) for number, value in record.replies}
-            session.evidence = Evidence(record.spans)
+            session.evidence = ReplayEvidence(record.spans)
             session.floor = record.floor
             self._sessions[record.owner] = session
         self._ended = dict.fromkeys(ended)

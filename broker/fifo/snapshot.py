@@ -19,7 +19,7 @@ import msgspec
 
 from broker.amqp.fields import plain_value
 from broker.fifo.checked_out import Held
-from broker.fifo.consumers import Consumer, Roster
+from broker.fifo.consumers import Consumer, Consumers
 from broker.fifo.effects import Dead
 from broker.fifo.limits import Reason, Rules
 from broker.fifo.message_state import MessageState
@@ -98,7 +98,7 @@ _head_decoder = msgspec.msgpack.Decoder(_Head)
 _section_decoder = msgspec.msgpack.Decoder(_Section)
 
 
-def state_of(messages: MessageState, consumers: Roster, sessions: SessionTable) -> State:
+def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTable) -> State:
     """Return the state of a queue, by its parts; effects not taken are no part of it."""
     ready = messages.ready
     return State(
@@ -120,7 +120,7 @@ def state_of(messages: MessageState, consumers: Roster, sessions: SessionTable) 
 
 
 def load_state(
-    state: State, messages: MessageState, consumers: Roster, sessions: SessionTable
+    state: State, messages: MessageState, consumers: Consumers, sessions: SessionTable
 ) -> None:
     """Give the parts of a new queue the state that `state_of` read from another's.
 

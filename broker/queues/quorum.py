@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from broker.fifo.commands import (
     UNENCODABLE,
     Batch,
-    Bury,
+    DropDeadLettered,
     EndBoot,
     Get,
     Offer,
@@ -73,7 +73,7 @@ SETTLES_WAIT_S: Final = 0.05
 TIME_ENTRIES_MS: Final = 10
 """Entries that only tell the time come no more often: one expires all that is due by then."""
 
-Gathered = Offer | EndBoot | SetRules | Bury
+Gathered = Offer | EndBoot | SetRules | DropDeadLettered
 
 
 class RaftGroup(Protocol):
@@ -280,7 +280,7 @@ class QuorumQueue:
     def _bury(self, numbers: list[int]) -> None:
         """What was held has reached all its targets."""
         if self.is_leading:
-            self._gather(Bury(numbers))
+            self._gather(DropDeadLettered(numbers))
 
     def _rang(self) -> None:
         """Something is due: a message at the head, or the queue itself."""
@@ -362,7 +362,7 @@ class QuorumQueue:
             done = partial(self._proposed, [], began_ms)
             self.group.propose_nowait(encode_batch([], now_ms), done)
         for batch in batches(gathered, has_consumers=self._machine.consumer_count > 0):
-            own = [each for each in batch if isinstance(each, SetRules | Bury)]
+            own = [each for each in batch if isinstance(each, SetRules | DropDeadLettered)]
             data = self._encoded(batch, now_ms)
             self.group.propose_nowait(data, partial(self._proposed, own, began_ms))
 
@@ -389,7 +389,9 @@ class QuorumQueue:
             _log.exception("queue.commands_refused", extra={**place, "count": count})
             return encode_batch(sound, now_ms)
 
-    def _proposed(self, own: list[SetRules | Bury], began_ms: int, result: object) -> None:
+    def _proposed(
+        self, own: list[SetRules | DropDeadLettered], began_ms: int, result: object
+    ) -> None:
         """An entry was applied, or not: then what it asked is offered, or found due, again.
 
         Args:
@@ -401,7 +403,7 @@ class QuorumQueue:
             self._pace.committed(self._clock.monotonic_ms() - began_ms)
         elif self.is_leading:
             for each in own:
-                if isinstance(each, Bury):
+                if isinstance(each, DropDeadLettered):
                     self._unburied += each.numbers
                 else:
                     self._asked = None

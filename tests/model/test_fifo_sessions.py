@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.fifo.commands import (
-    Bury,
     Cancel,
     Checkout,
     Discard,
     Drop,
+    DropDeadLettered,
     EndBoot,
     Enqueue,
     Get,
@@ -96,7 +96,7 @@ STEP = st.one_of(
     ),
     st.builds(EndBoot, st.sampled_from(["a", "b"]), st.just("1")),
     st.builds(SetRules, RULES),
-    st.builds(Bury, NUMBERS),
+    st.builds(DropDeadLettered, NUMBERS),
     st.none(),  # an entry that only tells the time
 )
 CONFIG = st.builds(

@@ -19,7 +19,7 @@ from broker.fifo.machine import QueueMachine
 from broker.fifo.offers import Offers
 from broker.fifo.ready.ram import PageOut
 from broker.fifo.replica import Replica
-from broker.fifo.sessions import Evidence, SessionTable
+from broker.fifo.sessions import ReplayEvidence, SessionTable
 from broker.message import Delivery
 from broker.metadata import rings
 from broker.metadata.mirroring import steps
@@ -51,7 +51,7 @@ def _handshake_without_sessions() -> Any:
 
 def _duplicates_are_ok() -> Any:
     return patch.object(
-        Evidence, "judge", lambda _self, first, last, _absent: iter([(first, last, True)])
+        ReplayEvidence, "judge", lambda _self, first, last, _absent: iter([(first, last, True)])
     )
 
 

@@ -12,7 +12,7 @@ from broker.fifo.commands import Enqueue
 from broker.fifo.offers import Offers
 from broker.fifo.paging import Paging
 from broker.fifo.replica import Replica
-from broker.fifo.sessions import Evidence
+from broker.fifo.sessions import ReplayEvidence
 from broker.queues.elsewhere.routes import HomeRoute
 from broker.queues.mirrored.seat import Seat
 from gm.core.member import Member
@@ -114,7 +114,7 @@ _WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
     (Seat, "__init__", None, _seated),
     (Offers, "fail_over", _fails_over, None),
     (HomeRoute, "admits", None, _admitted),
-    (Evidence, "judge", _judged, None),
+    (ReplayEvidence, "judge", _judged, None),
     (Replica, "adopt", _adopted, None),
     (Replica, "begin_fill", _begun, None),
     (Replica, "end_fill", _filled, None),

@@ -8,9 +8,9 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo import ledger
 from broker.fifo.commands import (
     UNENCODABLE,
-    Bury,
     Checkout,
     Drop,
+    DropDeadLettered,
     EndBoot,
     Enqueue,
     Offer,
@@ -51,7 +51,7 @@ OFFER = Offer(
 
 def test_batches_and_offers_come_back_as_they_were():
     rules = Rules(1, 2, 3, "reject-publish", 4, True, True)
-    commands = [OFFER, EndBoot("a", "1"), SetRules(rules), Bury([1, 2])]
+    commands = [OFFER, EndBoot("a", "1"), SetRules(rules), DropDeadLettered([1, 2])]
     batch = decode_batch(encode_batch(commands, 99))
     assert (batch.now_ms, batch.commands) == (99, commands)
     assert decode_offer(encode_offer(OFFER)) == OFFER
@@ -74,7 +74,7 @@ def test_what_can_be_encoded_is_told_from_what_can_not(value):
     poison = Offer("s", 1, 1, [Checkout("h", "t", True, False, 1, 0, {"deep": [value]})])
     with pytest.raises(UNENCODABLE):
         encode_batch([OFFER, poison], 99)
-    assert encodable([OFFER, poison, Bury([1])]) == [OFFER, Bury([1])]
+    assert encodable([OFFER, poison, DropDeadLettered([1])]) == [OFFER, DropDeadLettered([1])]
 
 
 def test_garbage_is_a_decode_error():

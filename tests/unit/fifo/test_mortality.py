@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from broker.fifo import ledger
-from broker.fifo.commands import Batch, Bury, Enqueue, Offer, SetRules, encode_batch
+from broker.fifo.commands import Batch, DropDeadLettered, Enqueue, Offer, SetRules, encode_batch
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Dead, Verdict
 from broker.fifo.limits import Rules
@@ -357,7 +357,7 @@ def test_a_new_leader_hears_of_the_held_dead_again_and_buries_through_its_log():
     restored.messages.redeliver_dead()
     assert restored.take_effects().dead == machine.take_effects().dead
     for each in (machine, restored):
-        each.apply_entry(encode_batch([Bury([1])], NOW_MS))
+        each.apply_entry(encode_batch([DropDeadLettered([1])], NOW_MS))
     assert restored.stat().ready == machine.stat().ready == 1
     assert restored.snapshot() == machine.snapshot()
 

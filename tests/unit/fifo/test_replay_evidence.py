@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.fifo.sessions import Evidence
+from broker.fifo.sessions import ReplayEvidence
 
 
-def _known(evidence: Evidence, first: int, last: int, absent=frozenset()) -> set[int]:
+def _known(evidence: ReplayEvidence, first: int, last: int, absent=frozenset()) -> set[int]:
     asked, known = [], set()
     for low, high, is_known in evidence.judge(first, last, absent):
         asked += range(low, high + 1)
@@ -15,7 +15,7 @@ def _known(evidence: Evidence, first: int, last: int, absent=frozenset()) -> set
 
 
 def test_what_was_enqueued_is_known_and_nothing_else():
-    evidence = Evidence()
+    evidence = ReplayEvidence()
     evidence.add(3, 5, 100)
     evidence.add(8, 8, 200)
     assert _known(evidence, 1, 10) == {3, 4, 5, 8}
@@ -24,13 +24,13 @@ def test_what_was_enqueued_is_known_and_nothing_else():
 
 
 def test_messages_that_are_absent_prove_nothing():
-    evidence = Evidence()
+    evidence = ReplayEvidence()
     evidence.add(3, 5, 100)
     assert _known(evidence, 3, 5, {101}) == {3, 5}
 
 
 def test_one_long_publish_is_one_span():
-    evidence = Evidence()
+    evidence = ReplayEvidence()
     for first in range(1, 1001, 10):
         evidence.add(first, first + 9, 500 + first)
     assert evidence.spans() == [(1, 1000, 501)]
@@ -39,7 +39,7 @@ def test_one_long_publish_is_one_span():
 
 
 def test_nothing_is_kept_below_the_lowest_unanswered_number():
-    evidence = Evidence()
+    evidence = ReplayEvidence()
     evidence.add(1, 10, 100)
     evidence.add(11, 12, 500)
     evidence.forget_below(8)
