@@ -21,7 +21,7 @@ machine is one class whose parts have names. `message_state` knows where every m
 `limits`, and which publishes are remembered (`dedup`). `consumers` says who gets messages,
 `sessions` who brought commands and what they were answered, and `paging` lets messages leave the
 memory and says which are to be read. `snapshot` is the bytes of all that.
-`offers` and `inbox` run on the nodes of publishers and consumers, `config` says how one
+`offers` and `redelivery_filter` run on the nodes of publishers and consumers, `config` says how one
 queue is to behave. A mirror is a `replica` of the ledger: it begins with a `handshake`, knows by
 `sessions` what it may say of duplicates, and gets older messages by a `fill`;
 `message_state.digest_of` tells whether two members are alike.

@@ -9,7 +9,7 @@ settle is nobody's business any more (docs/protocol-rules.md P18).
 Invariants:
 1. Every `done` of a consume is called once; consume-ok precedes the first message, and a consumer
    that follows its queue to another machine hears no second one.
-2. Deliveries seen before are dropped (`broker.fifo.inbox`).
+2. Deliveries seen before are dropped (`broker.fifo.redelivery_filter`).
 3. A number is never given to a channel twice for two deliveries of different machines.
 4. What is delivered here reaches a channel or goes back: none is held by nobody.
 """
@@ -22,7 +22,7 @@ import msgspec
 
 from broker.errors import Refusal
 from broker.fifo import commands
-from broker.fifo.inbox import ConsumerInbox, Leaving
+from broker.fifo.redelivery_filter import PendingSettlement, RedeliveryFilter
 from broker.message import Delivery
 from broker.ports import ConsumerPort, Done, GetResult
 
@@ -89,7 +89,7 @@ class RemoteConsumers:
 
     def __init__(self, epoch: int = 0) -> None:
         self._consumers: dict[Key, Consumer] = {}
-        self._inbox = ConsumerInbox()
+        self._redeliveries = RedeliveryFilter()
         self._base = epoch << BASE_BITS if epoch > 1 else 0
 
     @property
@@ -150,7 +150,7 @@ class RemoteConsumers:
         """A channel is gone."""
         for key in [key for key in self._consumers if key[0] == holder]:
             del self._consumers[key]
-        self._inbox.forget_holder(holder)
+        self._redeliveries.forget_holder(holder)
 
     def set_active(self, key: Key, *, active: bool) -> None:
         """Remember whether a consumer is paused, for the next master."""
@@ -164,7 +164,9 @@ class RemoteConsumers:
         if found is not None:
             found.checkout = msgspec.structs.replace(found.checkout, prefetch=prefetch)
 
-    def deliver(self, holder: str, tag: str, deliveries: list[Delivery]) -> Leaving | None:
+    def deliver(
+        self, holder: str, tag: str, deliveries: list[Delivery]
+    ) -> PendingSettlement | None:
         """Hand a consumer what is new of some deliveries; they are not of an earlier leader.
 
         Args:
@@ -178,11 +180,13 @@ class RemoteConsumers:
         """
         found = self._consumers.get((holder, tag))
         no_ack = found is not None and found.checkout.no_ack
-        fresh = self._inbox.accept(holder, tag, deliveries, no_ack=no_ack)
+        fresh = self._redeliveries.accept(holder, tag, deliveries, no_ack=no_ack)
         if not fresh:
             return None
         if found is None:
-            return self._inbox.leaving(holder, tag, [each.number for each in fresh])
+            return self._redeliveries.pending_settlement(
+                holder, tag, [each.number for each in fresh]
+            )
         if found.asked.done is not None:
             found.asked.tell(None)  # the reply was lost on its way
         base = self._base
@@ -203,9 +207,9 @@ class RemoteConsumers:
         base = self._base
         return [number - base for number in given if number >= base] if base else given
 
-    def leaving(self, holder: str, tag: str, numbers: list[int]) -> Leaving:
+    def pending_settlement(self, holder: str, tag: str, numbers: list[int]) -> PendingSettlement:
         """A settle begins, of the queue's own numbers: `forget` it once that was answered."""
-        return self._inbox.leaving(holder, tag, numbers)
+        return self._redeliveries.pending_settlement(holder, tag, numbers)
 
     def is_credit_short(self, holder: str, tag: str) -> bool:
         """Tell whether a consumer may soon want the credit that a settle gives.
@@ -216,16 +220,16 @@ class RemoteConsumers:
         found = self._consumers.get((holder, tag))
         if found is None:
             return True
-        used = self._inbox.outstanding(holder, tag)
+        used = self._redeliveries.outstanding(holder, tag)
         return 0 < found.checkout.prefetch < used * CREDIT_SHARE
 
-    def forget(self, leaving: Leaving) -> None:
+    def forget(self, pending_settlement: PendingSettlement) -> None:
         """A settle was answered."""
-        self._inbox.forget(leaving)
+        self._redeliveries.forget(pending_settlement)
 
     def begin_anew(self) -> None:
         """The machine has ended: whatever it has delivered can't be settled any more."""
-        self._inbox = ConsumerInbox()
+        self._redeliveries = RedeliveryFilter()
         self._base += 1 << BASE_BITS
 
     def is_attached(self, key: Key) -> bool:

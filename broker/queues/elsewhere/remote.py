@@ -30,8 +30,8 @@ from typing import Any, ClassVar, Final
 from broker.errors import Refusal
 from broker.fifo import commands
 from broker.fifo.effects import Reply, Verdict, unpack_value
-from broker.fifo.inbox import Leaving
 from broker.fifo.offers import HELD_MS_MAX, UNANSWERED_MAX, Offers, Outcome, Unasked
+from broker.fifo.redelivery_filter import PendingSettlement
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
@@ -193,8 +193,8 @@ class RemoteQueue:
                 return
         if numbers is not given:
             command = type(command)(holder, tag, numbers)
-        leaving = self._consumers.leaving(holder, tag, numbers)
-        token = leaving if done is None else Settled(leaving, done)
+        pending_settlement = self._consumers.pending_settlement(holder, tag, numbers)
+        token = pending_settlement if done is None else Settled(pending_settlement, done)
         is_urgent = (
             done is not None
             or type(command) is not commands.Settle
@@ -320,12 +320,12 @@ class RemoteQueue:
                     self._give_back(back)
         self._end(last)
 
-    def _give_back(self, leaving: Leaving) -> None:
+    def _give_back(self, pending_settlement: PendingSettlement) -> None:
         """Give back deliveries for a consumer that has ended, and cancel it at the queue."""
-        holder, tag = leaving.holder, leaving.tag
+        holder, tag = pending_settlement.holder, pending_settlement.tag
         self._add(commands.Cancel(holder, tag), None)
-        numbers = [number for number, _ in leaving.seen]
-        self._add(commands.Requeue(holder, tag, numbers), leaving)
+        numbers = [number for number, _ in pending_settlement.seen]
+        self._add(commands.Requeue(holder, tag, numbers), pending_settlement)
 
     def retarget(self) -> None:
         """Nodes, members or the record changed: offer again, to whoever serves now."""
@@ -449,7 +449,7 @@ class RemoteQueue:
                     token.tell(token.seqnos, outcome)
                 elif not outcome.ok:
                     self._dropped += outcome.count
-            elif type(token) is Leaving or type(token) is Settled:
+            elif type(token) is PendingSettlement or type(token) is Settled:
                 self._settled(token, outcome)
             elif type(token) is Cancelled:
                 self._cancelled(token, outcome.value)
@@ -469,11 +469,11 @@ class RemoteQueue:
         self._consumers.detach(token.consumer)
         token.done(None if isinstance(value, Refusal) else value)
 
-    def _settled(self, token: Leaving | Settled, outcome: Outcome) -> None:
-        if isinstance(token, Leaving):
+    def _settled(self, token: PendingSettlement | Settled, outcome: Outcome) -> None:
+        if isinstance(token, PendingSettlement):
             self._consumers.forget(token)
             return
-        self._consumers.forget(token.leaving)
+        self._consumers.forget(token.pending_settlement)
         token.done(None if outcome.ok else settle_lost(self.record))
 
     def _look(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.errors import Refusal
-from broker.fifo.inbox import Leaving
 from broker.fifo.offers import Outcome
+from broker.fifo.redelivery_filter import PendingSettlement
 from broker.ports import Done, PublisherPort
 from broker.queues.elsewhere.consumers import Consumer
 
@@ -30,7 +30,7 @@ class Publish(NamedTuple):
 class Settled(NamedTuple):
     """The channel that waits for the outcome of a settle."""
 
-    leaving: Leaving
+    pending_settlement: PendingSettlement
     done: Done
 
 

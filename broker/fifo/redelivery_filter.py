@@ -6,7 +6,7 @@ count are: a message that came back and was handed out again has a higher count.
 
 The filter must remember a delivery until the queue has answered for its settle; if it forgot when
 the client acked, a leader that had not applied the settle yet could deliver the message twice.
-Hence `leaving` when the settle is issued, and `forget` when it is answered.
+Hence `pending_settlement` when the settle is issued, and `forget` when it is answered.
 
 Invariant: what is remembered is at most what is checked out here, settles under way included.
 """
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from broker.message import Delivery
 
 
-class Leaving(NamedTuple):
+class PendingSettlement(NamedTuple):
     """Deliveries whose settle, requeue or discard is under way: (number, delivery count) each."""
 
     holder: str
@@ -26,7 +26,7 @@ class Leaving(NamedTuple):
     seen: list[tuple[int, int]]
 
 
-class ConsumerInbox:
+class RedeliveryFilter:
     """The filter of one node for one queue; what an earlier leader sends late never comes here."""
 
     __slots__ = ("_seen",)
@@ -60,28 +60,28 @@ class ConsumerInbox:
         seen.update([(item.number, item.delivery_count) for item in fresh])
         return fresh
 
-    def leaving(self, holder: str, tag: str, numbers: list[int]) -> Leaving:
+    def pending_settlement(self, holder: str, tag: str, numbers: list[int]) -> PendingSettlement:
         """Note which deliveries a settle, requeue or discard is about; keep it until the answer."""
         seen = self._seen.get(holder, {}).get(tag, {})
-        return Leaving(holder, tag, [(n, seen[n]) for n in numbers if n in seen])
+        return PendingSettlement(holder, tag, [(n, seen[n]) for n in numbers if n in seen])
 
     def outstanding(self, holder: str, tag: str) -> int:
         """Return a consumer's deliveries whose settle the queue has not answered."""
         return len(self._seen.get(holder, {}).get(tag, ()))
 
-    def forget(self, leaving: Leaving) -> None:
+    def forget(self, pending_settlement: PendingSettlement) -> None:
         """The queue has answered: these will not be sent again under the same count."""
-        tags = self._seen.get(leaving.holder, {})
-        seen = tags.get(leaving.tag)
+        tags = self._seen.get(pending_settlement.holder, {})
+        seen = tags.get(pending_settlement.tag)
         if seen is None:
             return
-        for number, count in leaving.seen:
+        for number, count in pending_settlement.seen:
             if seen.get(number) == count:
                 del seen[number]
         if not seen:  # a channel may consume under ever new tags
-            del tags[leaving.tag]
+            del tags[pending_settlement.tag]
             if not tags:
-                del self._seen[leaving.holder]
+                del self._seen[pending_settlement.holder]
 
     def forget_holder(self, holder: str) -> None:
         """The channel is gone; whatever still comes for it finds nobody."""
