@@ -22,7 +22,7 @@ from raft import parts
 from raft.core.membership import Change, ChangeKind
 from raft.core.messages import NORMAL, Entry, Message
 from raft.core.node import RaftNode
-from raft.core.ready import Ready, Refusal, Refused, Role, SoftState
+from raft.core.ready import Ready, RefusalReason, Refused, Role, SoftState
 from raft.errors import ChangeRefused, GroupClosed, NotLeader, ProposalDropped, RaftError
 from raft.log_store import GroupLog
 from raft.ports import Machine
@@ -499,14 +499,14 @@ class Group:
 
 
 def _error(refused: Refused) -> RaftError:
-    if refused.reason is Refusal.NOT_LEADER:
+    if refused.reason is RefusalReason.NOT_LEADER:
         return NotLeader(refused.leader)
-    if refused.reason in (Refusal.OVERLOADED, Refusal.TRANSFERRING):
+    if refused.reason in (RefusalReason.OVERLOADED, RefusalReason.TRANSFERRING):
         return ProposalDropped(refused.text or refused.reason.value)
     return _change_error(refused)
 
 
 def _change_error(refused: Refused) -> RaftError:
-    if refused.reason is Refusal.NOT_LEADER:
+    if refused.reason is RefusalReason.NOT_LEADER:
         return NotLeader(refused.leader)
     return ChangeRefused(refused.text or refused.reason.value)

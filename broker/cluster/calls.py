@@ -26,7 +26,7 @@ class CallFailed(Exception):
     """A call without an answer: the link broke, it timed out, or the peer could not serve it."""
 
 
-class Call(msgspec.Struct, array_like=True, gc=False):
+class CallRequest(msgspec.Struct, array_like=True, gc=False):
     """A request on the wire."""
 
     number: int
@@ -35,7 +35,7 @@ class Call(msgspec.Struct, array_like=True, gc=False):
     payload: bytes
 
 
-class Reply(msgspec.Struct, array_like=True, gc=False):
+class CallReply(msgspec.Struct, array_like=True, gc=False):
     """An answer on the wire; `boot` is the caller's, so that an old boot's answer is ignored."""
 
     number: int
@@ -45,8 +45,8 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_call = msgspec.msgpack.Decoder(Call).decode
-_decode_reply = msgspec.msgpack.Decoder(Reply).decode
+_decode_call = msgspec.msgpack.Decoder(CallRequest).decode
+_decode_reply = msgspec.msgpack.Decoder(CallReply).decode
 
 
 class Calls:
@@ -92,7 +92,7 @@ class Calls:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._pending[number] = (node, answer)
         try:
-            if not self._send_call(node, _encode(Call(number, boot, method, payload))):
+            if not self._send_call(node, _encode(CallRequest(number, boot, method, payload))):
                 raise CallFailed(f"no link to {node}")
             async with asyncio.timeout(timeout_s):
                 return await answer
@@ -119,20 +119,22 @@ class Calls:
         serving = self._serving.setdefault(node, set())
         if handler is None or len(serving) >= self._calls_max:
             why = b"no such method" if handler is None else b"too many calls"
-            self._send_reply(node, _encode(Reply(call.number, call.boot, is_ok=False, payload=why)))
+            self._send_reply(
+                node, _encode(CallReply(call.number, call.boot, is_ok=False, payload=why))
+            )
             return
         task = tasks.create_task(self._answer(node, boot, call, handler))
         serving.add(task)
         task.add_done_callback(serving.discard)
 
-    async def _answer(self, node: str, boot: str, call: Call, handler: Handler) -> None:
+    async def _answer(self, node: str, boot: str, call: CallRequest, handler: Handler) -> None:
         try:
-            reply = Reply(call.number, call.boot, True, await handler(node, boot, call.payload))
+            reply = CallReply(call.number, call.boot, True, await handler(node, boot, call.payload))
         except CallFailed as failed:
-            reply = Reply(call.number, call.boot, False, str(failed).encode())
+            reply = CallReply(call.number, call.boot, False, str(failed).encode())
         except Exception as why:  # outermost frame of this task
             log.exception("call.failed", extra={"node": node, "method": call.method})
-            reply = Reply(call.number, call.boot, False, type(why).__name__.encode())
+            reply = CallReply(call.number, call.boot, False, type(why).__name__.encode())
         self._send_reply(node, _encode(reply))
 
     def link_down(self, node: str) -> None:

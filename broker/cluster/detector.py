@@ -27,7 +27,7 @@ NEVER_MS = 1 << 40
 FORMER_BOOTS_MAX = 32
 
 
-class Verdict(StrEnum):
+class PeerState(StrEnum):
     """A failure detector's verdict about its peer."""
 
     UNKNOWN = "unknown"
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
     GONE = "gone"
 
 
-class Event(NamedTuple):
+class PeerStateChange(NamedTuple):
     """The verdict on a node changed.
 
     Attributes:
@@ -47,7 +47,7 @@ class Event(NamedTuple):
 
     node: str
     boot: str
-    verdict: Verdict
+    verdict: PeerState
 
 
 class FailureDetector:
@@ -61,7 +61,7 @@ class FailureDetector:
     def __init__(self, node: str, now_ms: int) -> None:
         self.node = node
         self.boot = ""
-        self.verdict = Verdict.UNKNOWN
+        self.verdict = PeerState.UNKNOWN
         self._since_ms = now_ms  # start, or first heartbeat of this boot
         self._heard_ms: int | None = None
         self._heard_us_ms: int | None = None  # by our clock, when the peer last heard us
@@ -76,7 +76,7 @@ class FailureDetector:
         """Was `boot` replaced by a later one?"""
         return boot in self._former_boots
 
-    def heard(self, boot: str, silence_ms: int, now_ms: int) -> list[Event]:
+    def heard(self, boot: str, silence_ms: int, now_ms: int) -> list[PeerStateChange]:
         """A heartbeat came.
 
         Args:
@@ -84,7 +84,7 @@ class FailureDetector:
             silence_ms: How long, it says, it has not heard this boot of ours.
             now_ms: Monotonic milliseconds.
         """
-        events: list[Event] = []
+        events: list[PeerStateChange] = []
         if boot != self.boot:
             if boot in self._former_boots:
                 return []
@@ -98,10 +98,10 @@ class FailureDetector:
             self._heard_us_ms = heard_us_ms
         return events + self.tick(now_ms)
 
-    def refused(self, now_ms: int) -> list[Event]:
+    def refused(self, now_ms: int) -> list[PeerStateChange]:
         """A connection to the peer's address was refused: its process is gone."""
         self._refused_ms = now_ms
-        return self._judge(Verdict.GONE)
+        return self._judge(PeerState.GONE)
 
     def excuse(self, stalled_ms: int) -> None:
         """This process itself stood still for so long: nobody's silence can be told from that."""
@@ -111,15 +111,15 @@ class FailureDetector:
         if self._heard_us_ms is not None:
             self._heard_us_ms += stalled_ms
 
-    def tick(self, now_ms: int) -> list[Event]:
+    def tick(self, now_ms: int) -> list[PeerStateChange]:
         """Time has passed."""
         if self._is_silent(now_ms):
-            if self.verdict is Verdict.UP:
-                return self._judge(Verdict.SUSPECTED)
-            if self.verdict is Verdict.UNKNOWN and now_ms - self._since_ms >= SUSPECT_MS:
-                return self._judge(Verdict.SUSPECTED)
+            if self.verdict is PeerState.UP:
+                return self._judge(PeerState.SUSPECTED)
+            if self.verdict is PeerState.UNKNOWN and now_ms - self._since_ms >= SUSPECT_MS:
+                return self._judge(PeerState.SUSPECTED)
             return []
-        return [] if self._refused_ms is not None else self._judge(Verdict.UP)
+        return [] if self._refused_ms is not None else self._judge(PeerState.UP)
 
     def _is_silent(self, now_ms: int) -> bool:
         heard_ms, heard_us_ms = self._heard_ms, self._heard_us_ms
@@ -127,19 +127,19 @@ class FailureDetector:
             return True
         return now_ms - min(heard_ms, heard_us_ms) >= SUSPECT_MS
 
-    def _replace(self, boot: str, now_ms: int) -> list[Event]:
-        events = self._judge(Verdict.GONE) if self.boot else []
+    def _replace(self, boot: str, now_ms: int) -> list[PeerStateChange]:
+        events = self._judge(PeerState.GONE) if self.boot else []
         if self.boot:
             self._former_boots.append(self.boot)
             del self._former_boots[:-FORMER_BOOTS_MAX]
         self.boot = boot
-        self.verdict = Verdict.UNKNOWN
+        self.verdict = PeerState.UNKNOWN
         self._since_ms = now_ms
         self._heard_us_ms = None
         return events
 
-    def _judge(self, verdict: Verdict) -> list[Event]:
+    def _judge(self, verdict: PeerState) -> list[PeerStateChange]:
         if verdict is self.verdict:
             return []
         self.verdict = verdict
-        return [Event(self.node, self.boot, verdict)]
+        return [PeerStateChange(self.node, self.boot, verdict)]

@@ -19,7 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from broker.cluster.authentication import handshake
-from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
+from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
 from broker.cluster.batching import PayloadBatch, Reassembly, decode_batch
 from broker.cluster.outbound import CONTROL, DATA, ENQUIRY, LinkLimits
 from broker.wire import node_pb2 as wire
@@ -179,7 +179,7 @@ class Acceptor:
         body = wire.VerdictBody(
             cluster_id=mine.cluster_id, node=mine.node, boot=mine.boot, reason=reason or ""
         ).SerializeToString()
-        proof = handshake.proof(hall.link_key, Role.ACCEPTOR, met.said, met.challenged, body)
+        proof = handshake.proof(hall.link_key, LinkEnd.ACCEPTOR, met.said, met.challenged, body)
         verdict = wire.Packet(verdict=wire.Verdict(body=body, proof=proof))
         await context.write(verdict.SerializeToString())
         return hello if reason is None and hello.stream != ENQUIRY else None
@@ -198,7 +198,7 @@ class Acceptor:
         challenged = challenge.SerializeToString()
         await context.write(challenged)
         given = (await _word(context)).packet.proof.proof
-        expected = handshake.proof(self._hall.link_key, Role.DIALLER, said.raw, challenged)
+        expected = handshake.proof(self._hall.link_key, LinkEnd.DIALLER, said.raw, challenged)
         if not handshake.is_proof(given, expected):
             return Reason.WRONG_SECRET
         return _Met(hello, mine, said.raw, challenged)

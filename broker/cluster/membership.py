@@ -26,7 +26,7 @@ from broker.cluster import payload_types
 from broker.cluster.admission.join_service import IS_MEMBER_METHOD, JoinService
 from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
-from broker.cluster.detector import Event, Verdict
+from broker.cluster.detector import PeerState, PeerStateChange
 from broker.cluster.identity import IdentityFile
 from broker.cluster.joining import Joining
 from broker.cluster.links import Links
@@ -464,16 +464,16 @@ class Cluster:
         if known != before:
             self.file.save(msgspec.structs.replace(self.file.identity, members=known))
 
-    def _peer_event(self, event: Event) -> None:
+    def _peer_event(self, event: PeerStateChange) -> None:
         told = {"node": event.node, "boot": event.boot, "verdict": event.verdict.value}
         log.info("peer.verdict", extra=told)
         self._wake.set()
         book = self.metadata.book
-        if event.verdict is Verdict.UP:
+        if event.verdict is PeerState.UP:
             book.seen_as(event.node, event.boot)
             self.host.peer_up(event.node)
             return
-        if event.verdict is Verdict.GONE:
+        if event.verdict is PeerState.GONE:
             book.proven_dead(event.node, event.boot or book.holders().get(event.node, ""))
         self.host.peer_suspected(event.node)
 
@@ -499,7 +499,7 @@ class Cluster:
         catalogue = self.metadata.catalogue
         for record in catalogue.nodes():
             name, boot = record.name, record.boot
-            is_suspected = self.peers.verdict(name) is Verdict.SUSPECTED
+            is_suspected = self.peers.verdict(name) is PeerState.SUSPECTED
             if not is_suspected or boot is None or name in self._ending:
                 continue
             if any(each.ring and is_expendable(each.ring, name) for each in catalogue.rings()):
@@ -530,7 +530,7 @@ class Cluster:
                 await group.add_learner(node)
             for node in status.learners:
                 caught_up = status.matches.get(node, 0) >= status.commit_index
-                if node in nodes and caught_up and self.peers.verdict(node) is Verdict.UP:
+                if node in nodes and caught_up and self.peers.verdict(node) is PeerState.UP:
                     await group.promote(node)
         except RaftError as why:
             log.info("membership.change_refused", extra={"why": str(why)})

@@ -22,7 +22,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from broker.cluster.authentication import handshake
-from broker.cluster.authentication.handshake import Claim, Reason, Role, Versions
+from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
 from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
 from broker.cluster.eager_task import EagerTask
 from broker.wire import node_pb2 as wire
@@ -125,7 +125,7 @@ class Door(Protocol):
         ...
 
 
-class Refused(Exception):
+class LinkRefused(Exception):
     """One end did not let the other in.
 
     Args:
@@ -281,7 +281,7 @@ class Outbound:
                         await self._be_up(call, boot)
                 finally:
                     self._life = None  # whoever resets us from here on finds nothing to break
-        except Refused as refused:
+        except LinkRefused as refused:
             is_late = refused.reason is Reason.STALE_BOOT and self._claimed != self._door.boot
             if not is_late:
                 self._door.link_refused(self.node, refused.reason, by_peer=refused.by_peer)
@@ -403,7 +403,7 @@ async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.Ve
         Who the peer is; it has proven it, and lets us in.
 
     Raises:
-        Refused: By the peer, which has proven who it is, or by us.
+        LinkRefused: By the peer, which has proven who it is, or by us.
         Unproven: Somebody refuses.
         Broken: The stream ended.
     """
@@ -415,21 +415,21 @@ async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.Ve
         raise Unproven(
             Reason.WRONG_VERSION, f"it chose version {version}, this node speaks {spoken}"
         )
-    answer = handshake.proof(key, Role.DIALLER, said, challenged)
+    answer = handshake.proof(key, LinkEnd.DIALLER, said, challenged)
     await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
     packet, _ = await read(call, "verdict")
     body = packet.verdict.body
-    expected = handshake.proof(key, Role.ACCEPTOR, said, challenged, body)
+    expected = handshake.proof(key, LinkEnd.ACCEPTOR, said, challenged, body)
     if not handshake.is_proof(packet.verdict.proof, expected):
         raise Unproven(Reason.WRONG_SECRET, "its verdict is not proven")
     theirs = wire.VerdictBody.FromString(body)
     if theirs.reason:
         refusal = handshake.reason_of(theirs.reason)
-        raise Refused(refusal, by_peer=True, cluster_id=theirs.cluster_id)
+        raise LinkRefused(refusal, by_peer=True, cluster_id=theirs.cluster_id)
     mine = Claim(hello.cluster_id, hello.node, hello.boot, hello.nonce)
     reason = handshake.objection(mine, theirs.cluster_id, hello.target, theirs.node)
     if reason is not None:
-        raise Refused(reason, by_peer=False)
+        raise LinkRefused(reason, by_peer=False)
     return theirs
 
 

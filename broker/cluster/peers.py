@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 from broker.cluster import payload_types
-from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, Event, FailureDetector, Verdict
+from broker.cluster.detector import (
+    HEARTBEAT_MS,
+    NEVER_MS,
+    FailureDetector,
+    PeerState,
+    PeerStateChange,
+)
 from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import CONTROL
 from broker.cluster.timer_alignment import aligned_delay_s
@@ -34,7 +40,7 @@ class Peers:
         self._clock = clock
         self._applied_index = applied_index
         self._detectors: dict[str, FailureDetector] = {}
-        self._listeners: list[Callable[[Event], None]] = []
+        self._listeners: list[Callable[[PeerStateChange], None]] = []
         self._applied_listeners: list[Callable[[str, str, int], None]] = []
         self._hear: dict[str, frozenset[str]] = {}  # whom each node says it is linked with
         self._refused_at: dict[str, int] = {}  # group 0 index applied here at a refused connection
@@ -42,7 +48,7 @@ class Peers:
         links.on_connection_refused(self._refused)
         links.on_event(self._link_event)
 
-    def on_event(self, listener: Callable[[Event], None]) -> None:
+    def on_event(self, listener: Callable[[PeerStateChange], None]) -> None:
         """Hear of nodes that come up, are suspected or are gone."""
         self._listeners.append(listener)
 
@@ -50,10 +56,10 @@ class Peers:
         """Hear (node, boot, group 0 index) of every heartbeat."""
         self._applied_listeners.append(listener)
 
-    def verdict(self, node: str) -> Verdict:
+    def verdict(self, node: str) -> PeerState:
         """Return the failure detector's verdict about a node."""
         detector = self._detectors.get(node)
-        return Verdict.UNKNOWN if detector is None else detector.verdict
+        return PeerState.UNKNOWN if detector is None else detector.verdict
 
     def boot(self, node: str) -> str:
         """The boot id a node was last heard with; "" if never."""
@@ -68,9 +74,9 @@ class Peers:
         detector = self._detectors.get(node)
         if detector is None:
             return False
-        if detector.verdict is Verdict.GONE:
+        if detector.verdict is PeerState.GONE:
             return not detector.boot or _is_past(detector, boot)
-        is_suspected = detector.verdict is Verdict.SUSPECTED
+        is_suspected = detector.verdict is PeerState.SUSPECTED
         return is_suspected and self._silence_ms(detector) >= silent_ms
 
     def is_over(self, node: str, boot: str, at: int) -> bool:
@@ -80,7 +86,7 @@ class Peers:
         never heard, it counts for the boots that were known here by then.
         """
         detector = self._detectors.get(node)
-        if detector is None or detector.verdict is not Verdict.GONE:
+        if detector is None or detector.verdict is not PeerState.GONE:
             return False
         if detector.boot:
             return _is_past(detector, boot)
@@ -96,11 +102,11 @@ class Peers:
 
     def up(self) -> list[str]:
         """Nodes that live, without this one."""
-        return [n for n, d in self._detectors.items() if d.verdict is Verdict.UP]
+        return [n for n, d in self._detectors.items() if d.verdict is PeerState.UP]
 
     def is_gone(self, node: str) -> bool:
         """Is a node's process proven dead?"""
-        return self.verdict(node) is Verdict.GONE
+        return self.verdict(node) is PeerState.GONE
 
     def is_linked(self, node: str, other: str) -> bool:
         """Do two nodes hear each other, both ways, as far as is known here (P25)?"""
@@ -108,8 +114,8 @@ class Peers:
         if node == other:
             return True
         if here in {node, other}:
-            return self.verdict(other if node == here else node) is Verdict.UP
-        both_up = self.verdict(node) is Verdict.UP and self.verdict(other) is Verdict.UP
+            return self.verdict(other if node == here else node) is PeerState.UP
+        both_up = self.verdict(node) is PeerState.UP and self.verdict(other) is PeerState.UP
         return both_up and other in self._hear.get(node, ()) and node in self._hear.get(other, ())
 
     async def run(self) -> None:
@@ -173,7 +179,7 @@ class Peers:
             self._refused_at[node] = self._applied_index()
             self._tell(detector.refused(self._clock.monotonic_ms()))
 
-    def _tell(self, events: list[Event]) -> None:
+    def _tell(self, events: list[PeerStateChange]) -> None:
         for event in events:
             for listener in self._listeners:
                 listener(event)

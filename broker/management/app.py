@@ -15,7 +15,7 @@ from aiohttp import web
 
 from broker.management.answers import ApiError, bad_request, json
 from broker.management.auth import Gate
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.control import NodeControl
 from broker.management.listener import ApiConnection, ApiListener
 from broker.management.listings import Listings
@@ -89,7 +89,7 @@ class ManagementServer:
             app.router.add_route("OPTIONS", path, self._options(allow(found)))
         return app
 
-    def _guarded(self, route: Route) -> _Handler:
+    def _guarded(self, route: Endpoint) -> _Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             _check_path(request)
             self.origins.check(request.method, request.headers)

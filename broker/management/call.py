@@ -227,7 +227,7 @@ class Call:
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
-class Route(NamedTuple):
+class Endpoint(NamedTuple):
     """One endpoint.
 
     Attributes:
@@ -243,7 +243,9 @@ class Route(NamedTuple):
     tag: Tag = "management"
 
 
-def listing(path: str, show: Callable[[Call], Awaitable[Parts]], tag: Tag = "management") -> Route:
+def listing(
+    path: str, show: Callable[[Call], Awaitable[Parts]], tag: Tag = "management"
+) -> Endpoint:
     """A GET that lists, with the limits of `broker.management.listings`.
 
     Args:
@@ -255,4 +257,4 @@ def listing(path: str, show: Callable[[Call], Awaitable[Parts]], tag: Tag = "man
     async def run(call: Call) -> web.StreamResponse:
         return await call.listings.answer(call.request, call.user, partial(show, call))
 
-    return Route("GET", path, run, tag)
+    return Endpoint("GET", path, run, tag)

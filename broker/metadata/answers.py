@@ -38,7 +38,7 @@ class _Boot:
         self.floor = floor
 
 
-class Answers:
+class RememberedAnswers:
     """The answers remembered for every living boot."""
 
     def __init__(self) -> None:

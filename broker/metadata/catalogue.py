@@ -30,10 +30,10 @@ from broker.metadata.records import (
 )
 from broker.metadata.vhost_tables import ExchangeEntry, Sharding, VhostTables, binding_key
 
-__all__ = ["Catalogue", "Route", "binding_key"]
+__all__ = ["Catalogue", "RoutingResult", "binding_key"]
 
 
-class Route(NamedTuple):
+class RoutingResult(NamedTuple):
     """The targets of a publish.
 
     Attributes:
@@ -331,7 +331,7 @@ class Catalogue:
         *,
         properties: Properties | None = None,
         draw: int = 0,
-    ) -> Route | None:
+    ) -> RoutingResult | None:
         """Find the queues a message goes to.
 
         Args:
@@ -355,7 +355,9 @@ class Catalogue:
         for name, alternate in missing:
             self.alternate_missing(vhost, name, alternate)
         queues = self._queues_of(uids)
-        return Route(entry.record, queues, self._queues_of(stores) if stores else (), looked)
+        return RoutingResult(
+            entry.record, queues, self._queues_of(stores) if stores else (), looked
+        )
 
     # Changing. Machine only; each keeps the invariants, none decides anything.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, snapshot
-from broker.metadata.answers import Answers
+from broker.metadata.answers import RememberedAnswers
 from broker.metadata.apply_context import ApplyContext
 from broker.metadata.applying import accounts, exchanges, nodes, queues, sharding
 from broker.metadata.catalogue import Catalogue
@@ -70,7 +70,7 @@ class MetadataMachine:
 
     def __init__(self) -> None:
         self.catalogue = Catalogue()
-        self._answers = Answers()
+        self._answers = RememberedAnswers()
         self._changes = Changes()
 
     def apply(self, index: int, data: bytes) -> Result:
@@ -121,7 +121,7 @@ class MetadataMachine:
         Raises:
             ValueError: The parts are no snapshot of a known version.
         """
-        answers = Answers()
+        answers = RememberedAnswers()
         self.catalogue.clear()
         snapshot.read(parts, self.catalogue, answers)
         self._answers = answers

@@ -84,7 +84,7 @@ class Policy(msgspec.Struct, array_like=True, frozen=True):
     definition: dict[str, object]
 
 
-class Applied(NamedTuple):
+class AppliedPolicies(NamedTuple):
     """The policies that apply to a queue.
 
     Attributes:
@@ -100,7 +100,7 @@ class Applied(NamedTuple):
     ha: HaPolicy | None
 
 
-NOTHING = Applied(None, None, {}, None)
+NOTHING = AppliedPolicies(None, None, {}, None)
 
 
 def merge(user: Policy | None, operator: Policy | None) -> dict[str, object]:
@@ -185,8 +185,8 @@ class PolicyTable:
     def __init__(self) -> None:
         # operator or not -> vhost -> name, in the order in which they are asked
         self._rules: dict[bool, dict[str, dict[str, _Rule]]] = {False: {}, True: {}}
-        self._applied: dict[int, Applied] = {}
-        self._pairs: dict[tuple[int, int], Applied] = {}
+        self._applied: dict[int, AppliedPolicies] = {}
+        self._pairs: dict[tuple[int, int], AppliedPolicies] = {}
 
     # Reading
 
@@ -202,7 +202,7 @@ class PolicyTable:
             rule.policy for each in vhosts for rule in self._of(each, operator=operator).values()
         ]
 
-    def applied(self, queue: Queue) -> Applied:
+    def applied(self, queue: Queue) -> AppliedPolicies:
         """Return the policies that apply to a queue of the catalogue."""
         known = self._applied.get(queue.uid)
         if known is None:
@@ -210,7 +210,7 @@ class PolicyTable:
             self._applied[queue.uid] = known
         return known
 
-    def for_queue(self, vhost: str, name: str, queue_type: str) -> Applied:
+    def for_queue(self, vhost: str, name: str, queue_type: str) -> AppliedPolicies:
         """Return the policies that apply, or would apply, to a queue of this name and type."""
         user = _first(self._of(vhost, operator=False).values(), name, queue_type)
         operator = _first(self._of(vhost, operator=True).values(), name, queue_type)
@@ -282,7 +282,7 @@ class PolicyTable:
     def _of(self, vhost: str, *, operator: bool) -> dict[str, _Rule]:
         return self._rules[operator].get(vhost, {})
 
-    def _pair(self, user: Policy | None, operator: Policy | None) -> Applied:
+    def _pair(self, user: Policy | None, operator: Policy | None) -> AppliedPolicies:
         """Both merged: one object for all queues that have the same two."""
         if user is None and operator is None:
             return NOTHING
@@ -292,12 +292,12 @@ class PolicyTable:
             if len(self._pairs) >= _PAIRS_MAX:
                 self._pairs.clear()
             effective = merge(user, operator)
-            found = Applied(user, operator, effective, HaPolicy.of(effective))
+            found = AppliedPolicies(user, operator, effective, HaPolicy.of(effective))
             self._pairs[key] = found
         return found
 
 
-def _shown(applied: Applied) -> tuple[str | None, str | None, Mapping[str, object]]:
+def _shown(applied: AppliedPolicies) -> tuple[str | None, str | None, Mapping[str, object]]:
     """Return the visible part of a policy; its priority is not visible to queues."""
     user, operator = applied.user, applied.operator
     return (

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from broker.metadata.answers import Answers
+from broker.metadata.answers import RememberedAnswers
 from broker.metadata.catalogue import Catalogue, binding_key
 from broker.metadata.policies import Policy
 from broker.metadata.records import (
@@ -35,7 +35,7 @@ SNAPSHOT_VERSION = 1
 PART_BYTES_MAX = 1024 * 1024
 
 
-class Head(msgspec.Struct, array_like=True, frozen=True):
+class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     """The first record."""
 
     version: int
@@ -67,7 +67,7 @@ class PolicyRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 _Record = (
-    Head
+    SnapshotHead
     | Vhost
     | Exchange
     | Queue
@@ -84,7 +84,7 @@ _Record = (
 
 # Kinds are numbers on disk: never reused, only added to.
 _KINDS: dict[int, type[_Record]] = {
-    0: Head,
+    0: SnapshotHead,
     1: Vhost,
     2: Exchange,
     3: Queue,
@@ -106,7 +106,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[_Record]] = {
 }
 
 
-def write(catalogue: Catalogue, answers: Answers) -> list[bytes]:
+def write(catalogue: Catalogue, answers: RememberedAnswers) -> list[bytes]:
     """Write the whole state."""
     stream = bytearray()
     for record in _records(catalogue, answers):
@@ -120,7 +120,7 @@ def write(catalogue: Catalogue, answers: Answers) -> list[bytes]:
     ]
 
 
-def read(parts: Sequence[bytes], catalogue: Catalogue, answers: Answers) -> None:
+def read(parts: Sequence[bytes], catalogue: Catalogue, answers: RememberedAnswers) -> None:
     """Read a state into an empty catalogue and empty answers.
 
     Raises:
@@ -140,9 +140,9 @@ def read(parts: Sequence[bytes], catalogue: Catalogue, answers: Answers) -> None
         _take(_decoders[kind].decode(raw), catalogue, answers)
 
 
-def _take(record: _Record, catalogue: Catalogue, answers: Answers) -> None:  # noqa: C901, PLR0912 - one arm per kind
+def _take(record: _Record, catalogue: Catalogue, answers: RememberedAnswers) -> None:  # noqa: C901, PLR0912 - one arm per kind
     match record:
-        case Head():
+        case SnapshotHead():
             if record.version != SNAPSHOT_VERSION:
                 raise ValueError(f"snapshot version {record.version}, known is {SNAPSHOT_VERSION}")
             catalogue.index = record.index
@@ -174,8 +174,10 @@ def _take(record: _Record, catalogue: Catalogue, answers: Answers) -> None:  # n
             answers.remember(record.boot, record.number, 0, decode_result(record.result))
 
 
-def _records(catalogue: Catalogue, answers: Answers) -> Iterator[_Record]:
-    yield Head(SNAPSHOT_VERSION, catalogue.index, catalogue.cluster_id, catalogue.cluster_name)
+def _records(catalogue: Catalogue, answers: RememberedAnswers) -> Iterator[_Record]:
+    yield SnapshotHead(
+        SNAPSHOT_VERSION, catalogue.index, catalogue.cluster_id, catalogue.cluster_name
+    )
     yield from sorted(catalogue.vhosts(), key=lambda each: each.name)
     for operator, policies in enumerate((catalogue.policies(), catalogue.operator_policies())):
         policies.sort(key=lambda each: (each.vhost, each.name))

@@ -25,7 +25,7 @@ CONNECTIONS: Final = "max-connections"
 CHANNELS: Final = "max-channels"
 
 
-class Counts(msgspec.Struct, array_like=True, frozen=True):
+class UsageCounts(msgspec.Struct, array_like=True, frozen=True):
     """The connections and channels that one node has open, of names that have a limit.
 
     Attributes:
@@ -66,7 +66,7 @@ class Usage:
         self._users: dict[str, int] = {}
         self._channels: dict[str, int] = {}
         self._channel_count = 0
-        self._others: dict[str, Counts] = {}
+        self._others: dict[str, UsageCounts] = {}
 
     # This node
 
@@ -161,10 +161,10 @@ class Usage:
 
     # Other nodes
 
-    def counts(self) -> Counts:
+    def counts(self) -> UsageCounts:
         """Return the counts to send to other nodes."""
         limited = self._catalogue.vhost_limit
-        return Counts(
+        return UsageCounts(
             {
                 vhost: count
                 for vhost, count in self._vhosts.items()
@@ -182,7 +182,7 @@ class Usage:
             },
         )
 
-    def heard(self, node: str, counts: Counts) -> None:
+    def heard(self, node: str, counts: UsageCounts) -> None:
         """Another node said what it has open."""
         self._others[node] = counts
 

@@ -20,7 +20,7 @@ from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
 from broker.server.shares.turns import Turns
 from broker.server.throttle import Behind
-from broker.session.facts import Limits, Names, Placement
+from broker.session.facts import Names, Placement, SessionLimits
 
 
 class Metadata(Protocol):
@@ -130,7 +130,7 @@ class ServerContext:
     send_reply: ReplyRoute
     place: Placement
     new_name: Names
-    limits: Limits
+    limits: SessionLimits
     reply_secret: bytes
     server_properties: dict[str, object] = field(default_factory=dict)
     doors: Doors = field(default_factory=Doors)

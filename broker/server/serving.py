@@ -54,7 +54,7 @@ from broker.server.node_service import NodeService
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared, budget_bytes
 from broker.server.usage_exchange import UsageExchange
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from broker.storage.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -490,8 +490,8 @@ def _new_name() -> str:
     return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(
+def _limits(settings: Settings) -> SessionLimits:
+    return SessionLimits(
         max_message_size=settings.max_message_size_bytes,
         consumers_per_channel=settings.consumer_max_per_channel or 0,
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,

@@ -18,7 +18,7 @@ import msgspec
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL
 from broker.metadata.results import Changes
-from broker.metadata.usage import Counts, Usage
+from broker.metadata.usage import Usage, UsageCounts
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ SILENT_TICKS_MAX: Final = 10
 """A node with anything open tells it at every tick; after so many without, it has nothing."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_decode = msgspec.msgpack.Decoder(Counts).decode
-_NOTHING: Final = Counts()
+_decode = msgspec.msgpack.Decoder(UsageCounts).decode
+_NOTHING: Final = UsageCounts()
 
 
 class UsageExchange:
@@ -85,7 +85,7 @@ class UsageExchange:
         self._told_s = asyncio.get_running_loop().time()
         self._tell(self._usage.counts())
 
-    def _tell(self, counts: Counts) -> None:
+    def _tell(self, counts: UsageCounts) -> None:
         if counts != _NOTHING:
             self._repeats = REPEATS
         elif self._repeats:

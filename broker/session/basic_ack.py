@@ -11,7 +11,7 @@ from broker.errors import AmqpError, ReplyCode
 from broker.fifo.commands import Discard, Requeue, Settle
 from broker.session.basic_consume import unpark
 from broker.session.channel import Channel, Give
-from broker.session.unacked import Source
+from broker.session.unacked import DeliverySource
 
 
 def ack(channel: Channel, tag: int, *, multiple: bool) -> None:
@@ -92,7 +92,7 @@ def _refuse(channel: Channel, tag: int, *, multiple: bool, requeue: bool) -> Non
     unpark(channel)
 
 
-def _settle(channel: Channel, source: Source, numbers: list[int]) -> None:
+def _settle(channel: Channel, source: DeliverySource, numbers: list[int]) -> None:
     settles = channel.context.settles
     settle = settles.get(source)
     if settle is None:

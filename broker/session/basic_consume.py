@@ -15,12 +15,12 @@ from broker.metadata.arguments import consumer_fault
 from broker.metadata.records import Queue
 from broker.ports import GetResult
 from broker.session import reply_to
-from broker.session.channel import Channel, Consumer
+from broker.session.channel import Channel, ChannelConsumer
 from broker.session.effects import Attach, HasRoom, QueueRequest
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
-from broker.session.unacked import Source
+from broker.session.unacked import DeliverySource
 
 _DELIVERY_COUNT: Final = "x-delivery-count"
 
@@ -84,7 +84,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"
     prefetch = 0 if method.no_ack else channel.prefetch
-    consumer = Consumer(queue, tag, no_ack=method.no_ack, prefetch=prefetch)
+    consumer = ChannelConsumer(queue, tag, no_ack=method.no_ack, prefetch=prefetch)
     consumer.exclusive, consumer.arguments = method.exclusive, method.arguments
     channel.consumers[tag] = consumer
     channel.touched[queue.uid] = None
@@ -208,7 +208,7 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         if not method.no_ack:
             is_counted = not channel.window.limit
             source = channel.get_sources.setdefault(
-                queue.uid, Source(queue.uid, "", is_counted=is_counted)
+                queue.uid, DeliverySource(queue.uid, "", is_counted=is_counted)
             )
             channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
         answer = spec.BasicGetOk(
@@ -232,7 +232,7 @@ def write_content(channel: Channel, method: spec.Method, message: Message) -> No
     context.out.append(content_frames(message, channel.number, context.frame_max))
 
 
-def deliver(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+def deliver(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Delivery]) -> None:
     """Write deliveries for a consumer, as far as the channel-wide limit lets them."""
     if consumer.no_ack:
         _write(channel, consumer, deliveries)
@@ -280,7 +280,7 @@ def _no_ack_consumers(channel: Channel, *, active: bool) -> list[QueueRequest]:
     ]
 
 
-def _write(channel: Channel, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Delivery]) -> None:
     context = channel.context
     if consumer.queue.type == "quorum":
         deliveries = counted(deliveries)
@@ -343,7 +343,7 @@ def unpark(channel: Channel) -> None:
         _pause_no_ack(channel)
 
 
-def requeue_parked(channel: Channel, consumer: Consumer) -> None:
+def requeue_parked(channel: Channel, consumer: ChannelConsumer) -> None:
     """Give a consumer's parked deliveries back to its queue."""
     numbers = channel.window.remove(consumer)
     if numbers:

@@ -20,13 +20,13 @@ from broker.metadata.records import Queue
 from broker.session.confirms import Confirms
 from broker.session.context import Answer, Context, Permissions, Question
 from broker.session.effects import ChannelEnded, Effect, QueueRequest
-from broker.session.prefetch import Window
-from broker.session.unacked import Entry, Source, Taken, Unacked
+from broker.session.prefetch import PrefetchWindow
+from broker.session.unacked import DeliverySource, Entry, Taken, Unacked
 
 Give: TypeAlias = type[Settle] | type[Requeue] | type[Discard]
 
 
-class Consumer(Source):
+class ChannelConsumer(DeliverySource):
     """One consumer of a channel.
 
     Attributes:
@@ -59,9 +59,9 @@ class Consumer(Source):
         self.exclusive = False
         self.arguments: dict[str, object] = {}
 
-    def again(self) -> Consumer:
+    def again(self) -> ChannelConsumer:
         """The same consumer at its queue's next master: another source of deliveries."""
-        other = Consumer(self.queue, self.tag, no_ack=self.no_ack, prefetch=self.prefetch)
+        other = ChannelConsumer(self.queue, self.tag, no_ack=self.no_ack, prefetch=self.prefetch)
         other.is_attached = self.is_attached
         other.exclusive, other.arguments = self.exclusive, self.arguments
         return other
@@ -176,8 +176,8 @@ class Channel:
         self.held: deque[Command] = deque()
         self.permissions = Permissions(context)
         self.last_queue: str | None = None
-        self.consumers: dict[str, Consumer] = {}
-        self.get_sources: dict[int, Source] = {}
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.get_sources: dict[int, DeliverySource] = {}
         self.touched: dict[int, None] = {}
         self.close_by_ms = 0
         self.deleting = 0
@@ -185,7 +185,7 @@ class Channel:
         self.next_tag = 1
         self.unacked = Unacked()
         self.prefetch = context.limits.default_prefetch
-        self.window: Window[Consumer] = Window()
+        self.window: PrefetchWindow[ChannelConsumer] = PrefetchWindow()
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self.commit: Commit | None = None
@@ -265,7 +265,7 @@ class Channel:
         Returns:
             How many requests.
         """
-        by_source: dict[Source, list[int]] = {}
+        by_source: dict[DeliverySource, list[int]] = {}
         for source, numbers in taken:
             by_source.setdefault(source, []).extend(numbers)
         for source, numbers in by_source.items():
@@ -274,7 +274,7 @@ class Channel:
             self.emit(QueueRequest(source.queue_uid, command, token))
         return len(by_source)
 
-    def set_active(self, consumer: Consumer, *, active: bool) -> None:
+    def set_active(self, consumer: ChannelConsumer, *, active: bool) -> None:
         """Pause or resume a consumer."""
         command = SetActive(self.holder, consumer.tag, active)
         self.emit(QueueRequest(consumer.queue_uid, command))
@@ -288,7 +288,7 @@ class Channel:
             self.next_held()
         self.consumers.clear()
         self.unacked = Unacked()
-        self.window = Window()
+        self.window = PrefetchWindow()
         self.transaction = None
         self.commit = None
         self.confirms = None

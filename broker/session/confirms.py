@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Verdict(NamedTuple):
+class ConfirmVerdict(NamedTuple):
     """One basic.ack or basic.nack to send."""
 
     seqno: int
@@ -99,19 +99,19 @@ class Confirms:
                 self._nacks.append(seqno)
         self._advance()
 
-    def flush(self) -> list[Verdict]:
+    def flush(self) -> list[ConfirmVerdict]:
         """Take what is to be told now, in the order it must be sent."""
         self._look_through()
-        verdicts = [Verdict(seqno, multiple=False, ok=False) for seqno in self._nacks]
+        verdicts = [ConfirmVerdict(seqno, multiple=False, ok=False) for seqno in self._nacks]
         self._nacks.clear()
         if self._fresh_low == 1:
-            verdicts.append(Verdict(self._last_low, multiple=False, ok=True))
+            verdicts.append(ConfirmVerdict(self._last_low, multiple=False, ok=True))
         elif self._fresh_low:
-            verdicts.append(Verdict(self._last_low, multiple=True, ok=True))
+            verdicts.append(ConfirmVerdict(self._last_low, multiple=True, ok=True))
         self._fresh_low = 0
         if self._fresh:
             self._fresh.sort()
-            verdicts += [Verdict(seqno, multiple=False, ok=True) for seqno in self._fresh]
+            verdicts += [ConfirmVerdict(seqno, multiple=False, ok=True) for seqno in self._fresh]
             self._fresh.clear()
         return verdicts
 

@@ -18,8 +18,8 @@ from broker.fifo.commands import Settle
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.catalogue import Catalogue
 from broker.session.effects import Effect, PublishTo, QueueRequest
-from broker.session.facts import ConnectionFacts, Limits, Names, Placement
-from broker.session.unacked import Source
+from broker.session.facts import ConnectionFacts, Names, Placement, SessionLimits
+from broker.session.unacked import DeliverySource
 
 if TYPE_CHECKING:
     from broker.metadata.records import Exchange, Queue
@@ -79,7 +79,7 @@ class Context:
     facts: ConnectionFacts
     catalogue: Catalogue
     access: Access
-    limits: Limits
+    limits: SessionLimits
     names: Names
     placement: Placement
     out: list[bytes] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Context:
     is_paused: bool = False  # the socket is full: no consumer is served
     questions: dict[int, Question] = field(default_factory=dict)
     publishes: dict[tuple[int, int], PublishTo] = field(default_factory=dict)
-    settles: dict[Source, Settle] = field(default_factory=dict)
+    settles: dict[DeliverySource, Settle] = field(default_factory=dict)
     frame_max: int = 0
     held_commands: int = 0
     held_bytes: int = 0

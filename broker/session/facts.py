@@ -40,7 +40,7 @@ class ConnectionFacts(NamedTuple):
         return f"{self.node}/{self.boot}/{self.connection_id}"
 
 
-class Limits(NamedTuple):
+class SessionLimits(NamedTuple):
     """Bounds of one session.
 
     Attributes:

@@ -33,7 +33,7 @@ def credit(consumer_limit: int, channel_limit: int) -> int:
     return consumer_limit or channel_limit
 
 
-class Window(Generic[_Consumer]):
+class PrefetchWindow(Generic[_Consumer]):
     """The channel-wide limit and what is parked because of it. Owner: the channel.
 
     Attributes:

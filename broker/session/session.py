@@ -21,11 +21,11 @@ from broker.metadata.catalogue import Catalogue
 from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
 from broker.session import channel as channels
 from broker.session.basic_publish import WORK_MAX
-from broker.session.channel import Channel, Consumer
+from broker.session.channel import Channel, ChannelConsumer
 from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Effect, QueueRequest
-from broker.session.facts import ConnectionFacts, Limits, Names, Placement, Quota
+from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
 from broker.session.listing import ChannelFacts, facts_of_channel
 
 _Handler = Callable[[Channel, Any], None]
@@ -79,12 +79,14 @@ class Session:
         access: Access,
         names: Names,
         placement: Placement,
-        limits: Limits | None = None,
+        limits: SessionLimits | None = None,
         quota: Quota | None = None,
         consumer_count: Callable[[int], int] | None = None,
     ) -> None:
         self._quota = quota
-        self._context = Context(facts, catalogue, access, limits or Limits(), names, placement)
+        self._context = Context(
+            facts, catalogue, access, limits or SessionLimits(), names, placement
+        )
         if consumer_count is not None:
             self._context.consumer_count = consumer_count
         self.out = self._context.out
@@ -679,7 +681,7 @@ class Session:
                 channel.set_active(consumer, active=False)
 
 
-def _consumers_to_end(channel: Channel) -> list[Consumer]:
+def _consumers_to_end(channel: Channel) -> list[ChannelConsumer]:
     return [each for each in channel.consumers.values() if each.queue.auto_delete]
 
 

@@ -20,7 +20,7 @@ _RUN_AGE_MAX_MS = 1000
 _DEAD_RUNS_MAX = 64
 
 
-class Source:
+class DeliverySource:
     """The source of deliveries: one consumer of the channel, or basic.get on one queue.
 
     Attributes:
@@ -39,17 +39,19 @@ class Source:
         self.is_counted = is_counted
 
 
-Taken = list[tuple[Source, list[int]]]
+Taken = list[tuple[DeliverySource, list[int]]]
 """Message numbers by source; a source may come more than once."""
 
-Entry = tuple[int, Source, int]
+Entry = tuple[int, DeliverySource, int]
 """One outstanding delivery: delivery tag, source, message number."""
 
 
-class _Run:
+class _DeliveryRun:
     __slots__ = ("first", "head", "live", "numbers", "since_ms", "source")
 
-    def __init__(self, first: int, source: Source, numbers: list[int], since_ms: int) -> None:
+    def __init__(
+        self, first: int, source: DeliverySource, numbers: list[int], since_ms: int
+    ) -> None:
         self.first = first
         self.source = source
         self.numbers = numbers
@@ -64,14 +66,14 @@ class Unacked:
     __slots__ = ("_firsts", "_has_lost", "_has_uncounted", "_head", "_runs", "count")
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_DeliveryRun] = []
         self._firsts: list[int] = []
         self._head = 0  # runs before it are done; cut off now and then
         self._has_lost = False
         self._has_uncounted = False
         self.count = 0
 
-    def add(self, first: int, source: Source, numbers: list[int], now_ms: int) -> None:
+    def add(self, first: int, source: DeliverySource, numbers: list[int], now_ms: int) -> None:
         """Note a batch of deliveries.
 
         Args:
@@ -96,10 +98,10 @@ class Unacked:
                 last.numbers += numbers
                 last.live += len(numbers)
                 return
-        self._runs.append(_Run(first, source, numbers, now_ms))
+        self._runs.append(_DeliveryRun(first, source, numbers, now_ms))
         self._firsts.append(first)
 
-    def take_one(self, tag: int) -> tuple[Source, int]:
+    def take_one(self, tag: int) -> tuple[DeliverySource, int]:
         """Remove one delivery.
 
         Raises:
@@ -184,7 +186,7 @@ class Unacked:
         for tag, source, number in everything:
             self.add(tag, source, [number], now_ms)
 
-    def lose(self, source: Source) -> None:
+    def lose(self, source: DeliverySource) -> None:
         """The queue has ended a consumer: what it delivered counts no more (P18), but may come."""
         source.is_lost = True
         self._has_lost = True
@@ -256,7 +258,7 @@ class Unacked:
             self._head = 0
 
 
-def _outstanding(run: _Run, end: int) -> list[int]:
+def _outstanding(run: _DeliveryRun, end: int) -> list[int]:
     """Numbers of a run from its head to `end` that were not taken."""
     numbers = run.numbers[run.head : end]
     if run.live == len(run.numbers) - run.head:

@@ -15,7 +15,7 @@ from raft.core.messages import (
     TimeoutNow,
 )
 from raft.core.progress import Mode, Progress
-from raft.core.ready import Refusal, Refused
+from raft.core.ready import RefusalReason, Refused
 from raft.core.state import Replica
 from raft.core.unstable import size_bytes
 
@@ -106,9 +106,9 @@ def woken(replica: Replica) -> None:
 def propose(replica: Replica, data: bytes, *, is_begun: bool = False) -> int | Refused:
     """Append an entry of the own term; there is always room for what is begun."""
     if replica.transfer_target is not None:
-        return Refused(Refusal.TRANSFERRING, replica.transfer_target)
+        return Refused(RefusalReason.TRANSFERRING, replica.transfer_target)
     if replica.uncommitted_bytes > replica.config.uncommitted_bytes_max and not is_begun:
-        return Refused(Refusal.OVERLOADED, replica.name)
+        return Refused(RefusalReason.OVERLOADED, replica.name)
     entry = Entry(replica.log.last_index + 1, replica.term, NORMAL, data)
     replica.uncommitted_bytes += size_bytes(entry)
     replication.append_own(replica, [entry])
@@ -122,11 +122,11 @@ def change_refusal(replica: Replica) -> Refused | None:
     have majorities that do not meet (docs/planted-bugs.md R6; Ongaro, raft-dev 2015).
     """
     if replica.transfer_target is not None:
-        return Refused(Refusal.TRANSFERRING, replica.transfer_target)
+        return Refused(RefusalReason.TRANSFERRING, replica.transfer_target)
     if replica.history.last_index > replica.log.commit:
-        return Refused(Refusal.CHANGE_PENDING, replica.name)
+        return Refused(RefusalReason.CHANGE_PENDING, replica.name)
     if replica.log.commit < replica.term_start_index:
-        return Refused(Refusal.TERM_NOT_COMMITTED, replica.name)
+        return Refused(RefusalReason.TERM_NOT_COMMITTED, replica.name)
     return None
 
 
@@ -134,9 +134,9 @@ def propose_change(replica: Replica, change: Change) -> int | Refused:
     """Append the configuration after `change`; in force from here on."""
     configuration = membership.simple(replica.configuration, [change])
     if isinstance(configuration, membership.InvalidChange):
-        return Refused(Refusal.INVALID_CHANGE, replica.name, configuration.text)
+        return Refused(RefusalReason.INVALID_CHANGE, replica.name, configuration.text)
     if change.kind == "voter" and not _may_vote(replica, change.node):
-        return Refused(Refusal.LEARNER_BEHIND, replica.name)
+        return Refused(RefusalReason.LEARNER_BEHIND, replica.name)
     data = membership.encode(configuration)
     entry = Entry(replica.log.last_index + 1, replica.term, CONFIG, data)
     replication.append_own(replica, [entry])
@@ -163,7 +163,7 @@ def transfer(replica: Replica, to: str) -> Refused | None:
     if to == replica.name:
         return None
     if to not in replica.configuration.voters:
-        return Refused(Refusal.NOT_A_VOTER, replica.name, to)
+        return Refused(RefusalReason.NOT_A_VOTER, replica.name, to)
     replica.transfer_target = to
     replica.transfer_elapsed = 0
     replica.idle_ticks = 0

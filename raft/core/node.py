@@ -35,7 +35,7 @@ from raft.core.messages import (
     Vote,
     VoteReply,
 )
-from raft.core.ready import Ready, Refusal, Refused, Role, SoftState
+from raft.core.ready import Ready, RefusalReason, Refused, Role, SoftState
 from raft.core.state import NodeConfig, Replica, Rng, SavedState
 from raft.core.trace import Tracer
 from raft.core.unstable import size_bytes
@@ -241,14 +241,14 @@ class RaftNode:
             call comes out in `Ready.committed`; if another term's entry stands there, it was lost.
         """
         if self.state.role is not Role.LEADER:
-            return Refused(Refusal.NOT_LEADER, self.state.leader)
+            return Refused(RefusalReason.NOT_LEADER, self.state.leader)
         self.wake()
         return leader.propose(self.state, data, is_begun=is_begun)
 
     def propose_change(self, change: Change) -> int | Refused:
         """Append a membership change; in force at once, finished when committed."""
         if self.state.role is not Role.LEADER:
-            return Refused(Refusal.NOT_LEADER, self.state.leader)
+            return Refused(RefusalReason.NOT_LEADER, self.state.leader)
         refused = self.change_refusal()
         if refused is not None:
             return refused
@@ -269,7 +269,7 @@ class RaftNode:
     def transfer_leadership(self, to: str) -> Refused | None:
         """Hand over to a voter once it has the whole log; given up after an election timeout."""
         if self.state.role is not Role.LEADER:
-            return Refused(Refusal.NOT_LEADER, self.state.leader)
+            return Refused(RefusalReason.NOT_LEADER, self.state.leader)
         self.wake()
         return leader.transfer(self.state, to)
 
@@ -284,7 +284,7 @@ class RaftNode:
             leader.read(replica, context, replica.name)
             return None
         if replica.leader is None:
-            return Refused(Refusal.NOT_LEADER)
+            return Refused(RefusalReason.NOT_LEADER)
         replica.send(ReadIndex(replica.group, replica.name, replica.leader, replica.term, context))
         return None
 

@@ -49,7 +49,7 @@ class ReadState(msgspec.Struct, frozen=True):
     index: int
 
 
-class Refusal(enum.Enum):
+class RefusalReason(enum.Enum):
     """Why a request was not taken."""
 
     NOT_LEADER = "not leader"
@@ -70,7 +70,7 @@ class Refused(msgspec.Struct, frozen=True):
         text: More than the reason says, for people.
     """
 
-    reason: Refusal
+    reason: RefusalReason
     leader: str | None = None
     text: str = ""
 

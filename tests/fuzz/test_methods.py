@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from broker.amqp import spec
 from broker.amqp.assembler import Command, Fault
 from broker.errors import AmqpError, ReplyCode
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from broker.session.session import _HANDLERS
 from tests.unit.session.rig import Client, World, command, connection_and_key, publish
 
@@ -188,7 +188,7 @@ SETTING = [
 def play(script: list[list[Command]], times: list[str]) -> None:
     """Send chunks, with something happening between them, and look at what came of it."""
     world = World()
-    client = Client(world, limits=Limits(consumers_per_channel=3, held_commands=20))
+    client = Client(world, limits=SessionLimits(consumers_per_channel=3, held_commands=20))
     for number in (1, 2, 3):
         client.open(number)
     assert len(client.call(*SETTING)) == len(SETTING)

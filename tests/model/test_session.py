@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from broker.amqp import spec
 from broker.amqp.assembler import Command
 from broker.metadata import commands
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from tests.unit.session.rig import Client, World, command, publish
 
 channels = st.integers(1, 3)
@@ -109,7 +109,7 @@ class Rude(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        limits = Limits(consumers_per_channel=3, held_commands=50)
+        limits = SessionLimits(consumers_per_channel=3, held_commands=50)
         self.clients = [Client(self.world, number, limits=limits) for number in (1, 2)]
         for client in self.clients:
             for channel in (1, 2):

@@ -12,7 +12,7 @@ from typing import Final
 from raft.core import replication, thrifty
 from raft.core.messages import HeartbeatReply, Message
 from raft.core.node import RaftNode
-from raft.core.ready import Refusal, Refused, Role
+from raft.core.ready import RefusalReason, Refused, Role
 
 
 class ForgetsVote(RaftNode):
@@ -51,7 +51,7 @@ class ChangesTooEarly(RaftNode):
 
     def change_refusal(self) -> Refused | None:
         refused = super().change_refusal()
-        if refused is not None and refused.reason is Refusal.TERM_NOT_COMMITTED:
+        if refused is not None and refused.reason is RefusalReason.TERM_NOT_COMMITTED:
             return None
         return refused
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.cluster import outbound
 from broker.cluster.authentication import keys
 from broker.cluster.authentication.handshake import NONCE_BYTES, Claim, Reason
-from broker.cluster.outbound import ENQUIRY, Refused, Unproven
+from broker.cluster.outbound import ENQUIRY, LinkRefused, Unproven
 from broker.wire import node_pb2 as wire
 
 ENQUIRY_S = 5.0
@@ -82,7 +82,7 @@ async def enquire(applicant: Applicant, node: str, address: str) -> EnquiryAnswe
             async with outbound.dialled(address) as call:
                 key = keys.derive(applicant.secret, keys.Purpose.LINKS)
                 return await _answer(call, hello, key)
-    except (Refused, Unproven) as refused:
+    except (LinkRefused, Unproven) as refused:
         if isinstance(refused, Unproven) and refused.reason not in _UNPROVEN:
             raise NotAdmitted(_no_node(address)) from None
         advice = _ADVICE.get(refused.reason, refused.reason.value)
@@ -100,7 +100,7 @@ def _no_node(address: str) -> str:
 async def _answer(call: outbound.Call, hello: wire.Hello, key: bytes) -> EnquiryAnswer:
     try:
         theirs = await outbound.prove_each_other(call, hello, key)
-    except Refused as refused:
+    except LinkRefused as refused:
         if refused.reason is not Reason.ALREADY_MEMBER:
             raise
         return EnquiryAnswer(refused.cluster_id, is_member=True)

@@ -96,14 +96,14 @@ class Claim(NamedTuple):
     nonce: bytes
 
 
-class Role(StrEnum):
+class LinkEnd(StrEnum):
     """The end that proves: a dialler's proof is not valid as an acceptor's."""
 
     DIALLER = "dialler"
     ACCEPTOR = "acceptor"
 
 
-def proof(key: bytes, role: Role, hello: bytes, challenge: bytes, verdict: bytes = b"") -> bytes:
+def proof(key: bytes, role: LinkEnd, hello: bytes, challenge: bytes, verdict: bytes = b"") -> bytes:
     """Prove the key for one stream.
 
     Args:

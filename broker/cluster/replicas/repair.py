@@ -35,7 +35,7 @@ LINES_MAX: Final = 20
 """Queues named in the log after one survey."""
 
 
-class Group(Protocol):
+class ReplicaGroup(Protocol):
     """A queue's Raft group, as far as repair uses it (`raft.group.Group`)."""
 
     @property
@@ -48,7 +48,7 @@ class Led(NamedTuple):
     """A quorum queue that this node leads."""
 
     queue: Queue
-    group: Group
+    group: ReplicaGroup
 
 
 class Repair:

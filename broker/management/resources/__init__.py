@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.management.call import Route
+from broker.management.call import Endpoint
 from broker.management.resources import (
     actions,
     alarms,
@@ -32,7 +32,7 @@ from broker.management.resources.rights import (
     vhosts,
 )
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Endpoint, ...] = (
     *overview.ROUTES,
     *nodes.ROUTES,
     *cluster.ROUTES,

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, not_found
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.operations.migration import MigrationRequest
 from broker.management.operations.rebalance import TYPES, Selection
 from broker.management.operations.remote import OperationResult
@@ -100,8 +100,8 @@ async def rebalanced(call: Call) -> web.Response:
 _QUEUE = "/api/queues/{vhost}/{name}"
 
 ROUTES = (
-    Route("POST", _QUEUE + "/actions", act, "administrator"),
-    Route("GET", _QUEUE + "/migration", migration, "administrator"),
-    Route("POST", "/api/rebalance/queues", rebalance, "administrator"),
-    Route("GET", "/api/rebalance/queues", rebalanced, "administrator"),
+    Endpoint("POST", _QUEUE + "/actions", act, "administrator"),
+    Endpoint("GET", _QUEUE + "/migration", migration, "administrator"),
+    Endpoint("POST", "/api/rebalance/queues", rebalance, "administrator"),
+    Endpoint("GET", "/api/rebalance/queues", rebalanced, "administrator"),
 )

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from broker.config_keys import SIMPLE
 from broker.management.answers import bad_request, no_content, unavailable
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.server.alarm_watch import AlarmWatch
 
 _log = logging.getLogger(__name__)
@@ -80,6 +80,6 @@ async def set_disk(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("POST", "/api/node/vm_memory_high_watermark", set_memory, "administrator"),
-    Route("POST", "/api/node/disk_free_limit", set_disk, "administrator"),
+    Endpoint("POST", "/api/node/vm_memory_high_watermark", set_memory, "administrator"),
+    Endpoint("POST", "/api/node/disk_free_limit", set_disk, "administrator"),
 )

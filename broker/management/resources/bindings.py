@@ -24,7 +24,7 @@ from aiohttp import web
 from broker.errors import quoted
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, refuse
-from broker.management.call import DEFAULT_EXCHANGE, Call, Route, listing
+from broker.management.call import DEFAULT_EXCHANGE, Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept, mapped
 from broker.metadata.access import refused_topic
@@ -266,9 +266,9 @@ ROUTES = (
     listing("/api/bindings", show_all),
     listing("/api/bindings/{vhost}", show_vhost),
     listing(_BETWEEN, show_between),
-    Route("POST", _BETWEEN, post),
-    Route("GET", _BETWEEN + "/{properties}", show),
-    Route("DELETE", _BETWEEN + "/{properties}", delete),
+    Endpoint("POST", _BETWEEN, post),
+    Endpoint("GET", _BETWEEN + "/{properties}", show),
+    Endpoint("DELETE", _BETWEEN + "/{properties}", delete),
     listing("/api/queues/{vhost}/{name}/bindings", show_queue),
     listing("/api/exchanges/{vhost}/{name}/bindings/source", show_source),
     listing("/api/exchanges/{vhost}/{name}/bindings/destination", show_destination),

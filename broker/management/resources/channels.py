@@ -9,7 +9,7 @@ from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import json, not_found
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept
 from broker.management.report import CHANNELS, CONSUMERS
@@ -69,6 +69,6 @@ async def show(call: Call) -> web.Response:
 
 ROUTES = (
     listing("/api/channels", show_all),
-    Route("GET", "/api/channels/{name}", show),
+    Endpoint("GET", "/api/channels/{name}", show),
     listing("/api/vhosts/{vhost}/channels", show_vhost),
 )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.errors import Refusal
 from broker.management.answers import bad_request, json, no_content, not_found, refuse
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.control import NodeError
 from broker.management.report import NODE
 
@@ -78,6 +78,6 @@ async def forget(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/cluster/status", status, "monitoring"),
-    Route("DELETE", "/api/cluster/nodes/{node}", forget, "administrator"),
+    Endpoint("GET", "/api/cluster/status", status, "monitoring"),
+    Endpoint("DELETE", "/api/cluster/nodes/{node}", forget, "administrator"),
 )

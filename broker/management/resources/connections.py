@@ -17,7 +17,7 @@ from broker.management.answers import (
     not_found,
     unavailable,
 )
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept
 from broker.management.report import CHANNELS, CONNECTIONS
@@ -118,8 +118,8 @@ async def delete(call: Call) -> web.Response:
 ROUTES = (
     listing("/api/connections", show_all),
     listing("/api/connections/username/{user}", show_user),
-    Route("GET", "/api/connections/{name}", show),
-    Route("DELETE", "/api/connections/{name}", delete),
+    Endpoint("GET", "/api/connections/{name}", show),
+    Endpoint("DELETE", "/api/connections/{name}", delete),
     listing("/api/connections/{name}/channels", show_channels),
     listing("/api/vhosts/{vhost}/connections", show_vhost),
 )

@@ -12,7 +12,7 @@ from aiohttp import web
 from broker.errors import Refusal
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, not_found, refuse, unavailable
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.operations.delays import PAGE_MAX
 from broker.management.resources.exchanges import named
 from broker.metadata.records import Queue
@@ -85,6 +85,6 @@ def _numbers(body: request_body.Body) -> list[int]:
 _PATH = "/api/exchanges/{vhost}/{name}/delayed"
 
 ROUTES = (
-    Route("GET", _PATH, show),
-    Route("DELETE", _PATH, cancel),
+    Endpoint("GET", _PATH, show),
+    Endpoint("DELETE", _PATH, cancel),
 )

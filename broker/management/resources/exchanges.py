@@ -9,7 +9,7 @@ from aiohttp import web
 
 from broker.management import pace, paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import QUEUES
 from broker.management.resources.queues import QueueStates
@@ -133,7 +133,7 @@ async def delete(call: Call) -> web.Response:
 ROUTES = (
     listing("/api/exchanges", show_all),
     listing("/api/exchanges/{vhost}", show_vhost),
-    Route("GET", "/api/exchanges/{vhost}/{name}", show),
-    Route("PUT", "/api/exchanges/{vhost}/{name}", put),
-    Route("DELETE", "/api/exchanges/{vhost}/{name}", delete),
+    Endpoint("GET", "/api/exchanges/{vhost}/{name}", show),
+    Endpoint("PUT", "/api/exchanges/{vhost}/{name}", put),
+    Endpoint("DELETE", "/api/exchanges/{vhost}/{name}", delete),
 )

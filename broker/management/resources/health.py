@@ -12,7 +12,7 @@ from aiohttp import web
 
 from broker.errors import quoted
 from broker.management.answers import UNAVAILABLE, bad_request, json, not_found
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.pace import kept
 from broker.management.report import NODE, QUEUES, Report
 from broker.management.resources.messages import prove_alive
@@ -222,15 +222,15 @@ async def node_check(call: Call) -> web.Response:
 _CHECKS = "/api/health/checks/"
 
 ROUTES = (
-    Route("GET", _CHECKS + "alarms", alarms),
-    Route("GET", _CHECKS + "local-alarms", local_alarms),
-    Route("GET", _CHECKS + "virtual-hosts", virtual_hosts),
-    Route("GET", _CHECKS + "port-listener/{port}", port_listener),
-    Route("GET", _CHECKS + "protocol-listener/{protocol}", protocol_listener),
-    Route("GET", _CHECKS + "node-is-quorum-critical", quorum_critical),
-    Route("GET", _CHECKS + "quorum-queues-below-target-size", below_target_size),
-    Route("GET", _CHECKS + "node-is-mirror-sync-critical", mirror_sync_critical),
-    Route("GET", "/api/aliveness-test/{vhost}", aliveness),
-    Route("GET", "/api/healthchecks/node", node_check),
-    Route("GET", "/api/healthchecks/node/{node}", node_check),
+    Endpoint("GET", _CHECKS + "alarms", alarms),
+    Endpoint("GET", _CHECKS + "local-alarms", local_alarms),
+    Endpoint("GET", _CHECKS + "virtual-hosts", virtual_hosts),
+    Endpoint("GET", _CHECKS + "port-listener/{port}", port_listener),
+    Endpoint("GET", _CHECKS + "protocol-listener/{protocol}", protocol_listener),
+    Endpoint("GET", _CHECKS + "node-is-quorum-critical", quorum_critical),
+    Endpoint("GET", _CHECKS + "quorum-queues-below-target-size", below_target_size),
+    Endpoint("GET", _CHECKS + "node-is-mirror-sync-critical", mirror_sync_critical),
+    Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
+    Endpoint("GET", "/api/healthchecks/node", node_check),
+    Endpoint("GET", "/api/healthchecks/node/{node}", node_check),
 )

@@ -31,7 +31,7 @@ from broker.management.answers import (
     refuse,
     unavailable,
 )
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.pace import STEP
 from broker.management.resources import queues
 from broker.message import Delivery, Message
@@ -346,6 +346,6 @@ async def prove_alive(call: Call, vhost: str) -> None:
 
 
 ROUTES = (
-    Route("POST", "/api/exchanges/{vhost}/{name}/publish", publish),
-    Route("POST", "/api/queues/{vhost}/{name}/get", get),
+    Endpoint("POST", "/api/exchanges/{vhost}/{name}/publish", publish),
+    Endpoint("POST", "/api/queues/{vhost}/{name}/get", get),
 )

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, unavailable
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.management.control import NodeError
 
 _log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ async def join_cluster(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("POST", "/api/node/stop_app", stop_app, "administrator"),
-    Route("POST", "/api/node/start_app", start_app, "administrator"),
-    Route("POST", "/api/node/reset", reset, "administrator"),
-    Route("POST", "/api/node/join_cluster", join_cluster, "administrator"),
+    Endpoint("POST", "/api/node/stop_app", stop_app, "administrator"),
+    Endpoint("POST", "/api/node/start_app", start_app, "administrator"),
+    Endpoint("POST", "/api/node/reset", reset, "administrator"),
+    Endpoint("POST", "/api/node/join_cluster", join_cluster, "administrator"),
 )

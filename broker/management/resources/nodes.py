@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import json, not_found
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
@@ -143,6 +143,6 @@ async def memory(call: Call) -> web.Response:
 
 ROUTES = (
     listing("/api/nodes", show_all, "monitoring"),
-    Route("GET", "/api/nodes/{node}", show, "monitoring"),
-    Route("GET", "/api/nodes/{node}/memory", memory, "monitoring"),
+    Endpoint("GET", "/api/nodes/{node}", show, "monitoring"),
+    Endpoint("GET", "/api/nodes/{node}/memory", memory, "monitoring"),
 )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import encode, json, no_content
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, TOTALS, product_version
 from broker.management.resources.queues import totals
@@ -114,8 +114,8 @@ async def auth(_call: Call) -> web.Response:
 
 ROUTES = (
     listing("/api/overview", show),
-    Route("GET", "/api/cluster-name", cluster_name),
-    Route("PUT", "/api/cluster-name", put_cluster_name, "administrator"),
-    Route("GET", "/api/extensions", extensions),
-    Route("GET", "/api/auth", auth),
+    Endpoint("GET", "/api/cluster-name", cluster_name),
+    Endpoint("PUT", "/api/cluster-name", put_cluster_name, "administrator"),
+    Endpoint("GET", "/api/extensions", extensions),
+    Endpoint("GET", "/api/auth", auth),
 )

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from broker.management import paging
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Handler, Route, listing
+from broker.management.call import Call, Endpoint, Handler, listing
 from broker.management.listings import Parts
 from broker.metadata import policy_keys
 from broker.metadata.catalogue import Catalogue
@@ -59,7 +59,7 @@ def _list(catalogue: Catalogue, vhost: str | None, *, operator: bool) -> list[Po
     return catalogue.operator_policies(vhost) if operator else catalogue.policies(vhost)
 
 
-def _endpoints(*, operator: bool) -> tuple[Route, ...]:
+def _endpoints(*, operator: bool) -> tuple[Endpoint, ...]:
     """The endpoints of one of the two kinds."""
 
     async def show_all(call: Call) -> Parts:
@@ -93,7 +93,7 @@ def _endpoints(*, operator: bool) -> tuple[Route, ...]:
         listing(root, show_all),
         listing(root + "/{vhost}", show_vhost),
         *(
-            Route(method, one, run, "administrator" if operator else "policymaker")
+            Endpoint(method, one, run, "administrator" if operator else "policymaker")
             for method, run in single
         ),
     )

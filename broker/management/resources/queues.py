@@ -23,7 +23,7 @@ from broker.management.answers import (
     refuse,
     stored,
 )
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import STEP
 from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
@@ -508,8 +508,8 @@ def _check_not_owned(queue: Queue) -> None:
 ROUTES = (
     listing("/api/queues", show_all),
     listing("/api/queues/{vhost}", show_vhost),
-    Route("GET", "/api/queues/{vhost}/{name}", show),
-    Route("PUT", "/api/queues/{vhost}/{name}", put),
-    Route("DELETE", "/api/queues/{vhost}/{name}", delete),
-    Route("DELETE", "/api/queues/{vhost}/{name}/contents", purge),
+    Endpoint("GET", "/api/queues/{vhost}/{name}", show),
+    Endpoint("PUT", "/api/queues/{vhost}/{name}", put),
+    Endpoint("DELETE", "/api/queues/{vhost}/{name}", delete),
+    Endpoint("DELETE", "/api/queues/{vhost}/{name}/contents", purge),
 )

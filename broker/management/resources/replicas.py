@@ -6,7 +6,7 @@ from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, not_found, unavailable
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.metadata.commands import MoveMembers
 
 TRIES_MAX = 5
@@ -63,6 +63,6 @@ async def _add(call: Call, uid: int, node: str, strategy: str = "all") -> bool:
 
 
 ROUTES = (
-    Route("POST", "/api/queues/quorum/{vhost}/{name}/replicas/add", add, "administrator"),
-    Route("POST", "/api/queues/quorum/replicas/on/{node}/grow", grow, "administrator"),
+    Endpoint("POST", "/api/queues/quorum/{vhost}/{name}/replicas/add", add, "administrator"),
+    Endpoint("POST", "/api/queues/quorum/replicas/on/{node}/grow", grow, "administrator"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, FailureDetector, Verdict
+from broker.cluster.detector import HEARTBEAT_MS, NEVER_MS, FailureDetector, PeerState
 from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
@@ -184,7 +184,7 @@ class Process(Program):
                 continue
             if self._is_dead_node(node, boot, silent_ms):
                 self._end(node, commands.EndBoot(node, boot))
-            elif self.verdict(node) is Verdict.SUSPECTED and self._may_do_without(node):
+            elif self.verdict(node) is PeerState.SUSPECTED and self._may_do_without(node):
                 self._end(node, commands.EndMemberships(node, boot))
 
     def _may_do_without(self, node: str) -> bool:
@@ -197,12 +197,12 @@ class Process(Program):
 
     def _is_dead_node(self, node: str, boot: str, silent_ms: int) -> bool:
         detector = self._detectors[node]
-        if detector.verdict is Verdict.GONE:
+        if detector.verdict is PeerState.GONE:
             return detector.boot in {"", boot} or detector.is_former(boot)
-        is_suspected = detector.verdict is Verdict.SUSPECTED
+        is_suspected = detector.verdict is PeerState.SUSPECTED
         return is_suspected and detector.silence_ms(self.clock.now_ms) >= silent_ms
 
-    def verdict(self, node: str) -> Verdict:
+    def verdict(self, node: str) -> PeerState:
         return self._detectors[node].verdict
 
     def silence_ms(self, node: str) -> int:
@@ -211,19 +211,19 @@ class Process(Program):
 
     def is_gone(self, node: str) -> bool:
         """Is a node's process proven dead?"""
-        return self.verdict(node) is Verdict.GONE
+        return self.verdict(node) is PeerState.GONE
 
     def is_linked(self, node: str, other: str) -> bool:
         """Do two nodes hear each other, as far as is known here (`broker.cluster.peers`)?"""
         if node == other:
             return True
         if self.name in {node, other}:
-            return self.verdict(other if node == self.name else node) is Verdict.UP
-        both_up = self.verdict(node) is Verdict.UP and self.verdict(other) is Verdict.UP
+            return self.verdict(other if node == self.name else node) is PeerState.UP
+        both_up = self.verdict(node) is PeerState.UP and self.verdict(other) is PeerState.UP
         return both_up and other in self._hear.get(node, ()) and node in self._hear.get(other, ())
 
     def up(self) -> list[str]:
-        return [node for node, each in self._detectors.items() if each.verdict is Verdict.UP]
+        return [node for node, each in self._detectors.items() if each.verdict is PeerState.UP]
 
     def _beat(self) -> None:
         self.after(HEARTBEAT_MS, self._beat)
@@ -268,9 +268,9 @@ class Process(Program):
 
     def _judged(self, events: list[Any]) -> None:
         for event in events:
-            if event.verdict is Verdict.UP:
+            if event.verdict is PeerState.UP:
                 self.book.seen_as(event.node, event.boot)
-            elif event.verdict is Verdict.GONE:
+            elif event.verdict is PeerState.GONE:
                 gone = event.boot or self.book.holders().get(event.node, "")
                 self.book.proven_dead(event.node, gone)
         if events and self.serving is not None:
@@ -507,7 +507,7 @@ class Process(Program):
             (record.name, record.boot or record.ended_boots[-1])
             for record in self.catalogue.nodes()
             if (record.boot or record.ended_boots)
-            and (record.name == self.name or self.verdict(record.name) is not Verdict.GONE)
+            and (record.name == self.name or self.verdict(record.name) is not PeerState.GONE)
         ]
         self.book.began(latest, self.clock.now_ms)
         self._report()

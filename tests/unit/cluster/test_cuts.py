@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.detector import Verdict
+from broker.cluster.detector import PeerState
 from broker.metadata import commands
 from broker.metadata.results import Declared
 from tests.proxy import Proxy
@@ -85,7 +85,7 @@ async def test_cut_off_node_loses_its_lease_before_others_are_answered(tmp_path:
         assert isinstance(result, Declared)
         assert not nodes.running[cut].has_lease()
         assert nodes.running[cut].metadata.catalogue.queue("/", "while-cut") is None
-        await until(lambda: nodes.running[leader].peers.verdict(cut) is Verdict.SUSPECTED)
+        await until(lambda: nodes.running[leader].peers.verdict(cut) is PeerState.SUSPECTED)
         boot = nodes.running[cut].boot
         for proxy in nodes.proxies.values():
             proxy.heal()
@@ -97,12 +97,16 @@ async def test_cut_off_node_loses_its_lease_before_others_are_answered(tmp_path:
 async def test_one_way_cut_is_suspected_at_both_ends(tmp_path: Path) -> None:
     async with proxied(tmp_path) as nodes:
         a, b = nodes.running[A], nodes.running[B]
-        await until(lambda: a.peers.verdict(B) is Verdict.UP and b.peers.verdict(A) is Verdict.UP)
+        await until(
+            lambda: a.peers.verdict(B) is PeerState.UP and b.peers.verdict(A) is PeerState.UP
+        )
         nodes.proxies[A, B].cut()
-        await until(lambda: a.peers.verdict(B) is Verdict.SUSPECTED, 4)
-        await until(lambda: b.peers.verdict(A) is Verdict.SUSPECTED, 1)
+        await until(lambda: a.peers.verdict(B) is PeerState.SUSPECTED, 4)
+        await until(lambda: b.peers.verdict(A) is PeerState.SUSPECTED, 1)
         nodes.proxies[A, B].heal()
-        await until(lambda: a.peers.verdict(B) is Verdict.UP and b.peers.verdict(A) is Verdict.UP)
+        await until(
+            lambda: a.peers.verdict(B) is PeerState.UP and b.peers.verdict(A) is PeerState.UP
+        )
 
 
 async def test_cut_off_leader_is_replaced_and_answers_nothing(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from broker.cluster.authentication.handshake import (
     Claim,
+    LinkEnd,
     Reason,
-    Role,
     Versions,
     common_version,
     is_proof,
@@ -22,25 +22,25 @@ MINE = Claim("c", "rabbit@a", "b1", b"n" * 32)
 
 
 def test_same_key_and_words_make_the_same_proof() -> None:
-    one = proof(b"k", Role.DIALLER, HELLO, CHALLENGE)
-    assert is_proof(one, proof(b"k", Role.DIALLER, HELLO, CHALLENGE))
+    one = proof(b"k", LinkEnd.DIALLER, HELLO, CHALLENGE)
+    assert is_proof(one, proof(b"k", LinkEnd.DIALLER, HELLO, CHALLENGE))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        proof(b"l", Role.ACCEPTOR, HELLO, CHALLENGE, VERDICT),
-        proof(b"k", Role.DIALLER, HELLO, CHALLENGE, VERDICT),
-        proof(b"k", Role.ACCEPTOR, CHALLENGE, HELLO, VERDICT),
-        proof(b"k", Role.ACCEPTOR, HELLO, CHALLENGE),
-        proof(b"k", Role.ACCEPTOR, HELLO, CHALLENGE, b"welcome"),
-        proof(b"k", Role.ACCEPTOR, HELLO + CHALLENGE, b"", VERDICT),
-        proof(b"k", Role.ACCEPTOR, HELLO, b"of another stream", VERDICT),
+        proof(b"l", LinkEnd.ACCEPTOR, HELLO, CHALLENGE, VERDICT),
+        proof(b"k", LinkEnd.DIALLER, HELLO, CHALLENGE, VERDICT),
+        proof(b"k", LinkEnd.ACCEPTOR, CHALLENGE, HELLO, VERDICT),
+        proof(b"k", LinkEnd.ACCEPTOR, HELLO, CHALLENGE),
+        proof(b"k", LinkEnd.ACCEPTOR, HELLO, CHALLENGE, b"welcome"),
+        proof(b"k", LinkEnd.ACCEPTOR, HELLO + CHALLENGE, b"", VERDICT),
+        proof(b"k", LinkEnd.ACCEPTOR, HELLO, b"of another stream", VERDICT),
         b"",
     ],
 )
 def test_anything_else_makes_another(other: bytes) -> None:
-    assert not is_proof(other, proof(b"k", Role.ACCEPTOR, HELLO, CHALLENGE, VERDICT))
+    assert not is_proof(other, proof(b"k", LinkEnd.ACCEPTOR, HELLO, CHALLENGE, VERDICT))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from broker.cluster.authentication import keys
-from broker.cluster.authentication.handshake import SPOKEN, Reason, Role, proof
+from broker.cluster.authentication.handshake import SPOKEN, LinkEnd, Reason, proof
 from broker.cluster.links import Links
 from broker.cluster.outbound import LINK_METHOD, LinkLimits
 from broker.wire import node_pb2 as wire
@@ -64,10 +64,10 @@ async def introduce(call: grpc.aio.StreamStreamCall, said: bytes) -> wire.Verdic
     """Dial as one that knows the secret; the verdict, whose proof holds."""
     await call.write(said)
     challenged = await call.read()
-    answer = proof(KEY, Role.DIALLER, said, challenged)
+    answer = proof(KEY, LinkEnd.DIALLER, said, challenged)
     await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
     verdict = (await hear(call)).verdict
-    assert verdict.proof == proof(KEY, Role.ACCEPTOR, said, challenged, verdict.body)
+    assert verdict.proof == proof(KEY, LinkEnd.ACCEPTOR, said, challenged, verdict.body)
     return wire.VerdictBody.FromString(verdict.body)
 
 
@@ -145,7 +145,7 @@ async def test_a_proof_holds_for_one_stream_only() -> None:
         said = hello().SerializeToString()
         call = dial(channel)
         await call.write(said)
-        answer = proof(KEY, Role.DIALLER, said, await call.read())
+        answer = proof(KEY, LinkEnd.DIALLER, said, await call.read())
         again = dial(channel)
         await again.write(said)
         await again.read()

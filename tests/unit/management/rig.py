@@ -22,7 +22,7 @@ from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
 from broker.server.loop_watch import LoopWatch
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
 
@@ -123,7 +123,7 @@ class Control:
                 place=lambda *_: (ONE, (ONE,)),
                 node=ONE,
                 boot=BOOT_ONE,
-                limits=Limits(),
+                limits=SessionLimits(),
                 new_name=lambda: "x",
             ),
             is_valid=lambda: True,

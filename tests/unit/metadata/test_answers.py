@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.errors import Refusal
 from broker.metadata import answers, commands
-from broker.metadata.answers import Answers
+from broker.metadata.answers import RememberedAnswers
 from tests.unit.metadata.cluster import BOOT_ONE, founded, refusal
 
 
@@ -58,7 +58,7 @@ def test_answer_is_found_by_a_node_whose_request_another_proposed():
 
 
 def test_memory_is_bounded_where_lowest_never_moves():
-    kept = Answers()
+    kept = RememberedAnswers()
     kept.begin("b")
     for number in range(1, answers.ANSWERS_MAX + 11):
         kept.remember("b", number, 1, number)
@@ -70,7 +70,7 @@ def test_memory_is_bounded_where_lowest_never_moves():
 
 
 def test_floor_far_above_costs_nothing():
-    kept = Answers()
+    kept = RememberedAnswers()
     kept.begin("b")
     kept.remember("b", 1, 1, None)
     kept.remember("b", 2**60, 2**60, True)
@@ -79,7 +79,7 @@ def test_floor_far_above_costs_nothing():
 
 
 def test_ended_boot_is_forgotten():
-    kept = Answers()
+    kept = RememberedAnswers()
     kept.begin("b")
     kept.remember("b", 1, 1, None)
     kept.end("b")

@@ -10,7 +10,7 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Parameter, Permission, User, Vhost
-from broker.metadata.usage import Counts, Usage
+from broker.metadata.usage import Usage, UsageCounts
 
 
 def catalogue(
@@ -39,7 +39,7 @@ def test_a_vhost_at_its_limit_takes_no_further_connection() -> None:
     usage = Usage(catalogue({"max-connections": 2}))
     usage.connected(1, "/", "u")
     assert usage.vhost_refusal("/", "u") is None
-    usage.heard("b", Counts(vhosts={"/": 1, "other": 5}))
+    usage.heard("b", UsageCounts(vhosts={"/": 1, "other": 5}))
     assert text(usage.vhost_refusal("/", "u")) == (
         "access to vhost '/' refused for user 'u': connection limit (2) is reached"
     )
@@ -50,7 +50,7 @@ def test_a_vhost_at_its_limit_takes_no_further_connection() -> None:
 
 def test_a_user_at_its_limit_opens_no_further_connection() -> None:
     usage = Usage(catalogue(user={"max-connections": 1}))
-    usage.heard("b", Counts(users={"u": 1}))
+    usage.heard("b", UsageCounts(users={"u": 1}))
     assert text(usage.user_refusal("u")) == (
         "connection refused for user 'u': user connection limit (1) is reached"
     )
@@ -64,7 +64,7 @@ def test_channels_of_all_connections_of_a_user_count() -> None:
     with_channels(usage, "u", 3)
     with_channels(usage, "other", 9)
     assert usage.channel_refusal("u") is None
-    usage.heard("b", Counts(channels={"u": 2}))
+    usage.heard("b", UsageCounts(channels={"u": 2}))
     assert text(usage.channel_refusal("u")) == (
         "number of channels opened for user 'u' has reached the maximum allowed user limit of (5)"
     )
@@ -96,7 +96,7 @@ def test_a_negative_limit_is_none(limit: int) -> None:
     assert usage.vhost_refusal("/", "u") is None
     assert usage.user_refusal("u") is None
     assert usage.channel_refusal("u") is None
-    assert usage.counts() == Counts()
+    assert usage.counts() == UsageCounts()
 
 
 def test_a_limit_of_none_at_all_lets_nobody_in() -> None:
@@ -135,7 +135,7 @@ def test_only_names_with_a_limit_are_told() -> None:
     usage.channel_refusal("u")
     usage.channels_closed("u", 3)
     usage.disconnected(2)
-    assert told == [Counts({"/": 1}), Counts({"/": 1}, {}, {"u": 3}), Counts()]
+    assert told == [UsageCounts({"/": 1}), UsageCounts({"/": 1}, {}, {"u": 3}), UsageCounts()]
 
 
 @given(

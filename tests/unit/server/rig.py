@@ -22,7 +22,7 @@ from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from tests.unit.session.rig import BOOT, NODE, World
 from tests.virtual_loop import VirtualClock, run
 
@@ -134,7 +134,7 @@ class Node:
             send_reply=lambda *_: None,
             place=lambda *_: (NODE, (NODE,)),
             new_name=lambda: "x" * 22,
-            limits=Limits(),
+            limits=SessionLimits(),
             reply_secret=b"secret",
             half_sent=HalfSentShared(half_sent_bytes),
         )

@@ -22,7 +22,7 @@ from broker.metadata.access import Access
 from broker.metadata.machine import MetadataMachine
 from broker.session import effects as asked
 from broker.session.effects import Effect
-from broker.session.facts import ConnectionFacts, Limits, Quota
+from broker.session.facts import ConnectionFacts, Quota, SessionLimits
 from broker.session.session import Session
 
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
@@ -200,7 +200,7 @@ class Client:
         *,
         user: str = "guest",
         impersonator: bool = False,
-        limits: Limits | None = None,
+        limits: SessionLimits | None = None,
         cancel_notify: bool = True,
         quota: Quota | None = None,
     ) -> None:

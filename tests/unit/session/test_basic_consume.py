@@ -12,7 +12,7 @@ from broker.message import Delivery
 from broker.metadata import commands
 from broker.session.basic_consume import counted
 from broker.session.effects import Attach, ChannelEnded
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from tests.unit.session.rig import Client, World, commands_of, kinds_of, publish
 from tests.wire import every_field
 
@@ -97,7 +97,7 @@ def test_tag_in_use_is_530(client: Client) -> None:
 
 
 def test_more_consumers_than_allowed_is_530() -> None:
-    client = Client(World(), limits=Limits(consumers_per_channel=1)).open()
+    client = Client(World(), limits=SessionLimits(consumers_per_channel=1)).open()
     client.call(spec.QueueDeclare(queue="q"))
     consume(client, tag="a")
     consume(client, tag="b")
@@ -419,7 +419,7 @@ def test_consumers_without_acks_wait_while_the_channel_limit_is_reached(client: 
 
 
 def test_a_reply_consumer_must_fit_among_the_others() -> None:
-    client = Client(World(), limits=Limits(consumers_per_channel=1)).open()
+    client = Client(World(), limits=SessionLimits(consumers_per_channel=1)).open()
     client.call(spec.QueueDeclare(queue="q"))
     consume(client)
     consume(client, "amq.rabbitmq.reply-to", "replies", no_ack=True)

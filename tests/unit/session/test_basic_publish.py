@@ -13,7 +13,7 @@ from broker.errors import AmqpError
 from broker.metadata import commands
 from broker.session.basic_publish import MANY_QUEUES, WORK_MAX, check_expiration
 from broker.session.effects import PublishTo
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from tests.unit.session.rig import Client, World, command, publish
 
 
@@ -175,7 +175,7 @@ def test_cc_that_is_no_list_is_406(client: Client) -> None:
 
 
 def test_too_many_cc_keys_are_406() -> None:
-    client = Client(World(), limits=Limits(cc_keys=2)).open()
+    client = Client(World(), limits=SessionLimits(cc_keys=2)).open()
     assert client.feed(publish(headers={"CC": ["a"], "BCC": ["b"]})) == []
     text = close_text(client.feed(publish(headers={"CC": ["a", "b"], "BCC": ["c"]})))
     assert text == "invalid message: more than 2 CC and BCC keys"

@@ -3,15 +3,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.session.confirms import Confirms, Verdict
+from broker.session.confirms import Confirms, ConfirmVerdict
 
 
-def ack(seqno: int, *, multiple: bool = False) -> Verdict:
-    return Verdict(seqno, multiple, ok=True)
+def ack(seqno: int, *, multiple: bool = False) -> ConfirmVerdict:
+    return ConfirmVerdict(seqno, multiple, ok=True)
 
 
-def nack(seqno: int) -> Verdict:
-    return Verdict(seqno, multiple=False, ok=False)
+def nack(seqno: int) -> ConfirmVerdict:
+    return ConfirmVerdict(seqno, multiple=False, ok=False)
 
 
 def test_a_row_of_confirms_becomes_one_multiple_ack() -> None:
@@ -106,7 +106,7 @@ class Told:
                 if not ok or self.waits[seqno] == 0:
                     self.verdicts[seqno] = ok
 
-    def hear(self, verdicts: list[Verdict]) -> None:
+    def hear(self, verdicts: list[ConfirmVerdict]) -> None:
         for verdict in verdicts:
             covered = [verdict.seqno]
             if verdict.multiple:

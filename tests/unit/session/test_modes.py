@@ -5,7 +5,7 @@ import pytest
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, MethodCommand
 from broker.session.effects import PublishTo
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from tests.unit.session.rig import Client, World, publish
 
 
@@ -168,7 +168,7 @@ def test_command_during_commit_is_504(client: Client) -> None:
 
 
 def test_a_transaction_has_a_size_limit() -> None:
-    client = Client(World(), limits=Limits(transaction_bytes=100)).open()
+    client = Client(World(), limits=SessionLimits(transaction_bytes=100)).open()
     client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
     lines = client.feed(publish(body=b"x" * 200))
     assert closed(lines) == "transaction is larger than 100 bytes"
@@ -177,7 +177,7 @@ def test_a_transaction_has_a_size_limit() -> None:
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_a_transaction_will_return_counts_for_its_size_once(is_kept: bool) -> None:
     """Also where an exchange keeps it: a history goes on without a binding."""
-    client = Client(World(), limits=Limits(transaction_bytes=500)).open()
+    client = Client(World(), limits=SessionLimits(transaction_bytes=500)).open()
     kind = "x-recent-history" if is_kept else "fanout"
     client.call(spec.ExchangeDeclare(exchange="x", type=kind), spec.TxSelect())
     wasted = publish("nowhere", "x", mandatory=True, body=b"x" * 200)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.session.prefetch import Window, credit
+from broker.session.prefetch import PrefetchWindow, credit
 from tests.unit.session.rig import deliveries
 
 
@@ -16,7 +16,7 @@ def test_queue_gets_the_smaller_limit(consumer: int, channel: int, given_: int) 
 
 
 def test_what_is_above_the_limit_is_parked_and_comes_back_in_order() -> None:
-    window: Window[str] = Window()
+    window: PrefetchWindow[str] = PrefetchWindow()
     window.limit = 3
     assert [d.number for d in window.admit("a", deliveries(1, 2), 0)] == [1, 2]
     assert [d.number for d in window.admit("a", deliveries(3, 4), 2)] == [3]
@@ -28,14 +28,14 @@ def test_what_is_above_the_limit_is_parked_and_comes_back_in_order() -> None:
 
 
 def test_nothing_overtakes_what_is_parked() -> None:
-    window: Window[str] = Window()
+    window: PrefetchWindow[str] = PrefetchWindow()
     window.limit = 1
     window.admit("a", deliveries(1, 2), 0)
     assert window.admit("b", deliveries(9), 0) == []
 
 
 def test_cancelled_consumers_deliveries_are_given_back() -> None:
-    window: Window[str] = Window()
+    window: PrefetchWindow[str] = PrefetchWindow()
     window.limit = 1
     window.admit("a", deliveries(1, 2, 3), 0)
     window.admit("b", deliveries(9), 1)
@@ -45,7 +45,7 @@ def test_cancelled_consumers_deliveries_are_given_back() -> None:
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 6), max_size=20))
 def test_channel_never_holds_more_than_its_limit(limit: int, batches: list[int]) -> None:
-    window: Window[str] = Window()
+    window: PrefetchWindow[str] = PrefetchWindow()
     window.limit = limit
     held = number = 0
     for size in batches:

@@ -8,7 +8,7 @@ from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.commands import Cancel, Release, Requeue, Settle
 from broker.metadata import commands
 from broker.session.effects import ChannelEnded, CloseConnection, PublishTo
-from broker.session.facts import Limits
+from broker.session.facts import SessionLimits
 from broker.session.session import CLOSE_MS_MAX
 from tests.unit.session.rig import Client, World, commands_of, deliveries, kinds_of, publish
 
@@ -158,7 +158,7 @@ def test_waiting_channel_holds_back_in_order_and_others_go_on(client: Client) ->
 
 
 def test_backlog_of_a_waiting_channel_congests_the_connection(world: World) -> None:
-    client = Client(world, limits=Limits(held_commands=3, held_bytes=1000)).open()
+    client = Client(world, limits=SessionLimits(held_commands=3, held_bytes=1000)).open()
     world.is_held = True
     client.call(spec.QueueDeclare(queue="q"))
     client.call(*[spec.BasicQos()] * 3)

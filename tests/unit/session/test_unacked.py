@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import AmqpError
-from broker.session.unacked import Source, Unacked
+from broker.session.unacked import DeliverySource, Unacked
 
-A, B = Source(1, "a"), Source(2, "b")
+A, B = DeliverySource(1, "a"), DeliverySource(2, "b")
 
 
 def filled() -> Unacked:

@@ -16,7 +16,7 @@ from aiohttp import web
 from broker.cluster.calls import CallFailed
 from broker.cluster.links import Links
 from broker.management.answers import json, no_content, not_found, unavailable
-from broker.management.call import Call, Route
+from broker.management.call import Call, Endpoint
 from broker.server.entrance.doors import Doors
 
 _ASKED: Final = "management.attempts"
@@ -87,8 +87,8 @@ async def reset(call: Call) -> web.Response:
 _PATH: Final = "/api/auth/attempts/{node}"
 
 ROUTES = (
-    Route("GET", _PATH, by_protocol, "monitoring"),
-    Route("GET", _PATH + "/source", by_source, "monitoring"),
-    Route("DELETE", _PATH, reset, "administrator"),
-    Route("DELETE", _PATH + "/source", reset, "administrator"),
+    Endpoint("GET", _PATH, by_protocol, "monitoring"),
+    Endpoint("GET", _PATH + "/source", by_source, "monitoring"),
+    Endpoint("DELETE", _PATH, reset, "administrator"),
+    Endpoint("DELETE", _PATH + "/source", reset, "administrator"),
 )

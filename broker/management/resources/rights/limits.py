@@ -12,7 +12,7 @@ from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import ApiError, bad_request, no_content
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.metadata import parameters
@@ -139,12 +139,12 @@ async def delete_user(call: Call) -> web.Response:
 ROUTES = (
     listing("/api/vhost-limits", show_vhosts),
     listing("/api/vhost-limits/{vhost}", show_vhost),
-    Route("PUT", "/api/vhost-limits/{vhost}/{name}", put_vhost, "administrator"),
-    Route("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_vhost, "administrator"),
+    Endpoint("PUT", "/api/vhost-limits/{vhost}/{name}", put_vhost, "administrator"),
+    Endpoint("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_vhost, "administrator"),
     listing("/api/user-limits", show_users, "administrator"),
     listing("/api/user-limits/{user}", show_user, "administrator"),
-    Route("PUT", "/api/user-limits/{user}", put_all_of_user, "administrator"),
-    Route("DELETE", "/api/user-limits/{user}", delete_all_of_user, "administrator"),
-    Route("PUT", "/api/user-limits/{user}/{name}", put_user, "administrator"),
-    Route("DELETE", "/api/user-limits/{user}/{name}", delete_user, "administrator"),
+    Endpoint("PUT", "/api/user-limits/{user}", put_all_of_user, "administrator"),
+    Endpoint("DELETE", "/api/user-limits/{user}", delete_all_of_user, "administrator"),
+    Endpoint("PUT", "/api/user-limits/{user}/{name}", put_user, "administrator"),
+    Endpoint("DELETE", "/api/user-limits/{user}/{name}", delete_user, "administrator"),
 )

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import ApiError, bad_request, json, no_content, not_found, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.metadata import parameters
 from broker.metadata.commands import ClearParameter, SetClusterName, SetParameter
@@ -160,11 +160,11 @@ ROUTES = (
     listing("/api/parameters", show_all, "policymaker"),
     listing("/api/parameters/{component}", show_component, "policymaker"),
     listing("/api/parameters/{component}/{vhost}", show_vhost, "policymaker"),
-    Route("GET", _ONE, show, "policymaker"),
-    Route("PUT", _ONE, put, "policymaker"),
-    Route("DELETE", _ONE, delete, "policymaker"),
+    Endpoint("GET", _ONE, show, "policymaker"),
+    Endpoint("PUT", _ONE, put, "policymaker"),
+    Endpoint("DELETE", _ONE, delete, "policymaker"),
     listing("/api/global-parameters", show_globals, "policymaker"),
-    Route("GET", _ONE_GLOBAL, show_global, "policymaker"),
-    Route("PUT", _ONE_GLOBAL, put_global, "administrator"),
-    Route("DELETE", _ONE_GLOBAL, delete_global, "administrator"),
+    Endpoint("GET", _ONE_GLOBAL, show_global, "policymaker"),
+    Endpoint("PUT", _ONE_GLOBAL, put_global, "administrator"),
+    Endpoint("DELETE", _ONE_GLOBAL, delete_global, "administrator"),
 )

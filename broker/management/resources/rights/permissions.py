@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.metadata.commands import ClearPermissions, SetPermissions
@@ -110,9 +110,9 @@ async def delete(call: Call) -> web.Response:
 
 ROUTES = (
     listing("/api/permissions", show_all, "administrator"),
-    Route("GET", "/api/permissions/{vhost}/{user}", show, "administrator"),
-    Route("PUT", "/api/permissions/{vhost}/{user}", put, "administrator"),
-    Route("DELETE", "/api/permissions/{vhost}/{user}", delete, "administrator"),
+    Endpoint("GET", "/api/permissions/{vhost}/{user}", show, "administrator"),
+    Endpoint("PUT", "/api/permissions/{vhost}/{user}", put, "administrator"),
+    Endpoint("DELETE", "/api/permissions/{vhost}/{user}", delete, "administrator"),
     listing("/api/vhosts/{vhost}/permissions", show_vhost, "administrator"),
     listing("/api/users/{user}/permissions", show_user, "administrator"),
 )

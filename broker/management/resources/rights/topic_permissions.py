@@ -13,7 +13,7 @@ from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import no_content, not_found, plain, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.resources.rights import users
 from broker.management.resources.rights.permissions import check_ends, check_pattern
@@ -111,9 +111,9 @@ _ONE = "/api/topic-permissions/{vhost}/{user}"
 ROUTES = (
     listing("/api/topic-permissions", show_all, "administrator"),
     listing(_ONE, show, "administrator"),
-    Route("PUT", _ONE, put, "administrator"),
-    Route("DELETE", _ONE, delete, "administrator"),
-    Route("DELETE", _ONE + "/{exchange}", delete_one, "administrator"),
+    Endpoint("PUT", _ONE, put, "administrator"),
+    Endpoint("DELETE", _ONE, delete, "administrator"),
+    Endpoint("DELETE", _ONE + "/{exchange}", delete_one, "administrator"),
     listing("/api/vhosts/{vhost}/topic-permissions", show_vhost, "administrator"),
     listing("/api/users/{user}/topic-permissions", show_user, "administrator"),
 )

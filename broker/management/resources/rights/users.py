@@ -12,7 +12,7 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.metadata.commands import AddUser, DeleteUser
 from broker.metadata.records import User
@@ -149,12 +149,12 @@ async def delete_several(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/api/whoami", whoami),
-    Route("GET", "/api/auth/hash_password/{password}", show_hash),
+    Endpoint("GET", "/api/whoami", whoami),
+    Endpoint("GET", "/api/auth/hash_password/{password}", show_hash),
     listing("/api/users", show_all, "administrator"),
     listing("/api/users/without-permissions", show_without_permissions, "administrator"),
-    Route("POST", "/api/users/bulk-delete", delete_several, "administrator"),
-    Route("GET", "/api/users/{user}", show, "administrator"),
-    Route("PUT", "/api/users/{user}", put, "administrator"),
-    Route("DELETE", "/api/users/{user}", delete, "administrator"),
+    Endpoint("POST", "/api/users/bulk-delete", delete_several, "administrator"),
+    Endpoint("GET", "/api/users/{user}", show, "administrator"),
+    Endpoint("PUT", "/api/users/{user}", put, "administrator"),
+    Endpoint("DELETE", "/api/users/{user}", delete, "administrator"),
 )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
-from broker.management.call import Call, Route, listing
+from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, TOTALS, Report
 from broker.management.resources.queues import totals
@@ -93,7 +93,7 @@ async def delete(call: Call) -> web.Response:
 
 ROUTES = (
     listing("/api/vhosts", show_all),
-    Route("GET", "/api/vhosts/{vhost}", show),
-    Route("PUT", "/api/vhosts/{vhost}", put, "administrator"),
-    Route("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),
+    Endpoint("GET", "/api/vhosts/{vhost}", show),
+    Endpoint("PUT", "/api/vhosts/{vhost}", put, "administrator"),
+    Endpoint("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),
 )

@@ -18,7 +18,7 @@ from raft.core.messages import (
     Vote,
     VoteReply,
 )
-from raft.core.ready import Refusal, Refused, Role
+from raft.core.ready import RefusalReason, Refused, Role
 from tests.unit.raft.core.harness import GROUP, Member, Net, log_of
 
 
@@ -369,7 +369,7 @@ def test_no_proposals_during_a_transfer_and_it_is_given_up() -> None:
     net["a"].node.transfer_leadership("b")
     refused = net["a"].node.propose(b"x")
     assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.TRANSFERRING
+    assert refused.reason is RefusalReason.TRANSFERRING
     net.tick(10)
     assert not isinstance(net["a"].node.propose(b"x"), Refused)
 
@@ -381,7 +381,7 @@ def test_transfer_to_a_learner_or_stranger_is_refused() -> None:
     for target in ("l", "z"):
         refused = net["a"].node.transfer_leadership(target)
         assert refused is not None
-        assert refused.reason is Refusal.NOT_A_VOTER
+        assert refused.reason is RefusalReason.NOT_A_VOTER
 
 
 # Group and membership checks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from raft.core import membership
 from raft.core.membership import Change, History
 from raft.core.messages import CONFIG, Append, Configuration, Entry
-from raft.core.ready import Refusal, Refused, Role
+from raft.core.ready import RefusalReason, Refused, Role
 from tests.unit.raft.core.harness import GROUP, Member, Net
 
 
@@ -27,7 +27,7 @@ def with_learner(net: Net, leader: str, node: str) -> None:
     net.tick(2)
 
 
-def reason(answer: int | Refused) -> Refusal:
+def reason(answer: int | Refused) -> RefusalReason:
     assert isinstance(answer, Refused)
     return answer.reason
 
@@ -69,7 +69,9 @@ def test_one_change_at_a_time() -> None:
     with_learner(net, "a", "d")
     net.isolate("a")
     assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
-    assert reason(net["a"].node.propose_change(Change("learner", "e"))) is Refusal.CHANGE_PENDING
+    assert (
+        reason(net["a"].node.propose_change(Change("learner", "e"))) is RefusalReason.CHANGE_PENDING
+    )
 
 
 def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
@@ -78,7 +80,7 @@ def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
     net.drop = lambda m: isinstance(m, Append)
     net.elect("a")
     answer = net["a"].node.propose_change(Change("remove", "c"))
-    assert reason(answer) is Refusal.TERM_NOT_COMMITTED
+    assert reason(answer) is RefusalReason.TERM_NOT_COMMITTED
     net.heal()
     net.tick(3)
     assert isinstance(net["a"].node.propose_change(Change("remove", "c")), int)
@@ -114,12 +116,16 @@ def test_nobody_votes_before_it_has_learned() -> None:
     """A node without a log may have had one: what it promised then, it has forgotten."""
     net = Net("a", "b", "c")
     net.elect("a")
-    assert reason(net["a"].node.propose_change(Change("voter", "d"))) is Refusal.LEARNER_BEHIND
+    assert (
+        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+    )
     net.members["d"] = Member("d", ())
     net.isolate("d")
     changed(net, "a", "learner", "d")
     net.tick(2)
-    assert reason(net["a"].node.propose_change(Change("voter", "d"))) is Refusal.LEARNER_BEHIND
+    assert (
+        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+    )
     net.heal()
     net.tick(2)
     assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
@@ -135,7 +141,9 @@ def test_learner_that_lags_is_not_promoted() -> None:
     for _ in range(1100):
         net["a"].node.propose(b"x")
     net.run()
-    assert reason(net["a"].node.propose_change(Change("voter", "d"))) is Refusal.LEARNER_BEHIND
+    assert (
+        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+    )
 
 
 def test_learner_does_not_count_for_commitment() -> None:
@@ -177,7 +185,7 @@ def test_last_voter_cannot_be_removed() -> None:
     net = Net("a")
     net.elect("a")
     answer = net["a"].node.propose_change(Change("remove", "a"))
-    assert reason(answer) is Refusal.INVALID_CHANGE
+    assert reason(answer) is RefusalReason.INVALID_CHANGE
 
 
 def test_history_knows_the_configuration_at_an_index() -> None:

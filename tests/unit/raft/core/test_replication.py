@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from raft.core.messages import NOOP, NORMAL, Append, AppendReply, Entry, HardState, Heartbeat
-from raft.core.ready import Refusal, Refused
+from raft.core.ready import RefusalReason, Refused
 from tests.unit.raft.core.harness import GROUP, Member, Net, log_of
 
 
@@ -323,7 +323,7 @@ def test_only_the_leader_takes_proposals_and_hints_at_it() -> None:
     """Raft 8: a follower rejects a client's request and names the leader."""
     net = leading()
     refused = net["b"].node.propose(b"x")
-    assert refused == Refused(Refusal.NOT_LEADER, "a")
+    assert refused == Refused(RefusalReason.NOT_LEADER, "a")
 
 
 def test_too_much_uncommitted_is_refused_until_it_commits() -> None:
@@ -333,7 +333,7 @@ def test_too_much_uncommitted_is_refused_until_it_commits() -> None:
     net.propose("a", b"x" * 2000)
     refused = net["a"].node.propose(b"y")
     assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.OVERLOADED
+    assert refused.reason is RefusalReason.OVERLOADED
     net.heal()
     net.tick(3)
     assert not isinstance(net["a"].node.propose(b"y"), Refused)
