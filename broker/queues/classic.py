@@ -49,6 +49,7 @@ from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
+from broker.queues.confirm_tracker import ConfirmTracker
 from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import answers_by_node
@@ -65,14 +66,13 @@ from broker.queues.gate import (
     Submit,
     WhenDrained,
 )
-from broker.queues.lifetime import lifetime_of
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
 from broker.queues.node import NodeContext, QueueHost
 from broker.queues.paging.window import Window
+from broker.queues.queue_expiry import expiry_of
 from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import QueueClient, Replication
-from broker.queues.safety import Safety
 from broker.queues.timing import DueTimer
 
 
@@ -123,9 +123,9 @@ class ClassicQueue:
         self._client: QueueClient | None = None  # then another node serves the queue
         self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
-        self._safety = Safety(node.journal, durable=record.durable)
+        self._confirm_tracker = ConfirmTracker(node.journal, durable=record.durable)
         self._timer = DueTimer(node.clock, node.after, self._rang)
-        self._life = lifetime_of(record, settings, node.clock)
+        self._expiry = expiry_of(record, settings, node.clock)
         is_restored = machine is None and record.durable
         self.machine = QueueMachine(config_of(record, settings)) if machine is None else machine
         disk = DiskCopy(node.store, record.uid, durable=record.durable)
@@ -136,7 +136,7 @@ class ClassicQueue:
         if is_restored:
             self.machine.set_time(node.clock.now_ms())
             self.window.restore()
-        if self._life.expires_ms is not None or self.machine.has_ready:
+        if self._expiry.expires_ms is not None or self.machine.has_ready:
             node.defer(self._rang)  # by then a mirrored queue has its master
 
     @property
@@ -170,7 +170,7 @@ class ClassicQueue:
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
         if self._gate.is_open or self._lets_in(WhenDrained(resume)):
-            self._safety.when_drained(resume)
+            self._confirm_tracker.when_drained(resume)
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
@@ -215,7 +215,7 @@ class ClassicQueue:
             case Offer():
                 self._receive(request)
             case WhenDrained():
-                self._safety.when_drained(request.resume)
+                self._confirm_tracker.when_drained(request.resume)
             case Delete():
                 request.again()
             case EndBoots():
@@ -237,7 +237,7 @@ class ClassicQueue:
         refused = machine.enqueue(messages)
         self._serve(is_timed=True)  # else a message with TTL 0 may be a millisecond late
         if seqnos is not None:
-            self._safety.confirm(messages, seqnos, refused, publisher)
+            self._confirm_tracker.confirm(messages, seqnos, refused, publisher)
 
     def _attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         if self._refuses(done):
@@ -269,7 +269,7 @@ class ClassicQueue:
             return
         lost = settle_lost(self.record)
         if is_held:
-            self._safety.settled(done, lost)
+            self._confirm_tracker.settled(done, lost)
         else:
             done(lost)
 
@@ -296,7 +296,7 @@ class ClassicQueue:
         done = done or _nobody
         if self._refuses(done):
             return
-        self._life.used()
+        self._expiry.used()
         self.machine.set_time(self._clock.now_ms())
         if self.machine.paging.is_paged and self._waits_for_head(Submit(command, done)):
             return
@@ -342,11 +342,15 @@ class ClassicQueue:
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
         """Count what is here; a declare renews the queue's life."""
         if is_declare:
-            self._life.used()
+            self._expiry.used()
         if self._is_deleted:
             done(gone(self.record))
             return
-        state = "running" if self._safety.copies is None else self._safety.copies.state
+        state = (
+            "running"
+            if self._confirm_tracker.copies is None
+            else self._confirm_tracker.copies.state
+        )
         if state == "running" and (
             self._is_behind() or self._flow.is_on(self._clock.monotonic_ms())
         ):
@@ -364,7 +368,7 @@ class ClassicQueue:
     def _receive(self, offer: Offer) -> None:
         if self._is_deleted:
             return
-        machine, copies = self.machine, self._safety.copies
+        machine, copies = self.machine, self._confirm_tracker.copies
         machine.set_time(self._clock.now_ms())
         has_gets = machine.paging.is_paged and any(type(each) is Get for each in offer.commands)
         if has_gets and self._waits_for_head(offer):
@@ -379,11 +383,11 @@ class ClassicQueue:
         self._serve()
         if copies is not None:
             if has_ledger or verdicts:
-                copies.when_safe(partial(self._safe, last, verdicts), _nothing)
+                copies.when_replicated(partial(self._safe, last, verdicts), _nothing)
         elif has_ledger or self.settings.dedup_size:  # doubles wait for what others wrote
             self._journal.when_synced(partial(self._durable, last))
-        if self._life.is_limited and any(type(each) is Get for each in offer.commands):
-            self._life.used()
+        if self._expiry.is_limited and any(type(each) is Get for each in offer.commands):
+            self._expiry.used()
         self._check_unused(partial(self._reply, cancels))
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
@@ -406,7 +410,7 @@ class ClassicQueue:
     def tick(self) -> None:
         """Once a second: propose a due delete again whose proposal had failed."""
         if not self._gate.is_paused:
-            self._life.tick()
+            self._expiry.tick()
         if self._looks_again:
             self._check_unused()
 
@@ -421,7 +425,7 @@ class ClassicQueue:
         if settings == self.settings:
             return  # what was taken back before the queue went on never acts
         self.settings = settings
-        self._life.change(settings.expires_ms)
+        self._expiry.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
         self.machine.set_rules(rules_of(self.record, settings))
         self.window.follow(is_lazy=settings.is_lazy)
@@ -470,7 +474,7 @@ class ClassicQueue:
             return in_use(self.record)
         if if_empty and stat.ready:
             return not_empty(self.record)
-        if if_unused and self._life.awaits_consumers:
+        if if_unused and self._expiry.awaits_consumers:
             return None
         self._gate.begin_delete()
         return stat.ready
@@ -498,7 +502,7 @@ class ClassicQueue:
         self._is_deleted = True
         self._timer.end()
         self.window.end()
-        self._safety.copies = None
+        self._confirm_tracker.copies = None
         self._gate.end()
         self._go_on()
         self.disk.erase()
@@ -512,21 +516,21 @@ class ClassicQueue:
 
     def replicate(self, copies: Replication) -> None:
         """From now on the ledger goes to mirrors too."""
-        self._safety.copies = copies
+        self._confirm_tracker.copies = copies
         self._gate.guard(copies)
         self.machine.set_ledger("all")
 
     def replicate_no_more(self) -> None:
         """The policy is gone: a plain classic queue again."""
         self.hand_in_ledger()
-        self._safety.copies = None
+        self._confirm_tracker.copies = None
         self.machine.set_ledger("persistent" if self.record.durable else "none")
         self._gate.guard(None)
         self._go_on()
         self._serve()
 
     def hand_in_ledger(self) -> None:
-        """Write and replicate what has happened: `when_safe` is about what was handed in."""
+        """Write and replicate what has happened: `when_replicated` is about what was handed in."""
         effects = self.machine.effects
         if effects.dead:
             self.window.fill_dead()
@@ -535,8 +539,8 @@ class ClassicQueue:
         if effects.ledger:
             records, effects.ledger = effects.ledger, []
             is_written = self.disk.write(records)
-            if self._safety.copies is not None:
-                self._safety.copies.record(records, is_written=is_written)
+            if self._confirm_tracker.copies is not None:
+                self._confirm_tracker.copies.record(records, is_written=is_written)
 
     def block(self, why: str) -> None:
         """Pause a mirrored queue until `unblock` of the same reason: requests wait in order."""
@@ -561,7 +565,7 @@ class ClassicQueue:
             client: The queue's handle from now on: gets the consumers of this node that called
                 directly, and all that waited.
         """
-        self._safety.copies = None
+        self._confirm_tracker.copies = None
         self._timer.end()
         self.window.end()
         self._client = client
@@ -574,7 +578,7 @@ class ClassicQueue:
 
     def _is_behind(self) -> bool:
         """Whether publishers shall wait for the store, mirrors or targets of dead letters."""
-        is_behind = self._safety.is_behind(is_paging=self.window.is_paging) or (
+        is_behind = self._confirm_tracker.is_behind(is_paging=self.window.is_paging) or (
             self.machine.rules.is_dead_lettered and self._dead_letters.is_behind
         )
         if is_behind:
@@ -584,7 +588,11 @@ class ClassicQueue:
     @property
     def _epoch(self) -> int:
         """Of this machine's answers: never less than those it gave as a master before."""
-        return self.record.past_epoch if self._safety.copies is None else self._safety.copies.epoch
+        return (
+            self.record.past_epoch
+            if self._confirm_tracker.copies is None
+            else self._confirm_tracker.copies.epoch
+        )
 
     def _serve(self, *, is_timed: bool = False) -> None:
         """Serve consumers once, at the time told if `is_timed`, and run what the machine wants."""
@@ -618,10 +626,10 @@ class ClassicQueue:
         """Have what died published; once mirrors know, or the next master might do it again."""
         way = Way(self.record, self.settings, _holds_none)
         take = partial(self._dead_letters.take, way, dead)
-        if self._safety.copies is None:
+        if self._confirm_tracker.copies is None:
             take()
         else:
-            self._safety.copies.when_safe(take, _nothing)
+            self._confirm_tracker.copies.when_replicated(take, _nothing)
 
     def _answer(self, effects: Effects) -> None:
         for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
@@ -644,7 +652,7 @@ class ClassicQueue:
 
     def _take_cancels(self, offer: Offer) -> list[Reply]:
         """Take the answers to cancels out of what is due, where the queue may go with them."""
-        if not self._life.is_limited:
+        if not self._expiry.is_limited:
             return []
         cancels = numbers_of(Cancel, offer)
         if not cancels:
@@ -671,19 +679,19 @@ class ClassicQueue:
             then: Called once the queue is gone; at once, or after the 5 s of a proposal (P3), where
                 it does not go.
         """
-        if not self._life.is_limited or self._is_deleted:
+        if not self._expiry.is_limited or self._is_deleted:
             then()
             return
         self._looks_again = self._gate.is_deleting or not self._gate.is_free()
         if self._looks_again:
             then()
             return
-        is_over = self._life.is_over(self.machine.consumer_count)
-        self._looks_again = is_over or self._life.awaits_consumers
+        is_over = self._expiry.is_over(self.machine.consumer_count)
+        self._looks_again = is_over or self._expiry.awaits_consumers
         if is_over:
             self._host.unused(self.record.uid, then)
             return
-        if (left_ms := self._life.left_ms()) is not None:
+        if (left_ms := self._expiry.left_ms()) is not None:
             self._timer.set(left_ms)
         then()
 

@@ -16,7 +16,7 @@ from broker.queues.flow import JOURNAL_BEHIND_BYTES
 from broker.queues.replication import Replication
 
 
-class Safety:
+class ConfirmTracker:
     """Tracks which operations of one queue are durable and may be confirmed.
 
     Args:
@@ -48,7 +48,7 @@ class Safety:
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
         if self.copies is not None:
-            self.copies.when_safe(resume, resume)
+            self.copies.when_replicated(resume, resume)
         else:
             self._journal.when_synced(resume)
 
@@ -77,7 +77,7 @@ class Safety:
             return
         if self.copies is not None:
             rejected = partial(publisher.rejected, seqnos)
-            self.copies.when_safe(partial(publisher.confirmed, seqnos), rejected)
+            self.copies.when_replicated(partial(publisher.confirmed, seqnos), rejected)
             return
         if not self._durable:
             publisher.confirmed(seqnos)
@@ -99,7 +99,7 @@ class Safety:
             lost: What it is told instead when another node turns out to be the master.
         """
         if self.copies is not None:
-            self.copies.when_safe(partial(done, None), partial(done, lost))
+            self.copies.when_replicated(partial(done, None), partial(done, lost))
         elif self._durable:
             self._journal.when_synced(partial(done, None))
         else:

@@ -24,7 +24,7 @@ an offer that was lost comes again after 1.5 s, or with the next link. A delete 
 must be over before the call of another node that asked for it, which lasts 6 s."""
 
 
-class Lifetime:
+class QueueExpiry:
     """Counts the time without use.
 
     Args:
@@ -115,9 +115,9 @@ class Lifetime:
         return self._clock.monotonic_ms() - self._used_ms
 
 
-def lifetime_of(queue: Queue, settings: QueueSettings, clock: Clock) -> Lifetime:
+def expiry_of(queue: Queue, settings: QueueSettings, clock: Clock) -> QueueExpiry:
     """The life of a classic queue that is served from now on."""
-    return Lifetime(
+    return QueueExpiry(
         clock,
         is_auto_delete=queue.auto_delete,
         expires_ms=settings.expires_ms,

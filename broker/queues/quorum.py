@@ -53,9 +53,9 @@ from broker.ports import QueueStat
 from broker.queues.dead_letters import DeadLetters, Way
 from broker.queues.envelopes import Answer, answers_by_node
 from broker.queues.flow import Pace
-from broker.queues.lifetime import Lifetime
 from broker.queues.machine_settings import founding_config, rules_of
 from broker.queues.node import NodeContext, QueueHost
+from broker.queues.queue_expiry import QueueExpiry
 from broker.queues.timing import DueTimer
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class QuorumQueue:
         self._is_time_due = False
         self._pace = Pace()
         self._timer = DueTimer(node.clock, node.after, self._rang)
-        self._life = Lifetime(node.clock, is_auto_delete=False, expires_ms=settings.expires_ms)
+        self._expiry = QueueExpiry(node.clock, is_auto_delete=False, expires_ms=settings.expires_ms)
         self._rules = rules_of(record, settings)
         self._machine = QueueMachine(founding_config(record))
 
@@ -148,8 +148,8 @@ class QuorumQueue:
             return
         if self._ending_term is not None:
             return  # it is offered again, should the queue go on
-        if self._life.is_limited and any(type(each) is Get for each in offer.commands):
-            self._life.used()
+        if self._expiry.is_limited and any(type(each) is Get for each in offer.commands):
+            self._expiry.used()
         self._gather(offer)
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
@@ -168,15 +168,15 @@ class QuorumQueue:
         """Live by other settings: a policy was set, changed or cleared."""
         self.settings = settings
         self._rules = rules_of(self.record, settings)
-        self._life.change(settings.expires_ms)
+        self._expiry.change(settings.expires_ms)
         self._rule()
-        self._check_life()
+        self._check_expiry()
 
     def tick(self) -> None:
         """Once a second, as the leader: propose again what may have been lost."""
         if self.is_leading:
             self._rule()
-            self._check_life()
+            self._check_expiry()
             if self._machine.is_pump_due:
                 self._serve_on()
             if self._unburied:
@@ -196,7 +196,7 @@ class QuorumQueue:
     def resume(self) -> None:
         """The queue is not deleted: it accepts again what its sessions offer."""
         self._ending_term = None
-        self._life.used()
+        self._expiry.used()
 
     def link_up(self, node: str) -> None:
         """As the leader: what was sent to a node may be lost, so send what it holds again."""
@@ -256,14 +256,14 @@ class QuorumQueue:
         self._asked = self._machine.rules
         self._dead_letters.forget(self.record.uid)
         if leader:
-            self._life.used()
+            self._expiry.used()
             self._machine.redeliver_checked_out()
             self._machine.messages.redeliver_dead()
             self._run()
             if self._machine.has_ready:
                 self._serve_on()  # the last leader may have stopped halfway
             self._rule()
-            self._check_life()
+            self._check_expiry()
             self._host.begins_to_lead(self.record.uid, term)
         else:
             self._timer.end()
@@ -292,7 +292,7 @@ class QuorumQueue:
             if not self._is_due:
                 self._hurry()
         self._wake_again()
-        self._check_life()
+        self._check_expiry()
 
     def _serve_on(self) -> None:
         """Have the consumers served on by an entry of its own, so that a full one can say so."""
@@ -307,15 +307,15 @@ class QuorumQueue:
             at_ms = max(due_ms + 1, self._told_ms + TIME_ENTRIES_MS)
             self._timer.set(at_ms - self._clock.now_ms())
 
-    def _check_life(self) -> None:
+    def _check_expiry(self) -> None:
         """Have the queue deleted where nobody uses it any more, or set the timer for that."""
-        if not self._life.is_limited or not self.is_leading or self._ending_term is not None:
+        if not self._expiry.is_limited or not self.is_leading or self._ending_term is not None:
             return
-        if self._life.is_over(self._machine.stat().consumers):
+        if self._expiry.is_over(self._machine.stat().consumers):
             self._ending_term = self._term
             self._host.expired(self.record.uid)
             return
-        left_ms = self._life.left_ms()
+        left_ms = self._expiry.left_ms()
         if left_ms is not None:
             self._timer.set(left_ms)
 
@@ -418,8 +418,8 @@ class QuorumQueue:
         if self._machine.is_pump_due:
             self._serve_on()
         self._wake_again()
-        if self._life.is_limited:
-            self._check_life()
+        if self._expiry.is_limited:
+            self._check_expiry()
         if not effects:
             return
         if effects.dead:

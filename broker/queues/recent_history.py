@@ -46,7 +46,7 @@ class Stores(Protocol):
         ...
 
 
-class Histories:
+class RecentHistoryReplayer:
     """Replays histories whose stores are led by this node.
 
     Args:

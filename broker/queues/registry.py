@@ -33,7 +33,6 @@ from broker.queues.deletes import Deletes
 from broker.queues.elsewhere.remote import RemoteQueue
 from broker.queues.envelopes import Answer
 from broker.queues.handle import QueueHandle
-from broker.queues.histories import Histories
 from broker.queues.machine_settings import config_of
 from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
 from broker.queues.mirrored.rings import RingInfo, Rings
@@ -41,6 +40,7 @@ from broker.queues.node import Boots, Loopback, NodeContext
 from broker.queues.paging.level import LAZY_RAM_BYTES
 from broker.queues.paging.pager import Pageable
 from broker.queues.quorum import QuorumQueue, RaftGroup
+from broker.queues.recent_history import RecentHistoryReplayer
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class QueueRegistry:
         self.led_lately: dict[int, str] = {}
         self._deletes = Deletes(node, self._classic, self)
         self._dead_letters = DeadLetters(node, self)
-        self._histories = Histories(node, self, self._dead_letters)
+        self._recent_history = RecentHistoryReplayer(node, self, self._dead_letters)
         self.rings = Rings(
             Surroundings(
                 node=node.node,
@@ -212,7 +212,7 @@ class QueueRegistry:
         """The lease may be back: what waited for it goes on."""
         self.rings.lease_back()
         self._dead_letters.lease_back()
-        self._histories.try_again()
+        self._recent_history.try_again()
 
     # For other nodes.
 
@@ -312,7 +312,7 @@ class QueueRegistry:
             self._follow(queue.uid)
             self.rings.touch(queue.uid)
         for binding in changes.history_bindings:
-            self._histories.replay(binding)
+            self._recent_history.replay(binding)
 
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
@@ -365,7 +365,7 @@ class QueueRegistry:
         """Once a second: give up what waited too long, ask again what got no answer."""
         self._deletes.tick()
         self._dead_letters.tick()
-        self._histories.try_again()
+        self._recent_history.try_again()
         self._ticks += 1
         self._end_boots(classic=self._ticks % CLASSIC_BOOTS_TICKS == 0)
         self.rings.tick()

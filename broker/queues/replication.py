@@ -45,7 +45,7 @@ class Replication(Protocol):
         """
         ...
 
-    def when_safe(self, done: Callable[[], None], lost: Callable[[], None]) -> None:
+    def when_replicated(self, done: Callable[[], None], lost: Callable[[], None]) -> None:
         """Call one of them once.
 
         Args:

@@ -156,7 +156,7 @@ class Master:
             self._is_due = True
             self._defer(self._flush_due)
 
-    def when_safe(self, done: Callable[[], None], lost: Callable[[], None]) -> None:
+    def when_replicated(self, done: Callable[[], None], lost: Callable[[], None]) -> None:
         """Wait for all that was recorded until now."""
         is_open = bool(self._gathered) or self._is_written
         self._owed.append(_Owed(self._round if is_open else self._round - 1, done, lost))

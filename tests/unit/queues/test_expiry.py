@@ -11,7 +11,7 @@ from broker.fifo.commands import Cancel, Get, Release
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.ports import Done
-from broker.queues.lifetime import Lifetime
+from broker.queues.queue_expiry import QueueExpiry
 from tests.unit.queues.rig import A, B, C, Channel, Clock, World, message
 
 
@@ -226,7 +226,7 @@ def test_a_leader_whose_delete_is_under_way_accepts_nothing_in_its_next_term_eit
 
 def test_a_life_without_limits_is_never_over() -> None:
     clock = Clock()
-    life = Lifetime(clock, is_auto_delete=False, expires_ms=None)
+    life = QueueExpiry(clock, is_auto_delete=False, expires_ms=None)
     clock.ms += 1 << 40
     assert not life.is_limited
     assert not life.is_over(0)

@@ -57,7 +57,7 @@ class Copies:
     def record(self, records: list[LedgerRecord], *, is_written: bool) -> None:
         raise AssertionError
 
-    def when_safe(self, done: object, lost: object) -> None:
+    def when_replicated(self, done: object, lost: object) -> None:
         raise AssertionError
 
 

@@ -9,8 +9,8 @@ from broker.amqp.content import Properties, build_message
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.records import Binding, Queue
-from broker.queues import histories
-from broker.queues.histories import BATCH_MESSAGES_MAX, Histories
+from broker.queues import recent_history
+from broker.queues.recent_history import BATCH_MESSAGES_MAX, RecentHistoryReplayer
 from tests.unit.metadata.cluster import Asker, founded
 from tests.unit.queues import rig
 
@@ -28,7 +28,7 @@ class Place:
         self.got: dict[str, list[Message]] = {}
         catalogue = self.asker.machine.catalogue
         context = rig.bare_context(catalogue, rig.Clock(), print, has_lease=lambda: self.has_lease)
-        self.histories = Histories(context, self, self)  # type: ignore[arg-type]
+        self.replayer = RecentHistoryReplayer(context, self, self)  # type: ignore[arg-type]
 
     def is_leaderless(self, uid: int) -> bool:
         return self.has_no_leader
@@ -47,7 +47,7 @@ class Place:
 
     def bind(self, destination: str, kind: str = "queue") -> None:
         self.asker.bind("h", destination, kind=kind)
-        self.histories.replay(Binding("/", "h", kind, destination, "", {}))
+        self.replayer.replay(Binding("/", "h", kind, destination, "", {}))
 
     def bodies(self, queue: str) -> list[str]:
         return [message.routing_key for message in self.got.get(queue, [])]
@@ -89,7 +89,7 @@ def test_nothing_is_told_where_the_store_is_led_by_another_node():
     place.asker.queue("q")
     place.bind("q")
     place.is_led_here = True
-    place.histories.try_again()
+    place.replayer.try_again()
     assert place.got == {}
 
 
@@ -98,11 +98,11 @@ def test_a_binding_waits_for_the_lease():
     place.has_lease = False
     place.asker.queue("q")
     place.bind("q")
-    place.histories.try_again()
+    place.replayer.try_again()
     assert place.got == {}
     place.has_lease = True
-    place.histories.try_again()
-    place.histories.try_again()
+    place.replayer.try_again()
+    place.replayer.try_again()
     assert place.bodies("q") == ["k"]
 
 
@@ -112,14 +112,14 @@ def test_a_binding_waits_for_a_leader_and_only_the_leader_tells():
         place.has_no_leader = True
         place.asker.queue("q")
         place.bind("q")
-        place.histories.try_again()
+        place.replayer.try_again()
         assert place.got == {}
         place.has_no_leader = False
     places[0].is_led_here = True
     for place in places:
-        place.histories.try_again()
+        place.replayer.try_again()
     places[1].is_led_here = True  # it leads later
-    places[1].histories.try_again()
+    places[1].replayer.try_again()
     assert (places[0].bodies("q"), places[1].bodies("q")) == (["k"], [])
 
 
@@ -130,15 +130,15 @@ def test_what_was_unbound_while_it_waited_gets_nothing():
     place.bind("q")
     place.asker.unbind("h", "q")
     place.has_no_leader = False
-    place.histories.try_again()
+    place.replayer.try_again()
     assert place.got == {}
 
 
 def test_what_is_gone_meanwhile_gets_nothing():
     place = Place([message("k")])
-    place.histories.replay(Binding("/", "h", "queue", "gone", "", {}))
-    place.histories.replay(Binding("/", "h", "exchange", "gone", "", {}))
-    place.histories.replay(Binding("/", "gone", "queue", "q", "", {}))
+    place.replayer.replay(Binding("/", "h", "queue", "gone", "", {}))
+    place.replayer.replay(Binding("/", "h", "exchange", "gone", "", {}))
+    place.replayer.replay(Binding("/", "gone", "queue", "q", "", {}))
     assert place.got == {}
 
 
@@ -147,7 +147,7 @@ def test_all_of_a_history_larger_than_a_node_may_hold_comes_to_a_queue_elsewhere
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P12: what is more than 16 MiB at once would be refused, and so gone."""
-    monkeypatch.setattr(histories, "BATCH_MESSAGES_MAX", 10)
+    monkeypatch.setattr(recent_history, "BATCH_MESSAGES_MAX", 10)
     world = rig.World(rig.A, rig.B)
     length: dict[str, object] = {"x-recent-history-length": 20}
     exchange = ("/", "h", "x-recent-history", True, False, False, length)

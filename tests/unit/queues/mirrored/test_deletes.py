@@ -8,7 +8,7 @@ import pytest
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Offer, Release
-from broker.queues.lifetime import RETURN_TICKS
+from broker.queues.queue_expiry import RETURN_TICKS
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel
 
