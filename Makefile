@@ -91,7 +91,7 @@ chaos-soak: $(DEV)
 
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
 ci-long: $(DEV)
-	$(BIN)/pytest -m "(docker or long) and not soak" --ignore tests/unit/pipeline
+	$(BIN)/pytest -m "(docker or long) and not soak" --ignore tests/unit/pipeline --durations 15
 	$(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) \
 		BESIDE="'pytest -m long tests/unit/pipeline'"
 	$(MAKE) --no-print-directory chaos

@@ -168,7 +168,7 @@ async def test_a_lazy_queue_costs_little_memory(host: Host) -> None:
     await _shown_by_a_lazy_queue(host, 60_000, 4)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_200)
 async def test_a_million_messages_in_a_lazy_queue(host: Host) -> None:
@@ -201,7 +201,7 @@ async def test_a_default_queue_pages_before_the_watermark_is_reached(host: Host)
     await _shown_under_a_watermark(host, 80_000, 4)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("host", ["400MB"], indirect=True)
