@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+IMAGE = f"wqtest{uuid.uuid4().hex[:8]}:test"
+"""Of this run: built by its first project, removed by `conftest.py` when all tests are done."""
 OFFLINE_BASE = "warrenmq/base:bookworm"
 PUBLIC_BASE = "python:3.11-slim-bookworm"
 
@@ -85,7 +87,7 @@ class Compose:
         self.env = {
             **os.environ,
             "WARRENMQ_BASE": base,
-            "WARRENMQ_IMAGE": f"{self.project}:test",
+            "WARRENMQ_IMAGE": IMAGE,
             "RABBITMQ_DEFAULT_USER": user,
             "RABBITMQ_DEFAULT_PASS": password,
         }
@@ -141,7 +143,14 @@ class Compose:
 
     def down(self) -> None:
         self("down", "-v", "--remove-orphans", "-t", "3")
-        run("docker", "image", "rm", "-f", f"{self.project}:test", timeout_s=60)
+
+
+def has_image() -> bool:
+    return run("docker", "image", "inspect", IMAGE).returncode == 0
+
+
+def remove_image() -> None:
+    run("docker", "image", "rm", "-f", IMAGE, timeout_s=60)
 
 
 @contextmanager
@@ -155,7 +164,8 @@ def running(user: str, password: str, *, wait: bool = True) -> Iterator[Compose]
         pytest.skip("no base image: no registry answers, and debootstrap can't make one here")
     made = Compose(base, user, password)
     try:
-        made("build", "node1")
+        if not has_image():
+            made("build", "node1")
         made("up", "-d")
         for node in (1, 2, 3) if wait else ():
             made.wait_until(lambda n=node: made.is_ready(n), 90, f"node{node} is ready")
