@@ -1,4 +1,4 @@
-"""The failure detector: one for each pair of nodes, always running (P7). Pure.
+"""The failure detector between two nodes (P7). Pure.
 
 Every node sends a heartbeat each 200 ms on its control stream. A heartbeat says how long its
 sender has not heard the receiver, so that both ends learn of a cut of one direction: silence of
@@ -37,11 +37,11 @@ class PeerState(StrEnum):
 
 
 class PeerStateChange(NamedTuple):
-    """The verdict on a node changed.
+    """A change of the verdict about a node.
 
     Attributes:
-        node: Which node.
-        boot: The boot id meant; "" if none was ever heard.
+        node: The node.
+        boot: Its boot id; "" if none was ever heard.
         verdict: UP, SUSPECTED (it may live) or GONE (its process is proven dead).
     """
 
@@ -51,7 +51,7 @@ class PeerStateChange(NamedTuple):
 
 
 class FailureDetector:
-    """One node's view of another.
+    """The failure detector of one peer.
 
     Args:
         node: The other node.
@@ -73,11 +73,11 @@ class FailureDetector:
         return NEVER_MS if self._heard_ms is None else now_ms - self._heard_ms
 
     def is_former(self, boot: str) -> bool:
-        """Was `boot` replaced by a later one?"""
+        """True if a later boot has replaced `boot`."""
         return boot in self._former_boots
 
     def heard(self, boot: str, silence_ms: int, now_ms: int) -> list[PeerStateChange]:
-        """A heartbeat came.
+        """Take a heartbeat.
 
         Args:
             boot: Its sender's boot id.
@@ -99,12 +99,12 @@ class FailureDetector:
         return events + self.tick(now_ms)
 
     def refused(self, now_ms: int) -> list[PeerStateChange]:
-        """A connection to the peer's address was refused: its process is gone."""
+        """Note that a connection to the peer was refused: its process is gone."""
         self._refused_ms = now_ms
         return self._judge(PeerState.GONE)
 
     def excuse(self, stalled_ms: int) -> None:
-        """This process itself stood still for so long: nobody's silence can be told from that."""
+        """Excuse the peer's silence for a time for which this process itself was paused."""
         self._since_ms += stalled_ms
         if self._heard_ms is not None:
             self._heard_ms += stalled_ms
@@ -112,7 +112,7 @@ class FailureDetector:
             self._heard_us_ms += stalled_ms
 
     def tick(self, now_ms: int) -> list[PeerStateChange]:
-        """Time has passed."""
+        """Judge by the time that has passed."""
         if self._is_silent(now_ms):
             if self.verdict is PeerState.UP:
                 return self._judge(PeerState.SUSPECTED)

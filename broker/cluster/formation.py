@@ -35,7 +35,7 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         cluster_id: The cluster it is a member of; "" for none.
-        promise: The candidacy it stands by, its own or another's.
+        promise: The candidacy that it has promised to support, its own or another's.
         abandoned: Its own candidacies that it gave up.
     """
 
@@ -44,14 +44,14 @@ class Standing(msgspec.Struct, array_like=True, frozen=True):
     abandoned: tuple[str, ...] = ()
 
 
-class Found(NamedTuple):
+class FoundCluster(NamedTuple):
     """Found this cluster."""
 
     cluster_id: str
 
 
 class Join(NamedTuple):
-    """Ask this member to let us in."""
+    """Ask this member to join its cluster."""
 
     node: str
 
@@ -62,7 +62,7 @@ class Stand(NamedTuple):
     standing: Standing
 
 
-Decision = Found | Join | Stand
+Decision = FoundCluster | Join | Stand
 
 
 def promises_needed(configured: int, waited_ms: int) -> int:
@@ -87,7 +87,7 @@ def members_needed(configured: int, waited_ms: int, timeout_ms: int) -> int:
 
 
 def answer(me: str, standing: Standing, asker: str, asked: Standing) -> Standing:
-    """How this node stands after `asker` told how it stands. Save it before replying.
+    """Return this node's standing after that of `asker` is known. Save it before replying.
 
     Args:
         me: This node's name.
@@ -138,7 +138,7 @@ def decide(
         return Stand(Standing("", None, _given_up(standing)))
     promised = 1 + sum(theirs.promise == held for theirs in configured.values())
     if promised >= promises_needed(len(peers), waited_ms):
-        return Found(held.cluster_id)
+        return FoundCluster(held.cluster_id)
     return Stand(standing)
 
 

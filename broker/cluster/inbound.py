@@ -14,19 +14,16 @@ import logging
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from broker.cluster.authentication import handshake
 from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
 from broker.cluster.batching import PayloadBatch, Reassembly, decode_batch
+from broker.cluster.grpc_socket import GrpcCall
 from broker.cluster.outbound import CONTROL, DATA, ENQUIRY, LinkLimits
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
-
-Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Hall(Protocol):
@@ -39,16 +36,8 @@ class Hall(Protocol):
         """Return this node's claim, with a fresh nonce."""
         ...
 
-    def is_no_stranger(self, peer: str) -> None:
-        """The connection that gRPC calls `peer` has proven the secret."""
-        ...
-
     def stranger_refused(self, reason: Reason) -> None:
         """Somebody who has proven nothing was turned away."""
-        ...
-
-    def drop(self, peer: str) -> None:
-        """Close the connection that gRPC calls `peer`."""
         ...
 
     def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
@@ -79,6 +68,11 @@ class Hall(Protocol):
 class Inbound:
     """One accepted stream.
 
+    Args:
+        hello: The dialler's, which has proven the secret.
+        call: What it sends on.
+        hall: The node that accepted it.
+
     Attributes:
         node: Who sends.
         boot: The boot id it proved the secret with.
@@ -86,87 +80,88 @@ class Inbound:
         stream: CONTROL or DATA.
     """
 
-    def __init__(self, hello: wire.Hello) -> None:
+    def __init__(self, hello: wire.Hello, call: GrpcCall, hall: Hall) -> None:
         self.node = hello.node
         self.boot = hello.boot
         self.cluster_id = hello.cluster_id
         self.address = hello.address
         self.stream = hello.stream
         self.received_payloads = 0
-        # Cancelling the task of a gRPC handler does not end its RPC; leaving this scope does.
-        self.scope = asyncio.timeout(None)
+        self._call = call
+        self._hall = hall
+        self._reassembly = Reassembly()
 
     def close(self) -> None:
         """End the stream; the sender sees it break."""
-        if not self.scope.expired():
-            self.scope.reschedule(asyncio.get_running_loop().time())
+        self._call.connection.close()
+
+    def call_received(self, message: bytes) -> None:
+        """Hand on the payloads of a batch that are whole now."""
+        batch = decode_batch(message) or _read_batch(message)
+        items = None if batch is None else self._reassembly.feed(batch)
+        if items is None:
+            log.warning("link.malformed", extra={"node": self.node})
+            self.close()
+            return
+        self.received_payloads += len(items)
+        self._hall.received(self, items)
+
+    def call_drained(self) -> None:
+        """No-op: nothing is sent on an accepted stream after its handshake."""
 
 
 class Acceptor:
-    """Serves the Link RPC.
+    """Serves the calls of other nodes, and of strangers.
 
     Args:
         hall: The node that accepts.
+        tasks: Owns a task for each call.
     """
 
-    def __init__(self, hall: Hall) -> None:
+    def __init__(self, hall: Hall, tasks: asyncio.TaskGroup) -> None:
         self._hall = hall
+        self._tasks = tasks
 
-    def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Return the handler by which a gRPC server serves links."""
-        handler = grpc.stream_stream_rpc_method_handler(self._link)
-        return grpc.method_handlers_generic_handler("broker.wire.Node", {"Link": handler})
+    def serve(self, call: GrpcCall) -> None:
+        """Shake hands, then let the dialler in or not."""
+        self._tasks.create_task(self._link(call))
 
-    async def _link(self, _requests: object, context: Context) -> None:
-        hall, peer = self._hall, context.peer()
+    async def _link(self, call: GrpcCall) -> None:
+        hall = self._hall
         try:
             async with asyncio.timeout(hall.limits.handshake_ms / 1000):
-                hello = await self._shake_hands(context)
+                hello = await self._shake_hands(call)
         except _HungUp:
             return
         except TimeoutError:
-            # What was being written still pends, and gRPC ends no RPC before its last write.
-            hall.drop(peer)
+            call.connection.abort()
+            return
+        except Exception:  # outermost frame of this task
+            log.exception("link.failed")
+            call.connection.abort()
             return
         if hello is None:
+            call.end()
             return
-        stream = Inbound(hello)
+        stream = Inbound(hello, call, hall)
         try:
-            async with stream.scope:
-                hall.inbound_up(stream)
-                await self._read(stream, context)
-        except TimeoutError:
-            log.debug("link.closed", extra={"node": stream.node, "stream": stream.stream})
-        except Exception:  # outermost frame of this stream
+            hall.inbound_up(stream)
+            call.hand_to(stream)
+            await call.ended.wait()
+        except Exception:  # outermost frame of this task
             log.exception("link.failed", extra={"node": stream.node, "stream": stream.stream})
         finally:
+            stream.close()
             hall.inbound_down(stream)
 
-    async def _read(self, stream: Inbound, context: Context) -> None:
-        reassembly = Reassembly()
-        received = self._hall.received
-        while True:
-            message = await context.read()
-            if not isinstance(message, bytes):
-                return
-            batch = decode_batch(message) or _read_batch(message)
-            items = None if batch is None else reassembly.feed(batch)
-            if items is None:
-                log.warning("link.malformed", extra={"node": stream.node})
-                return
-            stream.received_payloads += len(items)
-            received(stream, items)
-            # What that made due comes first; to ask gRPC for the next message takes longer.
-            await asyncio.sleep(0)
-
-    async def _shake_hands(self, context: Context) -> wire.Hello | None:
+    async def _shake_hands(self, call: GrpcCall) -> wire.Hello | None:
         """Hear who dials. None: it was refused, or only had a question."""
-        met = await self._meet(context)
+        met = await self._meet(call)
         if isinstance(met, Reason):
-            await self._turn_away(context, met)
+            self._turn_away(call, met)
             return None
         hall, hello, mine = self._hall, met.hello, met.mine
-        hall.is_no_stranger(context.peer())
+        call.connection.admit()
         reason = handshake.objection(mine, hello.cluster_id, hello.target, mine.node)
         if reason is None:
             # Membership is told only to those who know the secret.
@@ -181,12 +176,12 @@ class Acceptor:
         ).SerializeToString()
         proof = handshake.proof(hall.link_key, LinkEnd.ACCEPTOR, met.said, met.challenged, body)
         verdict = wire.Packet(verdict=wire.Verdict(body=body, proof=proof))
-        await context.write(verdict.SerializeToString())
+        call.write(verdict.SerializeToString())
         return hello if reason is None and hello.stream != ENQUIRY else None
 
-    async def _meet(self, context: Context) -> _Met | Reason:
+    async def _meet(self, call: GrpcCall) -> _Met | Reason:
         """Have the dialler prove the secret; a reason where it does not."""
-        said = await _word(context)
+        said = await _word(call)
         hello = said.packet.hello
         if said.packet.WhichOneof("body") != "hello" or not _is_well_formed(hello):
             return Reason.MALFORMED
@@ -196,19 +191,19 @@ class Acceptor:
         mine = self._hall.claim()
         challenge = wire.Packet(challenge=wire.Challenge(version=version, nonce=mine.nonce))
         challenged = challenge.SerializeToString()
-        await context.write(challenged)
-        given = (await _word(context)).packet.proof.proof
+        call.write(challenged)
+        given = (await _word(call)).packet.proof.proof
         expected = handshake.proof(self._hall.link_key, LinkEnd.DIALLER, said.raw, challenged)
         if not handshake.is_proof(given, expected):
             return Reason.WRONG_SECRET
         return _Met(hello, mine, said.raw, challenged)
 
-    async def _turn_away(self, context: Context, reason: Reason) -> None:
+    def _turn_away(self, call: GrpcCall, reason: Reason) -> None:
         """Give a stranger a hint for its log, and count it."""
         self._hall.stranger_refused(reason)
         spoken = handshake.SPOKEN
         refused = wire.Refused(reason=reason, version_min=spoken.lowest, version=spoken.highest)
-        await context.write(wire.Packet(refused=refused).SerializeToString())
+        call.write(wire.Packet(refused=refused).SerializeToString())
 
 
 class _Word(NamedTuple):
@@ -243,9 +238,9 @@ class _HungUp(Exception):
     """The dialler has gone before it proved itself."""
 
 
-async def _word(context: Context) -> _Word:
-    message = await context.read()
-    if not isinstance(message, bytes):
+async def _word(call: GrpcCall) -> _Word:
+    message = await call.read()
+    if message is None:
         raise _HungUp
     if len(message) <= handshake.WORD_BYTES_MAX:
         with suppress(DecodeError):

@@ -10,7 +10,7 @@ import msgspec
 
 from broker.cluster import formation
 from broker.cluster.calls import CallFailed
-from broker.cluster.formation import Found, Join, Standing
+from broker.cluster.formation import FoundCluster, Join, Standing
 from broker.cluster.identity import Identity, IdentityFile
 from broker.cluster.links import Links
 from broker.ports import Clock
@@ -49,7 +49,7 @@ _decode_standing = msgspec.msgpack.Decoder(Standing).decode
 
 
 class Joining:
-    """Founds or joins, and answers other nodes that try to.
+    """Founds or joins a cluster, and answers other nodes that do.
 
     Args:
         links: To the other nodes.
@@ -57,12 +57,12 @@ class Joining:
         configured: The configured peers, this node included.
         clock: Monotonic time.
         draw_id: Draws a new cluster id.
-        joins_only: Become a member of a configured peer's cluster or of none: found nothing, help
-            nobody to found.
+        joins_only: True if the node only joins the cluster of a configured peer: it founds none and
+            supports no founder.
         formation_timeout_ms: How long a new cluster's clients wait for missing peers.
 
     Attributes:
-        is_data_lost: The node has an identity and waits to be let in again without its data.
+        is_data_lost: True while the node has an identity but no data, and waits to join again.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Joining:
                 self._waited_ms(),
                 self._draw_id,
             )
-            if isinstance(decision, Found):
+            if isinstance(decision, FoundCluster):
                 self._belong(decision.cluster_id, is_founding=True)
             elif isinstance(decision, Join):
                 await self._join_any([decision.node])
@@ -131,7 +131,7 @@ class Joining:
         return absent if count - len(absent) < needed else []
 
     def formed(self, alive: Collection[str]) -> None:
-        """Note that clients are let in: no later start of this node waits for the others again.
+        """Note that the cluster accepts clients: later starts of this node wait for no others.
 
         Args:
             alive: As in `missing`, which found them to be enough.
@@ -152,7 +152,7 @@ class Joining:
         return self._clock.monotonic_ms() - self._began_ms
 
     async def join_again(self) -> None:
-        """Group 0's data is lost here, the identity is not: become a new, empty member (P30)."""
+        """Become a new, empty member: group 0's data is lost here, the identity is not (P30)."""
         log.error("membership.data_lost", extra={"cluster_id": self._file.identity.cluster_id})
         self.is_data_lost = True
         while not await self._join_any(list(self._links.peers)):
@@ -160,7 +160,7 @@ class Joining:
         self.is_data_lost = False
 
     async def be_voter(self, group: Group) -> None:
-        """Let a joining node count in group 0 before it serves: who sees it serve counts on it.
+        """Make a joining node a voter of group 0 before it serves clients.
 
         Were it a learner still, the death of the node it joined through would leave the group
         without a majority. Its boot is committed after the configuration that makes it a voter.

@@ -44,7 +44,7 @@ class NodeLease:
         self._applied = 0
 
     def request(self, now_ms: int) -> int:
-        """Note that a request is sent now. Returns its number, which goes with it."""
+        """Note that a request is sent now; return the number to send with it."""
         self._number += 1
         if self._wanted_ms is None:
             self._wanted_ms = now_ms
@@ -54,14 +54,14 @@ class NodeLease:
         return self._number
 
     def granted(self, number: int, index: int) -> None:
-        """The leader's answer to request `number`: it counts once `index` is applied here."""
+        """Take the grant for request `number`: it counts once `index` is applied here."""
         sent_ms = self._sent_ms.pop(number, None)
         if sent_ms is not None:
             self._pending.append((index, sent_ms + LEASE_MS))
             self.applied(self._applied)
 
     def applied(self, index: int) -> None:
-        """This node has applied group 0 up to `index`."""
+        """Note that this node has applied group 0 up to `index`."""
         self._applied = index
         due = [expiry for grant, expiry in self._pending if grant <= index]
         if due:
@@ -70,7 +70,7 @@ class NodeLease:
             self._expiry_ms = max(due + known)
 
     def is_held(self, now_ms: int) -> bool:
-        """May this node route, confirm and deliver at `now_ms` (monotonic)?"""
+        """True if this node may route, confirm and deliver at `now_ms` (monotonic)."""
         return self._expiry_ms is not None and now_ms < self._expiry_ms
 
     def lost_for_ms(self, now_ms: int) -> int:
@@ -79,14 +79,14 @@ class NodeLease:
         return 0 if since_ms is None else max(0, now_ms - since_ms)
 
     def drop(self) -> None:
-        """This boot was ended: nothing that was asked for counts any more."""
+        """Drop the lease and all requests: this boot was ended."""
         self._sent_ms.clear()
         self._pending.clear()
         self._expiry_ms = None
         self._wanted_ms = None
 
 
-class _Holder(NamedTuple):
+class _LeaseHolder(NamedTuple):
     boot: str
     expiry_ms: int
 
@@ -95,11 +95,11 @@ class LeaseBook:
     """All leases as the leader of group 0 must assume them."""
 
     def __init__(self) -> None:
-        self._holders: dict[str, _Holder] = {}
+        self._holders: dict[str, _LeaseHolder] = {}
         self._applied: dict[tuple[str, str], int] = {}
 
     def began(self, latest: Iterable[tuple[str, str]], now_ms: int) -> None:
-        """This node began to lead: its first own entry is applied.
+        """Note that this node began to lead: its first own entry is applied.
 
         Args:
             latest: (node, boot) of every node's latest boot by group 0, ended or not, less those
@@ -109,27 +109,27 @@ class LeaseBook:
             now_ms: Monotonic milliseconds.
         """
         expiry_ms = now_ms + LEASE_MS
-        self._holders = {node: _Holder(boot, expiry_ms) for node, boot in latest}
+        self._holders = {node: _LeaseHolder(boot, expiry_ms) for node, boot in latest}
         self._applied.clear()
 
     def grant(self, node: str, boot: str, now_ms: int) -> None:
-        """Write down a grant. The caller has checked that group 0 holds `boot` as living."""
-        self._holders[node] = _Holder(boot, now_ms + LEASE_MS)
+        """Record a grant. The caller has checked that `boot` is alive in group 0."""
+        self._holders[node] = _LeaseHolder(boot, now_ms + LEASE_MS)
 
     def proven_dead(self, node: str, boot: str) -> None:
-        """The process `boot` is gone for certain, so it holds nothing."""
+        """Note that the process `boot` is proven dead, so it holds no lease."""
         holder = self._holders.get(node)
         if holder is not None and holder.boot == boot:
             del self._holders[node]
 
     def seen_as(self, node: str, boot: str) -> None:
-        """`boot` is the node's process now, so an earlier one is gone for certain."""
+        """Note that `boot` is the node's process now, so earlier ones are proven dead."""
         holder = self._holders.get(node)
         if holder is not None and holder.boot != boot:
             del self._holders[node]
 
     def reported(self, node: str, boot: str, index: int) -> None:
-        """A node says up to where it has applied."""
+        """Note the index up to which a node has applied."""
         key = (node, boot)
         if index > self._applied.get(key, 0):
             self._applied[key] = index
@@ -137,11 +137,11 @@ class LeaseBook:
                 del self._applied[other]
 
     def has_reported(self, node: str, boot: str) -> bool:
-        """Has this boot been heard since this node began to lead?"""
+        """True if this boot has been heard since this node began to lead."""
         return (node, boot) in self._applied
 
     def may_hold(self, node: str, boot: str, now_ms: int) -> bool:
-        """May this boot hold a lease now?"""
+        """True if this boot may hold a lease now."""
         holder = self._holders.get(node)
         return holder is not None and holder.boot == boot and now_ms < holder.expiry_ms
 

@@ -19,28 +19,20 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-import grpc
-import grpc.aio
-
 from broker.cluster import payload_types
 from broker.cluster.authentication import handshake, keys
-from broker.cluster.authentication.front import Front, StrangerLimits
+from broker.cluster.authentication.cluster_port import ClusterPort, StrangerLimits
 from broker.cluster.authentication.handshake import Claim, Reason
 from broker.cluster.calls import CallFailed, Calls, Handler
 from broker.cluster.inbound import Acceptor, Inbound
 from broker.cluster.outbound import (
-    CHANNEL_OPTIONS,
     CONTROL,
     DATA,
-    MESSAGE_BYTES_MAX,
     LinkLimits,
     Outbound,
 )
 
 log = logging.getLogger(__name__)
-
-STREAMS_MAX = 4
-"""Streams of one connection; a node opens one."""
 
 ENDED_BOOTS_MAX = 64
 """Ended boots remembered a node: each is a start of that node that the others saw end."""
@@ -133,8 +125,7 @@ class Links:
         self._refusal_listeners: list[Callable[[str, Reason, bool], None]] = []
         self._enquiry_handler: EnquiryHandler | None = None
         self._calls = Calls(self.limits.calls_max, self._send_call, self._send_reply)
-        self._server: grpc.aio.Server | None = None
-        self._front: Front | None = None
+        self._port: ClusterPort | None = None
         self._hinted_at = 0.0
         self._hints_left_out = 0
         self._tasks: asyncio.TaskGroup | None = None
@@ -157,31 +148,18 @@ class Links:
         """
         limits = self.limits
         strangers = StrangerLimits(limits.strangers, limits.handshake_ms + GRACE_MS)
-        front = self._front = Front(strangers)
-        # No `maximum_concurrent_rpcs`: strangers' are limited in front, and members' must not be.
-        server = grpc.aio.server(
-            options=(
-                *CHANNEL_OPTIONS,
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_concurrent_streams", STREAMS_MAX),
-            ),
-        )
-        server.add_generic_rpc_handlers((Acceptor(self).rpc_handler(),))
-        host, _, number = listen.rpartition(":")
+        port = ClusterPort(strangers, Acceptor(self, tasks), tasks)
+        host, _, asked = listen.rpartition(":")
         try:
-            server.add_insecure_port(front.upstream.target)
-            await server.start()
-            port = front.listen(host, int(number))
-        except (OSError, RuntimeError) as why:
-            front.stop()
-            await server.stop(None)
+            number = port.listen(host, int(asked))
+        except OSError as why:
             raise OSError(f"cannot listen on {listen}: {why}") from why
-        self._server = server
+        self._port = port
         self._tasks = tasks
-        self.address = advertised or f"{listen.rpartition(':')[0]}:{port}"
+        self.address = advertised or f"{host}:{number}"
         for peer in self._addresses:
             self._dial(peer)
-        return port
+        return number
 
     async def stop(self) -> None:
         """Close every stream and the listener."""
@@ -189,12 +167,9 @@ class Links:
         for task in self._dialling.values():
             task.cancel()
         self._dialling.clear()
-        if self._front is not None:
-            self._front.stop()
-            self._front = None
-        if self._server is not None:
-            await self._server.stop(None)
-            self._server = None
+        if self._port is not None:
+            self._port.stop()
+            self._port = None
 
     def _dial(self, peer: str) -> None:
         if self._tasks is None:
@@ -269,7 +244,7 @@ class Links:
     @property
     def strangers(self) -> int:
         """Accepted connections that have not proven the secret."""
-        return 0 if self._front is None else self._front.strangers
+        return 0 if self._port is None else self._port.strangers
 
     def is_up(self, node: str, stream: int = DATA) -> bool:
         """True while `send` to this stream does not drop."""
@@ -377,16 +352,6 @@ class Links:
     def advertised(self) -> str:
         """The address at which others reach this node."""
         return self.address
-
-    def is_no_stranger(self, peer: str) -> None:
-        """A connection has proven the secret."""
-        if self._front is not None:
-            self._front.admit(peer)
-
-    def drop(self, peer: str) -> None:
-        """Close a connection."""
-        if self._front is not None:
-            self._front.drop(peer)
 
     def admit(self, node: str, boot: str, cluster_id: str) -> Reason | None:
         """Whether a node that knows the secret may come in."""

@@ -1,4 +1,4 @@
-"""One node's place in the cluster, from start to stop: what `broker.node` builds and holds.
+"""The membership of one node in its cluster, from start to stop. Owned by `broker.node`.
 
 Start: links up; a cluster is founded, joined, or known from the identity file; group 0 is opened;
 this boot id is committed (P1); then `ready`. While it runs, the leader of group 0 turns the failure
@@ -43,9 +43,9 @@ from broker.metadata.machine import MetadataMachine
 from broker.metadata.results import Changes
 from broker.metadata.rings import is_expendable
 from broker.ports import Clock, Journal
+from raft.core.node import Rng
 from raft.errors import LogCorrupt, RaftError
 from raft.host import RaftHost
-from raft.ports import Rng
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +70,12 @@ class ClusterSettings(NamedTuple):
             name a proxy.
         secret: The cluster's shared secret.
         folder: Where the identity file lives.
-        founding: What the founder puts into a new cluster; nodes and cluster id are filled in.
-        advertised: Where others reach this node; the listening address by default.
+        founding: The first contents of a new cluster; nodes and cluster id are filled in.
+        advertised: The address at which others reach this node; by default where it listens.
         silent_ms: A node that is only silent, its death not proven, is declared dead after this.
             Its exclusive and transient queues go with that, so it is P27's 60 s.
         limits: Of the links.
-        joins_only: A node without a cluster joins a peer's, it founds none.
+        joins_only: True if a node without a cluster may join a peer's, but found none.
         formation_timeout_ms: How long clients of a new cluster wait for configured peers that are
             missing.
     """
@@ -93,20 +93,19 @@ class ClusterSettings(NamedTuple):
     formation_timeout_ms: int = 30_000
 
 
-class Cluster:
-    """This node among the others.
+class ClusterMembership:
+    """This node as a member of its cluster.
 
     Args:
-        settings: What an operator sets.
+        settings: The settings of the operator.
         journal: The node's store.
         clock: Monotonic time.
         rng: Draws ids; election timeouts too.
         draw_id: Draws 16 hex characters that were never drawn before.
-        on_unknown_group: See `RaftHost`.
         on_group_failed: See `RaftHost`.
 
     Attributes:
-        forgotten_by: A node of this cluster that does not know this one; "" for none.
+        forgotten_by: A node of this cluster that does not know this one; "" if there is none.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class Cluster:
         rng: Rng,
         draw_id: Callable[[], str],
         *,
-        on_unknown_group: Callable[[str, int], None] | None = None,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
     ) -> None:
         self.settings = settings
@@ -139,7 +137,6 @@ class Cluster:
             LinkTransport(self.links),
             clock,
             rng,
-            on_unknown_group=on_unknown_group,
             on_group_failed=on_group_failed,
             tick_delay_s=aligned_delay_s,
         )
@@ -199,16 +196,12 @@ class Cluster:
         """Its boot id now."""
         return self.links.boot
 
-    def has_lease(self) -> bool:
-        """May this node route, confirm and deliver now? Ask before each batch (P4)."""
-        return self.metadata.has_lease()
-
     def missing_peers(self) -> list[str]:
         """Configured peers that clients of a new cluster still wait for; [] once formed."""
         return self._joining.missing(self._living())
 
     def formed(self) -> None:
-        """Clients of this cluster are let in: from now on `missing_peers` is empty."""
+        """Note that this cluster accepts clients: from now on `missing_peers` is empty."""
         self._joining.formed(self._living())
 
     def _living(self) -> set[str]:
@@ -234,7 +227,7 @@ class Cluster:
         return await self.metadata.propose(command, timeout_s)
 
     def on_boot_ended(self, listener: Callable[[str, str], None]) -> None:
-        """Hear (old, new) when this node's boot was ended and it goes on under a new one (P1).
+        """Call back with (old, new) when this boot was ended and a new one begins (P1).
 
         Nack what is held, close what the old boot owned; called inside an apply.
         """
@@ -266,12 +259,12 @@ class Cluster:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """Leave in good order: say that this boot ends, hand over group 0, close the links.
+        """Stop in good order: end this boot, hand over group 0, close the links.
 
         The lease ends here: clients must have been told before.
         """
         self._is_stopping = True
-        await self._hand_over()  # first: nobody listens to a boot that has ended
+        await self._hand_over()  # first: other nodes ignore an ended boot
         if self._successors() and self._ready.is_set():
             await self.metadata.propose(commands.EndBoot(self.node, self.boot), END_BOOT_S)
         self.metadata.lease.drop()
@@ -309,7 +302,7 @@ class Cluster:
         return living or ([] if self._is_retired else up)
 
     async def _hand_over(self) -> None:
-        """Give the leadership of group 0 away, where there is somebody to take it."""
+        """Hand the leadership of group 0 to another node, if one can take it."""
         group, others = self.metadata.group, self._successors()
         if group is None or not group.is_leader or not others:
             return
@@ -335,7 +328,7 @@ class Cluster:
         while True:
             if self.metadata.is_leading:
                 if self._is_retired:
-                    await self._hand_over()  # who has no boot can't end others'
+                    await self._hand_over()  # without a boot it can't end others'
                 else:
                     self._end_dead_boots()
                     self._end_silent_memberships()
@@ -404,7 +397,7 @@ class Cluster:
         return False
 
     def _draw_boot(self) -> None:
-        """This boot is over: go on under a new one."""
+        """Draw a new boot id after this one was ended."""
         old, new = self.boot, self._draw_id()
         log.warning("membership.boot_ended", extra={"old": old, "new": new})
         self._ready.clear()
@@ -422,7 +415,7 @@ class Cluster:
         self._begin_boot()
 
     def _begin_boot(self) -> None:
-        """Have the present boot id committed, by whoever commits one now or by a new task."""
+        """Have the present boot id committed, by the task that runs or by a new one."""
         if self._is_retired or self._is_committing or self._tasks is None:
             return
         self._is_committing = True
@@ -478,12 +471,12 @@ class Cluster:
         self.host.peer_suspected(event.node)
 
     def _is_unsettled(self) -> bool:
-        """Is anything under way that only looking again brings on?"""
+        """True while something is under way that only another look advances."""
         is_growing = self.metadata.group is not None and bool(self.metadata.group.learners)
         return is_growing or bool(self._ending) or len(self.peers.up()) < len(self.links.peers)
 
     def _end_dead_boots(self) -> None:
-        """As the leader: one EndBoot for each node that is dead by our detector (P2, P7)."""
+        """As the leader, propose EndBoot for each node that the detector holds dead (P2, P7)."""
         assert self._tasks is not None, "start comes first"
         for record in self.metadata.catalogue.nodes():
             if record.boot is None or record.name == self.node or record.name in self._ending:
@@ -494,7 +487,7 @@ class Cluster:
                 self._tasks.create_task(self._end(record.name, end))
 
     def _end_silent_memberships(self) -> None:
-        """As the leader: mirrored queues go on without a node that is suspected (P7)."""
+        """As the leader, let mirrored queues go on without a suspected node (P7)."""
         assert self._tasks is not None, "start comes first"
         catalogue = self.metadata.catalogue
         for record in catalogue.nodes():
@@ -568,14 +561,14 @@ class Cluster:
 
     async def _serve_forget(self, _node: str, _boot: str, payload: bytes) -> bytes:
         if self._is_retired:
-            raise CallFailed("the broker on this node is stopped")
+            raise CallFailed("the broker on this node is stopped: start it with start_app")
         result = await self.propose(commands.ForgetNode(payload.decode()))
         if isinstance(result, Refusal) and result.code is ReplyCode.INTERNAL_ERROR:
             raise CallFailed(result.text)
         return results.encode_result(result)
 
     async def _ask_whether_forgotten(self) -> None:
-        """Say so if others live in this cluster and do not know this node (any more)."""
+        """Log it if other nodes of this cluster do not know this node (any more)."""
         forgotten_by = [node for node in self._strangers_to if not self.links.is_up(node)]
         for peer in self.peers.up():
             try:

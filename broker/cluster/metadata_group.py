@@ -63,14 +63,14 @@ Outcome = tuple[int, object]
 
 
 class MetadataGroup:
-    """Group 0, its lease, and the way to it. A `raft.ports.Machine`.
+    """Group 0 with its lease, and proposals to its leader. A `raft.ports.Machine`.
 
     Args:
         links: To the other nodes; its `node` and `boot` are ours.
         host: This node's Raft groups.
         machine: The replicated machine.
         clock: Monotonic time.
-        is_over: Whether a node's boot, begun at an index, is proven dead by what this node saw.
+        is_over: True if a node's boot, begun at an index, is proven dead by what this node saw.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class MetadataGroup:
         return self._is_leading
 
     def has_lease(self) -> bool:
-        """May this node route, confirm and deliver now? Ask before each batch (P4)."""
+        """True if this node may route, confirm and deliver now. Ask before each batch (P4)."""
         return self.lease.is_held(self._clock.monotonic_ms())
 
     def lease_lost_for_ms(self) -> int:
@@ -133,7 +133,7 @@ class MetadataGroup:
         return self.lease.lost_for_ms(self._clock.monotonic_ms())
 
     def on_applied(self, listener: Callable[[Changes], None]) -> None:
-        """Hear what each applied command or snapshot changed. Must not raise."""
+        """Call back with the changes of each applied command or snapshot; it must not raise."""
         self._listeners.append(listener)
 
     # Starting
@@ -154,12 +154,12 @@ class MetadataGroup:
         )
 
     def boot_lives(self) -> None:
-        """BootNode of the current boot id is committed: proposals may begin."""
+        """Note that BootNode of the current boot id is committed: proposals may begin."""
         self._lives.set()
         self._request_lease(self._clock.monotonic_ms())
 
     def boot_ended(self) -> None:
-        """This boot is over: no lease, no proposals, until the next one lives."""
+        """End this boot: no lease and no proposals until the next one is committed."""
         self._lives.clear()
         self.lease.drop()
         self._next_number = 1
@@ -305,7 +305,7 @@ class MetadataGroup:
         return data
 
     def _serves(self, node: Node) -> bool | None:
-        """As the leader, tell if a node's boot goes on; None while its lease may still run.
+        """As the leader, return whether a boot goes on; None while its lease may still run.
 
         One that was heard goes on until it is ended, or proven dead: a pause is no stop.
         """
@@ -351,7 +351,7 @@ class MetadataGroup:
         self._advanced(index)
 
     def role_changed(self, *, leader: bool, term: int) -> None:
-        """This replica began or ceased to lead."""
+        """Note that this replica began or ceased to lead."""
         log.info("metadata.role", extra={"leading": leader, "term": term})
         self._is_leading = leader
         if leader:
@@ -416,14 +416,14 @@ class MetadataGroup:
         self.reported(node, boot, payload_types.decode_applied(payload).index)
 
     def reported(self, node: str, boot: str, index: int) -> None:
-        """A node told what it has applied; heartbeats tell it too."""
+        """Note the index that a node has applied, by its report or heartbeat."""
         self.book.reported(node, boot, index)
         self._answer_applied()
 
     # The lease
 
     async def run(self) -> None:
-        """Keep the lease, and look at expiries, until cancelled."""
+        """Renew the lease and check expiries, until cancelled."""
         while True:
             now_ms = self._clock.monotonic_ms()
             wait_ms = RENEW_MS if self.lease.is_held(now_ms) else RENEW_MS // 5
@@ -494,7 +494,7 @@ class MetadataGroup:
 def _settle(
     waiting: list[tuple[int, asyncio.Future[None]]], applied: int, lowest: int | None
 ) -> list[tuple[int, asyncio.Future[None]]]:
-    """Answer who waits for an index at most min(applied, lowest). Returns the others."""
+    """Answer those that wait for an index of at most min(applied, lowest); return the others."""
     bound = applied if lowest is None else min(applied, lowest)
     for index, future in waiting:
         if index <= bound and not future.done():

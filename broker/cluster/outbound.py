@@ -1,12 +1,11 @@
 """One stream that this node dialled to another node: it dials, proves itself, and sends.
 
 A stream is either up, and then everything `send` took leaves in order, or it is down, and then
-`send` drops. It goes down when the peer does, when its queue is full, or when one write made no
-progress for `stall_ms`; whatever waited then is dropped and counted, and the stream is dialled
-again with back-off. Both ends see the break (P14).
+`send` drops. It goes down when the peer does, when its queue is full, or when the peer takes
+nothing of what was written for `stall_ms`; whatever waited then is dropped and counted, and the
+stream is dialled again with back-off. Both ends see the break (P14).
 
-Before each dial a plain TCP connect asks whether anybody listens: gRPC hides a refused connection
-behind its own retries, and a refused connection proves that the peer's process is gone (P7).
+A refused connection proves that the peer's process is gone (P7).
 """
 
 from __future__ import annotations
@@ -17,42 +16,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from broker.cluster.authentication import handshake
 from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
 from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
-from broker.cluster.eager_task import EagerTask
+from broker.cluster.grpc_connection import GrpcConnection
+from broker.cluster.grpc_socket import GrpcCall, GrpcSocket
 from broker.wire import node_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-LINK_METHOD = "/broker.wire.Node/Link"
-MESSAGE_BYTES_MAX = 8 << 20
 CONTROL, DATA = 0, 1
 ENQUIRY = 2
 """A stream that ends with its handshake: `broker.cluster.admission.enquiry`."""
 
 STREAM_NAMES = ("control", "data")
-
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    # Without this, two channels to one address share a TCP connection, and control would wait
-    # behind data (P14).
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.enable_retries", 0),
-    ("grpc.max_metadata_size", 8192),
-    ("grpc.default_compression_algorithm", 0),
-    ("grpc.enable_http_proxy", 0),
-)
-
-DIAL_OPTIONS = (
-    *CHANNEL_OPTIONS,
-    # What was dialled answers with nothing but its words of the handshake.
-    ("grpc.max_receive_message_length", handshake.WORD_BYTES_MAX),
-)
 
 CLOGGED_BYTES = 8 << 20
 DRAINED_BYTES = 2 << 20
@@ -67,7 +46,7 @@ class LinkLimits(NamedTuple):
         control_bytes: Most bytes that wait on a control stream.
         data_bytes: Most bytes that wait on a data stream: one message of whatever size, in one
             payload or in a ring's many, and 64 MiB of what cannot wait elsewhere meanwhile.
-        stall_ms: A write without progress for so long breaks the stream.
+        stall_ms: A peer that takes nothing of what was written for so long breaks the stream.
         handshake_ms: A dial has so long to be welcomed.
         backoff_min_ms: First wait after a failed dial; doubles.
         backoff_max_ms: Longest wait.
@@ -158,19 +137,7 @@ class Unproven(Broken):
         self.reason = reason
 
 
-Call = grpc.aio.StreamStreamCall[bytes, bytes]
-"""Bytes, for protobuf's objects cost more than what they hold: see `encode_batch`."""
-
-# InvalidStateError: grpc.aio's word for a write to a call that has just ended.
-BREAKS = (
-    Broken,
-    DecodeError,
-    OSError,
-    TimeoutError,
-    grpc.aio.AioRpcError,
-    grpc.aio.UsageError,
-    asyncio.InvalidStateError,
-)
+BREAKS = (Broken, DecodeError, OSError, TimeoutError)
 
 
 class Outbound:
@@ -195,16 +162,17 @@ class Outbound:
         self._door = door
         limits = door.limits
         self._queue = SendQueue(limits.data_bytes if stream == DATA else limits.control_bytes)
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._life: asyncio.Timeout | None = None
         self._claimed = ""
-        self._idle_call: Call | None = None  # what carries, while nothing is being written
-        self._eager_write: EagerTask | None = None
-        self._writing_since: float | None = None  # loop time at which a write began
+        self._call: GrpcCall | None = None  # while it is up
+        self._is_due = False  # the end of this turn of the loop writes
+        self._has_written = False  # in this turn
+        self._taken = (0, 0.0)  # bytes of the call that were taken, and the loop time of the last
         self._watchdog: asyncio.TimerHandle | None = None
 
     def send(self, payload_type: int, payload: bytes) -> bool:
-        """Queue a payload; it leaves with the others of this loop tick, or with `flush`.
+        """Queue a payload; it leaves at the end of this turn of the loop, or with `flush`.
 
         Returns:
             False when it was dropped: the stream is down, or full and therefore broken now, or
@@ -219,7 +187,9 @@ class Outbound:
             return False
         if self._queue.size_bytes > CLOGGED_BYTES:
             self.is_clogged = True
-        self._wake.set()
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._end_turn)
         return True
 
     def _refused(self, payload_type: int, size: int) -> None:
@@ -231,23 +201,34 @@ class Outbound:
             log.error("link.payload_too_long", extra={**where, "kind": payload_type, "bytes": size})
 
     def flush(self) -> None:
-        """Begin to write what waits now, ahead of what else is due in this turn of the loop.
+        """Write what waits now, ahead of what else is due in this turn of the loop.
 
-        While a write is under way nothing is begun: what waits leaves together after it.
+        Once in a turn: what comes after that leaves together at its end.
         """
-        call = self._idle_call
-        if call is None or not self._queue or call.done():
-            return
-        self._idle_call = None
-        self._eager_write = EagerTask(self._write_next(call))
-        self._wake.set()
+        if self._is_due and not self._has_written:
+            self._has_written = True
+            self._write()
+
+    def _end_turn(self) -> None:
+        self._is_due = self._has_written = False
+        self._write()
+
+    def _write(self) -> None:
+        call, queue = self._call, self._queue
+        while queue and call is not None and not call.is_full:
+            batch = queue.take()
+            call.write(encode_batch(batch))
+            self.sent_batches += 1
+            self.sent_payloads += len(batch.types)
+        if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
+            self.is_clogged = False
+            self._door.outbound_drained(self)
 
     def reset(self) -> None:
         """Break the stream and dial again."""
         self.is_up = False
-        # Also ends a write that waits for a peer that does not read.
         if self._life is not None and not self._life.expired():
-            self._life.reschedule(asyncio.get_running_loop().time())
+            self._life.reschedule(self._loop.time())
 
     @property
     def waiting_bytes(self) -> int:
@@ -258,9 +239,7 @@ class Outbound:
         """Keep the stream up until cancelled."""
         limits = self._door.limits
         backoff_ms = limits.backoff_min_ms
-        task = asyncio.current_task()
-        # A cancellation is lost where gRPC raises the error that its RPC ended with at that moment.
-        while task is None or not task.cancelling():
+        while True:
             was_welcome = await self._dial_and_send()
             backoff_ms = limits.backoff_min_ms if was_welcome else backoff_ms
             await asyncio.sleep(backoff_ms / 1000)
@@ -269,13 +248,13 @@ class Outbound:
     async def _dial_and_send(self) -> bool:
         """One life of the stream. Returns whether it was up."""
         was_up = False
+        patience_s = self._door.limits.handshake_ms / 1000
         try:
             async with asyncio.timeout(None) as life:
                 self._life = life
                 try:
-                    await probe(self.address, self._door.limits.handshake_ms / 1000)
-                    async with dialled(self.address) as call:
-                        async with asyncio.timeout(self._door.limits.handshake_ms / 1000):
+                    async with dialled(self.address, patience_s) as call:
+                        async with asyncio.timeout(patience_s):
                             boot = await self._shake_hands(call)
                         was_up = True
                         await self._be_up(call, boot)
@@ -293,19 +272,18 @@ class Outbound:
             log.debug("link.broken", extra={"node": self.node, "why": repr(why)[:200]})
         return was_up
 
-    async def _be_up(self, call: Call, boot: str) -> None:
-        call.add_done_callback(lambda _call: self._wake.set())
+    async def _be_up(self, call: GrpcCall, boot: str) -> None:
+        self._call = call
+        call.hand_to(self)
         self.is_up = True
         try:
             self._door.outbound_up(self, boot)
+            self._taken = (0, self._loop.time())
             self._watch()
-            await self._write(call)
+            await call.ended.wait()
         finally:
             self.is_up = False
-            self._writing_since = self._idle_call = None
-            if self._eager_write is not None:
-                self._eager_write.close()
-                self._eager_write = None
+            self._call = None
             if self._watchdog is not None:
                 self._watchdog.cancel()
             self.is_clogged = False
@@ -313,47 +291,35 @@ class Outbound:
             self._door.outbound_down(self, boot)
 
     def _watch(self) -> None:
-        """Break the stream when a write stalls: one timer for all writes, not one for each."""
-        loop = asyncio.get_running_loop()
+        """Break the stream when the peer takes nothing: one timer for all writes, not one each."""
+        if self._call is None:
+            return
+        taken, unsent = self._call.connection.progress()
         stall_s = self._door.limits.stall_ms / 1000
-        since = self._writing_since
-        if since is not None and loop.time() - since >= stall_s:
+        now = self._loop.time()
+        if not unsent or taken != self._taken[0]:
+            self._taken = (taken, now)
+        elif now - self._taken[1] >= stall_s:
             self.reset()
             return
-        self._watchdog = loop.call_later(stall_s / 4, self._watch)
+        self._watchdog = self._loop.call_later(stall_s / 4, self._watch)
 
-    async def _shake_hands(self, call: Call) -> str:
+    async def _shake_hands(self, call: GrpcCall) -> str:
         mine = self._door.claim()
         self._claimed = mine.boot
         hello = greeting(mine, self.node, self.stream, self._door.advertised())
         return (await prove_each_other(call, hello, self._door.link_key)).boot
 
-    async def _write(self, call: Call) -> None:
-        while True:
-            if not self._queue:
-                self._idle_call = call
-                self._wake.clear()
-                if not call.done():
-                    await self._wake.wait()
-                self._idle_call = None
-            if call.done():
-                raise Broken("the peer ended it")
-            eager_write, self._eager_write = self._eager_write, None
-            await (eager_write or self._write_next(call))
+    # What the call tells
 
-    async def _write_next(self, call: Call) -> None:
-        """Write the next batch; it must come to its first wait as soon as it can."""
-        queue = self._queue
-        batch = queue.take()
-        if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
-            self.is_clogged = False
-            self._door.outbound_drained(self)
-        if batch.types:
-            self._writing_since = asyncio.get_running_loop().time()
-            await call.write(encode_batch(batch))
-            self._writing_since = None
-            self.sent_batches += 1
-            self.sent_payloads += len(batch.types)
+    def call_received(self, message: bytes) -> None:
+        """The peer speaks after its verdict, which no node does: break the stream."""
+        log.warning("link.malformed", extra={"node": self.node, "bytes": len(message)})
+        self.reset()
+
+    def call_drained(self) -> None:
+        """The peer has taken what it was sent: go on."""
+        self._write()
 
 
 # What dials
@@ -372,13 +338,28 @@ async def probe(address: str, timeout_s: float) -> None:
 
 
 @asynccontextmanager
-async def dialled(address: str) -> AsyncIterator[Call]:
-    """A stream to "host:port" on a channel of its own."""
-    channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
+async def dialled(address: str, timeout_s: float) -> AsyncIterator[GrpcCall]:
+    """A call to "host:port" on a connection of its own.
+
+    Args:
+        address: Whom to call.
+        timeout_s: How long the connection may take.
+
+    Raises:
+        OSError: There is no connection; a TimeoutError is one.
+        ValueError: That is no "host:port".
+    """
+    host, _, port = address.rpartition(":")
+    # What was dialled answers with nothing but its words of the handshake.
+    grpc = GrpcConnection(is_dialler=True, message_bytes_max=handshake.WORD_BYTES_MAX)
+    connection = GrpcSocket(grpc)
+    async with asyncio.timeout(timeout_s):
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
     try:
-        yield channel.stream_stream(LINK_METHOD)()  # type: ignore[call-arg]  # as above
+        yield connection.open_call(address)
     finally:
-        await channel.close(None)
+        connection.close()
 
 
 def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
@@ -396,7 +377,7 @@ def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
     )
 
 
-async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.VerdictBody:
+async def prove_each_other(call: GrpcCall, hello: wire.Hello, key: bytes) -> wire.VerdictBody:
     """Shake hands.
 
     Returns:
@@ -408,7 +389,7 @@ async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.Ve
         Broken: The stream ended.
     """
     said = wire.Packet(hello=hello).SerializeToString()
-    await call.write(said)
+    call.write(said)
     packet, challenged = await read(call, "challenge")
     version, spoken = packet.challenge.version, handshake.SPOKEN
     if not spoken.lowest <= version <= spoken.highest:
@@ -416,7 +397,7 @@ async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.Ve
             Reason.WRONG_VERSION, f"it chose version {version}, this node speaks {spoken}"
         )
     answer = handshake.proof(key, LinkEnd.DIALLER, said, challenged)
-    await call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
+    call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
     packet, _ = await read(call, "verdict")
     body = packet.verdict.body
     expected = handshake.proof(key, LinkEnd.ACCEPTOR, said, challenged, body)
@@ -433,7 +414,7 @@ async def prove_each_other(call: Call, hello: wire.Hello, key: bytes) -> wire.Ve
     return theirs
 
 
-async def read(call: Call, expected: str) -> tuple[wire.Packet, bytes]:
+async def read(call: GrpcCall, expected: str) -> tuple[wire.Packet, bytes]:
     """Read the peer's next word.
 
     Returns:
@@ -444,7 +425,7 @@ async def read(call: Call, expected: str) -> tuple[wire.Packet, bytes]:
         Broken: It is neither that nor what is expected, or there is none.
     """
     message = await call.read()
-    if not isinstance(message, bytes):
+    if message is None:
         raise Broken(f"expected {expected}, found the end")
     packet = wire.Packet.FromString(message)
     found = packet.WhichOneof("body")

@@ -1,13 +1,14 @@
-"""Heartbeats and failure detectors towards all other nodes: who lives, told to who asks.
+"""Heartbeats to all other nodes, and a failure detector for each.
 
-One timer sends a heartbeat to every peer each 200 ms and lets each pair's detector judge. If the
-timer itself is late, this process stood still, and the peers are excused for that long.
+One timer sends a heartbeat to every peer each 200 ms and lets each detector judge. If the timer
+itself is late, this process was paused, and the peers are excused for that time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.cluster import payload_types
 from broker.cluster.detector import (
@@ -24,6 +25,13 @@ from broker.ports import Clock
 
 STALL_MS = 500
 """A timer later than this was stopped (SIGSTOP, a suspended machine), not merely busy."""
+
+
+class ReachableNodes(Protocol):
+    """Which other nodes are heard (`Peers`)."""
+
+    def up(self) -> list[str]:
+        """The other nodes that are up."""
 
 
 class Peers:
@@ -49,11 +57,11 @@ class Peers:
         links.on_event(self._link_event)
 
     def on_event(self, listener: Callable[[PeerStateChange], None]) -> None:
-        """Hear of nodes that come up, are suspected or are gone."""
+        """Call back when nodes come up, are suspected or are gone."""
         self._listeners.append(listener)
 
     def on_applied(self, listener: Callable[[str, str, int], None]) -> None:
-        """Hear (node, boot, group 0 index) of every heartbeat."""
+        """Call back with (node, boot, group 0 index) of every heartbeat."""
         self._applied_listeners.append(listener)
 
     def verdict(self, node: str) -> PeerState:
@@ -67,7 +75,7 @@ class Peers:
         return "" if detector is None else detector.boot
 
     def is_dead(self, node: str, boot: str, silent_ms: int) -> bool:
-        """Is `boot` of `node` proven dead, or silent for so long that it counts as dead?
+        """True if `boot` of `node` is proven dead, or silent for so long that it counts as dead.
 
         A boot that the detector has not met may be newer than the one it saw die.
         """
@@ -80,7 +88,7 @@ class Peers:
         return is_suspected and self._silence_ms(detector) >= silent_ms
 
     def is_over(self, node: str, boot: str, at: int) -> bool:
-        """Is `boot` of `node`, which began at index `at` of group 0, proven dead?
+        """True if `boot` of `node`, which began at index `at` of group 0, is proven dead.
 
         A refused connection says nothing of a boot that came after it: of a node that this process
         never heard, it counts for the boots that were known here by then.
@@ -101,15 +109,15 @@ class Peers:
         return NEVER_MS if detector is None else self._silence_ms(detector)
 
     def up(self) -> list[str]:
-        """Nodes that live, without this one."""
+        """The other nodes that are up."""
         return [n for n, d in self._detectors.items() if d.verdict is PeerState.UP]
 
     def is_gone(self, node: str) -> bool:
-        """Is a node's process proven dead?"""
+        """True if the process of a node is proven dead."""
         return self.verdict(node) is PeerState.GONE
 
     def is_linked(self, node: str, other: str) -> bool:
-        """Do two nodes hear each other, both ways, as far as is known here (P25)?"""
+        """True if two nodes hear each other, both ways, as far as is known here (P25)."""
         here = self._links.node
         if node == other:
             return True
@@ -168,7 +176,7 @@ class Peers:
             listener(node, boot, beat.applied)
 
     def _link_event(self, event: LinkEvent) -> None:
-        """A new boot shows itself with its stream, before its first heartbeat: it lives."""
+        """Take a new boot from its stream, before its first heartbeat: it lives."""
         detector = self._detectors.get(event.node)
         if event.is_up and not event.outgoing and detector and detector.boot != event.boot:
             self._tell(detector.heard(event.boot, NEVER_MS, self._clock.monotonic_ms()))
@@ -186,5 +194,5 @@ class Peers:
 
 
 def _is_past(detector: FailureDetector, boot: str) -> bool:
-    """Is `boot` the one that a detector saw die, or an earlier one?"""
+    """True if `boot` is the one that a detector saw die, or an earlier one."""
     return detector.boot == boot or detector.is_former(boot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 SPREAD = "spread"
-"""How leaders of quorum queues are chosen where nobody says how."""
+"""The strategy for leaders of quorum queues without a setting."""
 
 SPREAD_MARGIN = 1
 """So many leaders more than the others a node may have from its own clients."""
@@ -53,7 +53,7 @@ def locator(
     policy: Mapping[str, object],
     configured: str,
 ) -> str:
-    """Which strategy chooses the node that leads (or is home of) a new queue.
+    """Return the strategy that chooses the leader (or the home) of a new queue.
 
     Args:
         queue_type: "classic" or "quorum".
@@ -79,7 +79,7 @@ def locator(
 def leader(
     strategy: str, declaring: str, members: Collection[str], queues_by_node: Mapping[str, int]
 ) -> str:
-    """Which node leads (or is home of) a new queue.
+    """Return the node that leads a new queue (or is its home).
 
     Args:
         strategy: "client-local" or "balanced" (x-queue-leader-locator); RabbitMQ's older

@@ -1,4 +1,4 @@
-"""Fixtures for clusters that nobody breaks."""
+"""Fixtures for clusters that stay healthy."""
 
 from __future__ import annotations
 

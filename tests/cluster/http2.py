@@ -1,4 +1,4 @@
-"""Just enough of HTTP/2 to misuse it: frames by hand, windows as an attacker likes them."""
+"""A small HTTP/2 client that misuses the protocol: hand-made frames, windows of any size."""
 
 from __future__ import annotations
 

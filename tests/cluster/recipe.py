@@ -1,4 +1,4 @@
-"""What recipes are written with: queues of a kind, consumers that gather, what is in a queue."""
+"""Helpers of the recipe tests: queues of a type, consumers that collect, contents of a queue."""
 
 from __future__ import annotations
 

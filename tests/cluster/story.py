@@ -1,4 +1,4 @@
-"""What happened to every message of a queue, told by one connection that publishes and consumes.
+"""Records what happens to every message of a queue, over one connection that does both ends.
 
 A worker publishes numbered messages with confirms, consumes them in order and acks; when its node
 dies, the story says what must be in the queue, what must not, and in which order. An ack is known

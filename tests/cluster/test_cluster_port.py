@@ -1,4 +1,4 @@
-"""What strangers do to the cluster port costs its node and its members nothing."""
+"""Attacks on the cluster port do not harm its node or the members of the cluster."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ class Impostor(grpc.GenericRpcHandler):
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_no_refusal_by_who_listens_in_a_member_s_place_ends_a_boot(trio: Trio) -> None:
     first, second, gone = trio.nodes
     gone.kill()
@@ -139,6 +140,7 @@ def join_under(attack: Attackers, trio: Trio) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_streams_that_are_never_read_keep_no_member_out(trio: Trio) -> None:
     """Five sockets with 230 streams each and windows of 0 once held all 1,024 slots for 30 s."""
 
@@ -158,6 +160,7 @@ def test_streams_that_are_never_read_keep_no_member_out(trio: Trio) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_hellos_of_8_mb_are_refused_by_their_size(trio: Trio) -> None:
     """100 of them at once once cost 235 MB."""
     target = trio.nodes[0]
@@ -180,6 +183,7 @@ def test_hellos_of_8_mb_are_refused_by_their_size(trio: Trio) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_idle_connections_take_few_descriptors_and_no_member_s_place(trio: Trio) -> None:
     """1,100 of them once ended a node that may open 1,024 files."""
     target = trio.nodes[0]

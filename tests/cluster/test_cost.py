@@ -1,4 +1,4 @@
-"""What an idle node costs, how quickly it starts, and how large a message may be."""
+"""The cost of an idle node, the time of a start, and the size limit of a message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_hundred_idle_quorum_queues(own_trio: Trio) -> None:
     assert max(process.memory_info().rss for process in processes) < IDLE_BYTES_MAX
 
 
-@pytest.mark.long  # a claim about time on a wall clock: `make test` has two workers on two cores
+@pytest.mark.long
+@pytest.mark.alone
 def test_starts_quickly(tmp_path: Path) -> None:
     """A single node serves in under 2 s; the best of three, since the machine is shared."""
     node = Node("quick", tmp_path)

@@ -1,4 +1,4 @@
-"""Doubles on real nodes: dropped and confirmed, also after a restart, and of what comes late."""
+"""Deduplication on real nodes: doubles are confirmed and dropped, also after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to confirmed messages when nodes die, stand still or all stop at once."""
+"""Confirmed messages survive when nodes die, are paused, or all stop at once."""
 
 from __future__ import annotations
 

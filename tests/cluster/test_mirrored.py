@@ -1,4 +1,4 @@
-"""Mirrored queues on real nodes: what was confirmed survives the death of a master.
+"""Mirrored queues on real nodes: confirmed messages survive the death of a master.
 
 Recipes are the rows of docs/recipes.md.
 """

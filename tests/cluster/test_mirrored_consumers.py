@@ -1,4 +1,4 @@
-"""Clients of a mirrored queue whose master dies, on nodes that live: what they see and may do."""
+"""Consumers on living nodes, when the master of their mirrored queue dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deep mirrored queues on real nodes: their members keep next to nothing of them in memory."""
+"""Long mirrored queues on real nodes: members keep little of them in memory."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def test_a_lazy_mirrored_queue_outlives_its_masters_in_order(own_trio: Trio) -> 
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_deep_mirrored_queues_take_little_memory_anywhere(own_trio: Trio) -> None:
     """200,000 messages of 1 KB: what members keep, how fast one is promoted, how one is filled."""
     count, size, queue = 200_000, 1_000, "very.deep"

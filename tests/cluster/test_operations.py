@@ -1,4 +1,4 @@
-"""What operators type to move queues between nodes and types, against real nodes."""
+"""Commands that move queues between nodes and types, against real nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long queues on a real node with little memory: what it uses, what it costs, what is not lost.
+"""Long queues on a real node with little memory: memory use, cost, and no loss.
 
 Recipes are the rows of docs/recipes.md.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pika
 import pytest
 
-from broker.cli.perf.load import Plan, run
+from broker.cli.perf.load import LoadPlan, run
 from tests.cluster.typed import ctl
 from tests.nodes import Node, wait_until
 
@@ -62,7 +62,7 @@ class Host:
     async def load(self, queue: str, **how: object) -> Cost:
         """Publish or consume; the message counts are in `how`."""
         before = self.cpu_s()
-        plan = Plan(
+        plan = LoadPlan(
             uris=(f"amqp://127.0.0.1:{self.node.amqp_port}",), queues=(queue,), predeclared=True,
             interval_s=1000.0,
         )  # fmt: skip
@@ -210,6 +210,7 @@ async def test_a_million_messages_under_a_watermark(host: Host) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mode", ["default", "lazy"])

@@ -1,4 +1,4 @@
-"""TTL, limits, dead letters and expiry on real nodes, through the death of who serves the queue."""
+"""TTL, limits, dead letters and expiry on real nodes, when the node that serves the queue dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes with what queues and exchanges do, as RabbitMQ's users type them, on three real nodes.
+"""Recipes with features of queues and exchanges, as RabbitMQ's users write them, on three nodes.
 
 Publishers, consumers and the home of a queue are different nodes.
 

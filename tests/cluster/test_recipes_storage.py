@@ -1,4 +1,4 @@
-"""Recipes with what a full disk, a full memory and a slow reader do to publishers.
+"""Recipes with publishers that meet a full disk, full memory or a slow reader.
 
 Recipe 13 by argument, and what it costs, is in `test_paging.py`; recipes 14 and 15 (watermarks,
 disk limits, who is blocked and told) are in `tests/wire/test_alarms.py` for one node and in

@@ -1,4 +1,4 @@
-"""What a queue was told to do with its messages, it does after its master or leader has died."""
+"""A queue keeps its TTL, limits and policies after its master or leader has died."""
 
 from __future__ import annotations
 

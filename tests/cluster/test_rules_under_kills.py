@@ -1,4 +1,4 @@
-"""Queues that let messages die, delay or refuse them, while nodes are killed under load."""
+"""Queues that dead-letter, delay or refuse messages, while nodes are killed under load."""
 
 from __future__ import annotations
 

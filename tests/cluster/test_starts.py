@@ -1,4 +1,4 @@
-"""How real nodes start: on what a clean stop or a kill has left, on damage, and not at all."""
+"""Starts of real nodes: after a clean stop, after a kill, on a damaged store, and refused ones."""
 
 from __future__ import annotations
 

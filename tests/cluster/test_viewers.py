@@ -27,7 +27,7 @@ ATTACK_S = 8.0
 PATHS = ("/api/overview", "/api/queues", "/api/queues?page=1&page_size=100&sort=messages")
 AUTH = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The witness of attacks sees what it is there to see."""
+"""The witness client of the attack tests reports what it should."""
 
 from __future__ import annotations
 

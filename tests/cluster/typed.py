@@ -1,4 +1,4 @@
-"""What people type at a cluster, and what they look at: `warrenmq ctl`, the API, pika."""
+"""Runs `warrenmq ctl`, API requests and pika clients as people use them."""
 
 from __future__ import annotations
 

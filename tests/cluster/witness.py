@@ -1,4 +1,4 @@
-"""A client that goes on publishing to a node that is attacked, and what it saw.
+"""A client that publishes to a node under attack, and records pauses and errors.
 
     with witness(node) as seen:
         attack(node)

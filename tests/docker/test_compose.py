@@ -1,4 +1,4 @@
-"""Nodes in containers take a message on one and give it out on another, whatever falls."""
+"""Nodes in containers: publish on one, consume on another, while containers are killed."""
 
 from __future__ import annotations
 

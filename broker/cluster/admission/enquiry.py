@@ -14,6 +14,7 @@ from typing import NamedTuple
 from broker.cluster import outbound
 from broker.cluster.authentication import keys
 from broker.cluster.authentication.handshake import NONCE_BYTES, Claim, Reason
+from broker.cluster.grpc_socket import GrpcCall
 from broker.cluster.outbound import ENQUIRY, LinkRefused, Unproven
 from broker.wire import node_pb2 as wire
 
@@ -78,8 +79,7 @@ async def enquire(applicant: Applicant, node: str, address: str) -> EnquiryAnswe
     at = f"node {node} at {address}"
     try:
         async with asyncio.timeout(ENQUIRY_S):
-            await outbound.probe(address, ENQUIRY_S)
-            async with outbound.dialled(address) as call:
+            async with outbound.dialled(address, ENQUIRY_S) as call:
                 key = keys.derive(applicant.secret, keys.Purpose.LINKS)
                 return await _answer(call, hello, key)
     except (LinkRefused, Unproven) as refused:
@@ -97,7 +97,7 @@ def _no_node(address: str) -> str:
     return f"what listens at {address} does not answer as a node does"
 
 
-async def _answer(call: outbound.Call, hello: wire.Hello, key: bytes) -> EnquiryAnswer:
+async def _answer(call: GrpcCall, hello: wire.Hello, key: bytes) -> EnquiryAnswer:
     try:
         theirs = await outbound.prove_each_other(call, hello, key)
     except LinkRefused as refused:

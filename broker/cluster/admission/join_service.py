@@ -44,7 +44,7 @@ class JoinService:
         request = joining.decode_request(payload)
         leader = self._leader_or_fail()
         if request.node in self._lost.names:
-            raise CallFailed(f"{request.node} is not forgotten yet")
+            raise CallFailed(f"{request.node} is a member until group 0 has removed it; ask again")
         if leader != self._links.node:
             return await self._links.call(
                 leader, joining.JOIN_METHOD, payload, joining.JOIN_TIMEOUT_S
@@ -68,12 +68,12 @@ class JoinService:
     def _leader_or_fail(self) -> str:
         leader = self._metadata.leader
         if leader is None or (leader == self._links.node and not self._metadata.is_leading):
-            raise CallFailed("group 0 has no leader now")
+            raise CallFailed("group 0 has no leader now; ask again")
         return leader
 
     async def _serve_is_member(self, node: str, _boot: str, _payload: bytes) -> bytes:
         if not self._metadata.has_lease():
-            raise CallFailed("this node can't tell now")
+            raise CallFailed("this node has no lease: it can't reach a majority now; ask again")
         return b"yes" if self._metadata.catalogue.node(node) is not None else b"no"
 
     async def _enquired(self, node: str, address: str) -> Reason | None:

@@ -46,7 +46,7 @@ class Versions(NamedTuple):
 
 
 SPOKEN: Final = Versions(2, 2)
-"""1 was 0.1.0's, which acts on what nobody has proven."""
+"""Version 1 was that of 0.1.0, which acts on unproven claims."""
 
 
 def common_version(mine: Versions, theirs: Versions) -> int | None:
@@ -56,7 +56,7 @@ def common_version(mine: Versions, theirs: Versions) -> int | None:
 
 
 class Reason(StrEnum):
-    """Why a link was refused, as it stands on the wire and in logs."""
+    """The reason for refusing a link, as sent on the wire and written to logs."""
 
     WRONG_VERSION = "wrong_version"
     WRONG_SECRET = "wrong_secret"  # noqa: S105 - the name of a reason
@@ -81,7 +81,7 @@ def reason_of(text: str) -> Reason:
 
 
 class Claim(NamedTuple):
-    """What one end of a link claims about itself.
+    """The identity that one end of a link claims.
 
     Attributes:
         cluster_id: The cluster it belongs to; empty for a node that belongs to none yet.

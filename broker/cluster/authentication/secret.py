@@ -79,7 +79,7 @@ def _block(text: str) -> str:
 
 
 def objection(settings: Settings) -> str | None:
-    """Why a node with these settings must not start, in one line that says what to set; or None.
+    """Return why a node with these settings must not start, and what to set; None if it may.
 
     Args:
         settings: All of a node's.
@@ -108,7 +108,7 @@ def objection(settings: Settings) -> str | None:
 
 
 def effective_listener(settings: Settings) -> Listener:
-    """Where a node listens for others: on loopback alone until an operator has set a secret.
+    """Return the address of the cluster port: only loopback until an operator sets a secret.
 
     Args:
         settings: Ones without `objection`.
@@ -161,7 +161,7 @@ def _make(path: Path) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """True when nobody but this machine can dial an address.
+    """True if only this machine can connect to an address.
 
     Args:
         host: A host name or address; "" is every interface. Of names only localhost is trusted.

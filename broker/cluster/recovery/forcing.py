@@ -1,4 +1,4 @@
-"""What a cluster keeps and loses when nodes are lost for good. Pure (docs/protocol-rules.md P8).
+"""A cluster whose nodes are lost for good: what it keeps and loses (P8). Pure.
 
 An operator says which nodes are lost. Those that are left are a cluster of their own, with an id
 of its own, so that a lost node that turns up again is refused. Where one node is left, its id is

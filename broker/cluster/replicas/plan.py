@@ -1,4 +1,4 @@
-"""Which replicas a quorum queue should have next: one step towards its target size. Pure.
+"""Plans the next replica of a quorum queue: one step towards its target size. Pure.
 
 The node that leads the queue decides, from the catalogue and from what it sees of the others. A
 step is written into the catalogue under the condition that the replicas are still those it was made

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from broker.cluster.peers import ReachableNodes
 from broker.cluster.replicas import plan
 from broker.cluster.replicas.target import GroupSizes
 from broker.config import Settings
@@ -51,6 +52,22 @@ class Led(NamedTuple):
     group: ReplicaGroup
 
 
+class LocalReplicas(Protocol):
+    """The replicas of quorum queues on this node."""
+
+    def led(self, uid: int | None) -> Iterable[Led]:
+        """The queues that this node leads, or only the one of this uid."""
+        ...
+
+
+class MembersProposer(Protocol):
+    """The way to group 0."""
+
+    def propose(self, command: MoveMembers, /) -> Awaitable[object]:
+        """Change the members of quorum queues."""
+        ...
+
+
 class Repair:
     """Adds replicas that are missing, replaces those that are lost.
 
@@ -59,9 +76,9 @@ class Repair:
         settings: `quorum_queue.continuous_membership_reconciliation.*`.
         catalogue: Group 0.
         clock: Monotonic time.
-        led: The queues led here, or one of them by its uid.
-        up: Other nodes that are heard.
-        propose: Changes group 0.
+        replicas: The quorum queues of this node.
+        peers: Other nodes.
+        group0: Changes which nodes have replicas.
     """
 
     def __init__(
@@ -70,18 +87,18 @@ class Repair:
         settings: Settings,
         catalogue: Catalogue,
         clock: Clock,
-        led: Callable[[int | None], Iterable[Led]],
-        up: Callable[[], Iterable[str]],
-        propose: Callable[[MoveMembers], Awaitable[object]],
+        replicas: LocalReplicas,
+        peers: ReachableNodes,
+        group0: MembersProposer,
     ) -> None:
         self.sizes = GroupSizes(catalogue, settings)
         self._node = node
         self._settings = settings
         self._catalogue = catalogue
         self._clock = clock
-        self._led = led
-        self._up = up
-        self._propose = propose
+        self._local = replicas
+        self._peers = peers
+        self._group0 = group0
         self._replace_after_ms = (
             settings.quorum_repair_replace_after_ms if settings.quorum_repair_auto_remove else None
         )
@@ -116,7 +133,7 @@ class Repair:
             await self._step()
 
     def _note_down(self, now_ms: int) -> None:
-        """Since when each node is down, by what was seen here: a restart counts from its own."""
+        """Note since when each node has been down, as seen by this process."""
         up = self._living()
         down = {node.name for node in self._catalogue.nodes()} - up
         for node in self._down_since.keys() - down:
@@ -125,7 +142,7 @@ class Repair:
             self._down_since.setdefault(node, now_ms)
 
     def _living(self) -> set[str]:
-        heard = {self._node, *self._up()}
+        heard = {self._node, *self._peers.up()}
         return {node.name for node in self._catalogue.nodes() if node.alive and node.name in heard}
 
     async def _survey(self) -> None:
@@ -135,7 +152,7 @@ class Repair:
         ended: list[Queue] = []
         nodes = self._nodes(self._catalogue.replicas())
         self._work.clear()
-        for number, each in enumerate(list(self._led(None))):
+        for number, each in enumerate(list(self._local.led(None))):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             queue, group = each
@@ -188,7 +205,7 @@ class Repair:
         moving = 0
         steps: list[MoveMembers] = []
         for uid in list(self._work):
-            each = next(iter(self._led(uid)), None)
+            each = next(iter(self._local.led(uid)), None)
             if each is None:
                 del self._work[uid]  # another node leads it now, or it is gone
                 continue
@@ -205,7 +222,7 @@ class Repair:
                 for node in set(members) - set(each.queue.members):
                     placed[node] = placed.get(node, 0) + 1
         if steps:  # one that is refused or lost is made anew, from what is there then
-            await asyncio.gather(*(self._propose(step) for step in steps))
+            await asyncio.gather(*(self._group0.propose(step) for step in steps))
             _log.info("queue.replicas_changed: %d queues", len(steps))
 
     def _settle(self, each: Led) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.cluster.membership import Cluster, ClusterSettings
+from broker.cluster.membership import ClusterMembership, ClusterSettings
 from broker.cluster.outbound import LinkLimits
 from broker.metadata import commands
 
@@ -61,13 +61,13 @@ class Nodes:
         self.folder = folder
         self.rng = random.Random(seed)
         self.journals: dict[str, MemoryJournal] = {}
-        self.running: dict[str, Cluster] = {}
+        self.running: dict[str, ClusterMembership] = {}
         self.addresses: dict[str, str] = {}
 
     def draw_id(self) -> str:
         return f"{self.rng.getrandbits(64):016x}"
 
-    async def start(self, name: str, peers: dict[str, str], **more: Any) -> Cluster:
+    async def start(self, name: str, peers: dict[str, str], **more: Any) -> ClusterMembership:
         settings = ClusterSettings(
             node=name,
             listen=self.addresses.get(name, "127.0.0.1:0"),
@@ -79,7 +79,7 @@ class Nodes:
             **more,
         )
         journal = self.journals.setdefault(name, MemoryJournal())
-        cluster = Cluster(settings, journal, MonotonicClock(), self.rng, self.draw_id)
+        cluster = ClusterMembership(settings, journal, MonotonicClock(), self.rng, self.draw_id)
         port = await cluster.start(self.tasks)
         self.addresses[name] = f"127.0.0.1:{port}"
         self.running[name] = cluster

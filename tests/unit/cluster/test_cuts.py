@@ -51,7 +51,9 @@ class Proxied(Nodes):
                 await cluster.ready()
         clusters = self.running.values()
         await until(
-            lambda: all(len(c.metadata.group.voters) == 3 and c.has_lease() for c in clusters)
+            lambda: all(
+                len(c.metadata.group.voters) == 3 and c.metadata.has_lease() for c in clusters
+            )
         )
 
     def follower(self) -> str:
@@ -83,13 +85,13 @@ async def test_cut_off_node_loses_its_lease_before_others_are_answered(tmp_path:
                 proxy.cut()
         result = await nodes.running[leader].propose(declare("while-cut"))
         assert isinstance(result, Declared)
-        assert not nodes.running[cut].has_lease()
+        assert not nodes.running[cut].metadata.has_lease()
         assert nodes.running[cut].metadata.catalogue.queue("/", "while-cut") is None
         await until(lambda: nodes.running[leader].peers.verdict(cut) is PeerState.SUSPECTED)
         boot = nodes.running[cut].boot
         for proxy in nodes.proxies.values():
             proxy.heal()
-        await until(nodes.running[cut].has_lease)
+        await until(nodes.running[cut].metadata.has_lease)
         assert nodes.running[cut].metadata.catalogue.queue("/", "while-cut") is not None
         assert nodes.running[cut].boot == boot  # silent for less than 60 s: not declared dead
 
@@ -121,10 +123,10 @@ async def test_cut_off_leader_is_replaced_and_answers_nothing(tmp_path: Path) ->
         await until(lambda: nodes.running[other].metadata.leader not in {None, old}, 6)
         assert isinstance(await nodes.running[other].propose(declare("kept")), Declared)
         assert asyncio.get_running_loop().time() - began < 8
-        assert not nodes.running[old].has_lease()
+        assert not nodes.running[old].metadata.has_lease()
         (outcome,) = await lost
         assert not isinstance(outcome, Declared)
         for proxy in nodes.proxies.values():
             proxy.heal()
-        await until(nodes.running[old].has_lease)
+        await until(nodes.running[old].metadata.has_lease)
         assert nodes.running[old].metadata.catalogue.queue("/", "kept") is not None

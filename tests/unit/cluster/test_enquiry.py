@@ -1,4 +1,4 @@
-"""Would a node let us in? Asked over real links; nothing is changed at either end."""
+"""The enquiry before a join, over real links; it changes nothing at either end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def why_not(applicant: Applicant, node: str, address: str) -> str:
 async def test_member_would_let_a_stranger_in_and_nothing_comes_of_it(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         a = nodes.running[A]
-        await until(a.has_lease)
+        await until(a.metadata.has_lease)
         own = a.links.address  # somebody listens there: all that is looked at
         assert await enquire(Applicant(C, own, SECRET), A, nodes.addresses[A]) == EnquiryAnswer(
             a.links.cluster_id, is_member=False
@@ -44,7 +44,7 @@ async def test_member_would_let_a_stranger_in_and_nothing_comes_of_it(tmp_path: 
 async def test_member_that_asks_hears_so_and_keeps_its_links(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A, B) as nodes:
         a, b = nodes.running[A], nodes.running[B]
-        await until(lambda: a.has_lease() and b.links.is_up(A) and a.links.is_up(B))
+        await until(lambda: a.metadata.has_lease() and b.links.is_up(A) and a.links.is_up(B))
         events: list[object] = []
         for each in (a, b):
             each.links.on_event(events.append)
@@ -66,7 +66,7 @@ async def test_forgotten_node_is_no_member_though_it_is_a_configured_peer(tmp_pa
 
 async def test_wrong_secret_name_and_address_are_told_apart(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A) as nodes:
-        await until(nodes.running[A].has_lease)
+        await until(nodes.running[A].metadata.has_lease)
         at = nodes.addresses[A]
         assert "cluster.secret" in await why_not(Applicant(C, "", b"other"), A, at)
         assert "another node's address" in await why_not(Applicant(C, "", SECRET), B, at)
@@ -79,7 +79,7 @@ async def test_node_of_another_protocol_version_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster_of(tmp_path, A) as nodes:
-        await until(nodes.running[A].has_lease)
+        await until(nodes.running[A].metadata.has_lease)
         today = outbound.greeting
 
         def tomorrow(*said: Any) -> wire.Hello:
@@ -106,9 +106,9 @@ async def test_what_is_no_node_is_told() -> None:
 async def test_without_a_majority_nobody_is_let_in(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A, B) as nodes:
         a = nodes.running[A]
-        await until(lambda: len(a.metadata.group.voters) == 2 and a.has_lease())
+        await until(lambda: len(a.metadata.group.voters) == 2 and a.metadata.has_lease())
         await nodes.kill(B)
-        await until(lambda: not a.has_lease())
+        await until(lambda: not a.metadata.has_lease())
         assert "too few members" in await why_not(Applicant(C, "", SECRET), A, nodes.addresses[A])
 
 

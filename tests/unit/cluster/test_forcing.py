@@ -1,4 +1,4 @@
-"""What is left when nodes are lost for good (docs/protocol-rules.md P8)."""
+"""The cluster that remains when nodes are lost for good (docs/protocol-rules.md P8)."""
 
 from __future__ import annotations
 

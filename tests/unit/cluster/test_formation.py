@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.cluster.formation import (
     PATIENCE_MS,
-    Found,
+    FoundCluster,
     Join,
     Stand,
     Standing,
@@ -37,7 +37,7 @@ def draw() -> str:
 def test_single_node_founds_in_its_second_round() -> None:
     first = decide("a", ("a",), Standing(), {}, 0, draw)
     assert first == Stand(Standing("", Promise("drawn", "a")))
-    assert decide("a", ("a",), first.standing, {}, 0, draw) == Found("drawn")
+    assert decide("a", ("a",), first.standing, {}, 0, draw) == FoundCluster("drawn")
 
 
 def test_wiped_node_joins_the_cluster_it_finds() -> None:
@@ -92,7 +92,7 @@ class World:
         )
         if isinstance(decision, Stand):
             self.disk[node] = decision.standing
-        elif isinstance(decision, Found):
+        elif isinstance(decision, FoundCluster):
             self.founded[decision.cluster_id] = node
             self.disk[node] = Standing(decision.cluster_id)
         elif self.disk[decision.node].cluster_id:

@@ -1,4 +1,4 @@
-"""Whom clients of a new cluster wait for before they are let in, and how long."""
+"""A new cluster accepts clients when enough configured peers are members, or after a timeout."""
 
 from __future__ import annotations
 

@@ -323,29 +323,3 @@ async def test_a_payload_that_can_never_fit_is_dropped_and_the_stream_lives_on()
         assert a.send(B, DATA, 20, b"after")
         await net.until(lambda: len(got) > 1)
         assert got == [b"before", b"after"]
-
-
-class LosesCancellations(Outbound):
-    """A stream whose RPC ends just when its task is cancelled: gRPC raises the RPC's error."""
-
-    dialled = 0
-
-    async def _dial_and_send(self) -> bool:
-        self.dialled += 1
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return False
-        return True
-
-
-async def test_a_dialler_ends_though_grpc_lost_its_cancellation() -> None:
-    """Twice of 45 times the end of a node waited for such a task for ever."""
-    stream = LosesCancellations("b", DATA, "127.0.0.1:1", Links("a", "boot", "", b"secret", {}))
-    running = asyncio.ensure_future(stream.run())
-    while not stream.dialled:
-        await asyncio.sleep(0)
-    running.cancel()
-    async with asyncio.timeout(10):
-        await asyncio.wait([running])
-    assert stream.dialled == 1

@@ -27,14 +27,14 @@ async def test_single_node_founds_at_once(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         a = nodes.running[A]
         assert isinstance(await a.propose(declare("q")), Declared)
-        await until(a.has_lease, 1)
+        await until(a.metadata.has_lease, 1)
         assert not a.file.identity.is_founding
 
 
 async def test_declared_on_one_node_is_visible_on_the_others_when_answered(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, A, B, C) as nodes:
         clusters = list(nodes.running.values())
-        await until(lambda: all(each.has_lease() for each in clusters))
+        await until(lambda: all(each.metadata.has_lease() for each in clusters))
         assert len({each.file.identity.cluster_id for each in clusters}) == 1
         for i in range(60):
             declared = await clusters[i % 3].propose(declare(f"q{i}"))
@@ -88,7 +88,7 @@ async def test_without_a_majority_proposals_fail_and_the_lease_ends(tmp_path: Pa
         result = await c.propose(declare("q"), 0.5)
         assert isinstance(result, Refusal)
         assert result.code == 541
-        await until(lambda: not c.has_lease(), 4)
+        await until(lambda: not c.metadata.has_lease(), 4)
 
 
 async def test_node_whose_boot_was_ended_goes_on_under_a_new_one(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_node_whose_boot_was_ended_goes_on_under_a_new_one(tmp_path: Path)
         b.on_boot_ended(lambda old, new: ended.append((old, new)))
         old = b.boot
         assert await c.propose(commands.EndBoot(B, old)) is True
-        assert not b.has_lease()
+        assert not b.metadata.has_lease()
         await until(lambda: ended)
         await b.ready()
         assert ended == [(old, b.boot)]
@@ -140,7 +140,7 @@ async def test_boot_that_is_refused_as_ended_while_it_is_committed_is_not_gone_o
 
         b.metadata.on_applied(refuse_the_first)
         await a.propose(commands.EndBoot(B, b.boot))
-        await until(lambda: len(drawn) == 2 and b.has_lease())
+        await until(lambda: len(drawn) == 2 and b.metadata.has_lease())
         assert a.metadata.catalogue.is_living(B, b.boot)
 
 
@@ -186,7 +186,7 @@ async def test_stopped_leader_hands_over_and_ends_its_boot(tmp_path: Path) -> No
         leader = next(n for n, c in nodes.running.items() if c.metadata.is_leading)
         stopped = nodes.running.pop(leader)
         await stopped.stop()
-        assert not stopped.has_lease()
+        assert not stopped.metadata.has_lease()
         other = next(iter(nodes.running.values()))
         assert other.metadata.catalogue.node(leader).boot is None
         assert isinstance(await other.propose(declare("q", other.node), 1.0), Declared)

@@ -1,4 +1,4 @@
-"""Group 0 on its leader, over a Raft group that the test holds in its hands (P1, P3)."""
+"""Group 0 on its leader, over a Raft group that the test controls (P1, P3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a refused connection proves, and of which boots (P4, P7)."""
+"""The boots that a refused connection proves dead (P4, P7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where replicas and leaders go."""
+"""The placement of replicas and leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which secrets and listeners a node starts with, and the secret it makes itself."""
+"""Accepted and refused secrets and listeners, and the secret that a node generates."""
 
 from __future__ import annotations
 

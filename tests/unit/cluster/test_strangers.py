@@ -1,4 +1,4 @@
-"""What a node does with those who do not follow the protocol of its port, or prove nothing
+"""Connections to the cluster port that break its protocol or prove nothing
 (reliability: 100-106)."""
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 from broker.cluster.authentication import keys
 from broker.cluster.authentication.handshake import SPOKEN, LinkEnd, Reason, proof
+from broker.cluster.grpc_connection import LINK_METHOD
 from broker.cluster.links import Links
-from broker.cluster.outbound import LINK_METHOD, LinkLimits
+from broker.cluster.outbound import LinkLimits, dialled
 from broker.wire import node_pb2 as wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,7 +39,7 @@ async def stranger(handshake_ms: int = 5_000) -> AsyncIterator[tuple[Links, grpc
 
 
 def dial(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
-    return channel.stream_stream(LINK_METHOD)()
+    return channel.stream_stream(LINK_METHOD.decode())()
 
 
 def hello(**more: object) -> wire.Packet:
@@ -125,18 +126,18 @@ async def test_who_proves_the_secret_hears_a_proven_reason(
 
 
 async def test_without_the_secret_nothing_is_delivered_or_told() -> None:
-    async with stranger() as (links, channel):
+    async with stranger() as (links, _channel), dialled(links.address, 5) as call:
         got: list[bytes] = []
         links.on(20, lambda _n, _b, payload: got.append(payload))
-        call = dial(channel)
-        await call.write(hello(cluster_id="c").SerializeToString())  # neither membership nor name
-        challenge = (await hear(call)).challenge
+        call.write(hello(cluster_id="c").SerializeToString())  # neither membership nor name
+        challenge = wire.Packet.FromString(await call.read() or b"").challenge
         assert challenge == wire.Challenge(version=SPOKEN.highest, nonce=challenge.nonce)
-        await call.write(wire.Packet(proof=wire.Proof(proof=b"guess")).SerializeToString())
         batch = wire.Packet(batch=wire.Batch(kinds=[20], payloads=[b"x"]))
-        await call.write(batch.SerializeToString())
-        assert (await hear(call)).refused.reason == Reason.WRONG_SECRET
-        assert await call.read() is grpc.aio.EOF
+        for word in (wire.Packet(proof=wire.Proof(proof=b"guess")), batch):  # in one write
+            call.write(word.SerializeToString())
+        refused = wire.Packet.FromString(await call.read() or b"").refused
+        assert refused.reason == Reason.WRONG_SECRET
+        assert await call.read() is None
         assert got == []
 
 

@@ -1,4 +1,4 @@
-"""Which replicas a queue should have next: towards the target, and never at the cost of safety."""
+"""The next replica of a queue: towards the target, and never at the cost of safety."""
 
 from __future__ import annotations
 

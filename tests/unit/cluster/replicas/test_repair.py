@@ -1,4 +1,4 @@
-"""When queues are looked at, what is proposed for how many of them, and what the log says."""
+"""Repair of quorum queues: its timing, its proposals, and its log."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ class Rig:
         self.voters: dict[int, tuple[str, ...]] = {}
         self.proposed: list[commands.MoveMembers] = []
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        peers: Any = SimpleNamespace(up=lambda: self.up)
         given = Settings(node_name=NODE, **settings)
-        self.repair = Repair(
-            NODE, given, self.world.catalogue, clock, self.led, lambda: self.up, self.propose
-        )
+        self.repair = Repair(NODE, given, self.world.catalogue, clock, self, peers, self)
         for node in [each.name for each in self.world.catalogue.nodes()]:
             if node != NODE:
                 self.ends(node)

@@ -1,4 +1,4 @@
-"""How many replicas a quorum queue should have, and how many it lacks."""
+"""The target number of replicas of a quorum queue, and the missing ones."""
 
 from __future__ import annotations
 

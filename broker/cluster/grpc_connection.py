@@ -1,0 +1,238 @@
+"""gRPC's wire protocol on one connection: bytes in, messages out. Pure.
+
+HTTP/2 (frames, header compression, windows) is h2's, a library without IO. This module adds what
+gRPC puts on top of it: the headers of a call, messages with a length in front, a status at the end
+("gRPC over HTTP2", in the documents of grpc/grpc). Any gRPC implementation can be the other end.
+
+Messages are framed as they are written: what the peer's windows do not allow yet waits here, in
+order, and leaves as soon as they open. Our own windows are as large as HTTP/2 allows: what a member
+sends is always read (P14), and `ClusterPort` limits strangers before anything comes here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import H2Error, ProtocolError
+from h2.settings import SettingCodes, Settings
+
+LINK_METHOD: Final = b"/broker.wire.Node/Link"
+"""The only method there is (`proto/broker/wire/node.proto`)."""
+
+WINDOW_BYTES: Final = 2**31 - 1
+FRAME_BYTES: Final = 2 << 20
+"""Frames as large as a batch of payloads, so that one message is one frame."""
+
+HEADERS_BYTES_MAX: Final = 8192
+CALLS_MAX: Final = 4
+"""Calls of one connection; a node opens one."""
+
+_DEFAULT_WINDOW_BYTES: Final = 65_535
+_PREFIX_BYTES: Final = 5
+_UNIMPLEMENTED: Final = b"12"
+
+_Headers = list[tuple[bytes, bytes]]
+_RESPONSE: Final = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+
+
+class CallOpened(NamedTuple):
+    """The peer has called our method."""
+
+    stream: int
+
+
+class MessageReceived(NamedTuple):
+    """A message came, whole."""
+
+    stream: int
+    message: bytes
+
+
+class CallEnded(NamedTuple):
+    """The peer sends nothing more in this call."""
+
+    stream: int
+
+
+GrpcEvent = CallOpened | MessageReceived | CallEnded
+
+
+class GrpcFault(Exception):
+    """The peer breaks the protocol, sends too long a message, or ends the connection.
+
+    Close the connection: nothing can be sent on it any more.
+    """
+
+
+class GrpcConnection:
+    """One end of a connection.
+
+    Args:
+        is_dialler: True at the end that calls.
+        message_bytes_max: Longest message that the peer may send.
+    """
+
+    def __init__(self, *, is_dialler: bool, message_bytes_max: int) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._received: dict[int, bytearray] = {}  # by stream: the beginning of a message
+        self._unsent: dict[int, deque[memoryview]] = {}  # by stream: beyond the peer's window
+        self._ending: set[int] = set()  # streams that end when what is unsent has left
+        self._http2 = http2 = H2Connection(
+            H2Configuration(client_side=is_dialler, header_encoding=None)
+        )
+        http2.local_settings = Settings(
+            client=is_dialler,
+            initial_values={
+                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES,
+                SettingCodes.MAX_CONCURRENT_STREAMS: CALLS_MAX,
+                SettingCodes.MAX_HEADER_LIST_SIZE: HEADERS_BYTES_MAX,
+            },
+        )
+        http2.max_inbound_frame_size = FRAME_BYTES
+        http2.initiate_connection()
+        http2.increment_flow_control_window(WINDOW_BYTES - _DEFAULT_WINDOW_BYTES)
+
+    def call(self, authority: str) -> int:
+        """Open a call to the peer, which is "host:port". Returns the number of its stream."""
+        stream = self._http2.get_next_available_stream_id()
+        headers: _Headers = [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", LINK_METHOD),
+            (b":authority", authority.encode()),
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        ]
+        self._http2.send_headers(stream, headers)
+        self._received[stream] = bytearray()
+        return stream
+
+    def receive(self, data: bytes) -> list[GrpcEvent]:
+        """Take bytes from the socket; `take_output` may have an answer afterwards.
+
+        Raises:
+            GrpcFault: The connection must be closed.
+        """
+        found: list[GrpcEvent] = []
+        try:
+            for event in self._http2.receive_data(data):
+                if type(event) is DataReceived:
+                    self._take_data(event, found)
+                else:
+                    self._take(event, found)
+        except H2Error as why:
+            raise GrpcFault(str(why) or type(why).__name__) from why
+        return found
+
+    def _take_data(self, event: DataReceived, found: list[GrpcEvent]) -> None:
+        stream = event.stream_id
+        self._http2.acknowledge_received_data(event.flow_controlled_length, stream)
+        begun = self._received.get(stream)
+        if begun is None:
+            return  # of a call that was refused, or that we have ended
+        data = event.data
+        if begun:
+            begun += data
+            data = bytes(begun)
+            begun.clear()
+        position, end = 0, len(data)
+        while end - position >= _PREFIX_BYTES:
+            start = position + _PREFIX_BYTES
+            size = int.from_bytes(data[position + 1 : start], "big")
+            if data[position] or size > self._message_bytes_max:
+                raise GrpcFault(f"a message of {size} bytes, or a compressed one")
+            if end - start < size:
+                break
+            position = start + size
+            found.append(MessageReceived(stream, data[start:position]))
+        if position < end:
+            begun += data[position:] if position else data
+
+    def _take(self, event: Event, found: list[GrpcEvent]) -> None:
+        if isinstance(event, RequestReceived):
+            self._opened(event.stream_id, dict(event.headers), found)
+        elif isinstance(event, WindowUpdated | RemoteSettingsChanged):
+            for stream in list(self._unsent):
+                self._send_unsent(stream)
+        elif isinstance(event, StreamEnded | StreamReset):
+            if isinstance(event, StreamReset):
+                self._unsent.pop(event.stream_id, None)
+            if self._received.pop(event.stream_id, None) is not None:
+                found.append(CallEnded(event.stream_id))
+        elif isinstance(event, ConnectionTerminated):
+            raise GrpcFault(f"the peer closes the connection, code {event.error_code}")
+        # Nothing is to be done about the others: h2 answers settings and pings itself.
+
+    def _opened(self, stream: int, headers: dict[bytes, bytes], found: list[GrpcEvent]) -> None:
+        if headers.get(b":path") != LINK_METHOD or headers.get(b":method") != b"POST":
+            status = (b"grpc-status", _UNIMPLEMENTED)
+            self._http2.send_headers(stream, [*_RESPONSE, status], end_stream=True)
+            return
+        self._http2.send_headers(stream, _RESPONSE)
+        self._received[stream] = bytearray()
+        found.append(CallOpened(stream))
+
+    def send(self, stream: int, message: bytes) -> None:
+        """Send a message in a call that has not ended."""
+        data = b"\0" + len(message).to_bytes(4, "big") + message
+        http2 = self._http2
+        if stream not in self._unsent:
+            room = http2.local_flow_control_window(stream)
+            if len(data) <= room and len(data) <= http2.max_outbound_frame_size:
+                http2.send_data(stream, data)
+                return
+        self._unsent.setdefault(stream, deque()).append(memoryview(data))
+        self._send_unsent(stream)
+
+    def _send_unsent(self, stream: int) -> None:
+        http2, unsent = self._http2, self._unsent[stream]
+        while unsent:
+            data = unsent[0]
+            room = min(
+                http2.local_flow_control_window(stream), http2.max_outbound_frame_size, len(data)
+            )
+            if room <= 0:
+                return
+            http2.send_data(stream, data[:room])
+            if room < len(data):
+                unsent[0] = data[room:]
+            else:
+                unsent.popleft()
+        del self._unsent[stream]
+        if stream in self._ending:
+            self.end(stream)
+
+    def end(self, stream: int) -> None:
+        """End a call that the peer opened, in good order, when all that was sent has left."""
+        self._received.pop(stream, None)
+        if stream in self._unsent:
+            self._ending.add(stream)
+            return
+        self._ending.discard(stream)
+        with suppress(ProtocolError):  # the peer has ended it
+            self._http2.send_headers(stream, [(b"grpc-status", b"0")], end_stream=True)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait until the peer opens its windows."""
+        return sum(len(data) for unsent in self._unsent.values() for data in unsent)
+
+    def take_output(self) -> bytes:
+        """Return what is to be written to the socket now; it is given out once."""
+        return self._http2.data_to_send()
