@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class GmError(Exception):
-    """Any of the errors below."""
+    """Base of the errors of this package."""
 
 
 class PayloadDamaged(GmError):
-    """Bytes from a link that are no ring message, or of another version."""
+    """The bytes from a link are not a ring message, or are of another version."""
 
 
 class RingClosed(GmError):
-    """The ring is not open on this node, or has stopped; what was broadcast has no outcome."""
+    """The ring is not open on this node, or has stopped: the outcome of broadcasts is unknown."""
 
 
 class InvariantViolated(GmError):

@@ -1,12 +1,13 @@
-"""All rings of this node: bytes to members, effects to the transport and to each ring's owner.
+"""Runs all rings of this node: bytes to members, effects to the transport and to ring owners.
 
-Whatever is put into a ring marks it; at the end of the turn each marked ring's effects are taken
-once, so that what came together leaves together. Decides nothing and reads no clock of its own.
+Whatever is put into a ring marks it. At the end of the turn the effects of each marked ring are
+taken once, so that what came together leaves together. The host decides nothing and reads no clock
+of its own.
 
 A message for a member that is not open here yet may be early, since views travel apart from
-messages (P21): it is kept for a while, within a bound. One for a member of the past, or for a ring
-that never opens, is counted and dropped. A damaged payload is counted and dropped as well: it
-never breaks the link, which all rings and everything else share.
+messages (P21): it is kept for a while, within a limit. A message for a former member, or for a ring
+that never opens, is counted and dropped. So is a damaged payload: it never breaks the link, which
+all rings and everything else share.
 """
 
 from __future__ import annotations
@@ -15,38 +16,33 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVarTuple
 
-from gm.core.effects import Counters, Effects
+from gm.core.effects import Counters, MemberEffects
 from gm.core.member import Member
 from gm.core.view import MemberId, View
 from gm.errors import PayloadDamaged, RingClosed
 from gm.ports import Clock, Defer, RingOwner, Transport, ViewStore
-from gm.settings import HostConfig
+from gm.settings import RingHostConfig
 from gm.wire import convert
 from gm.wire.convert import Frame
+
+_Args = TypeVarTuple("_Args")
 
 _log = logging.getLogger(__name__)
 
 
-class Ring:
-    """One ring at this node, for its owner. Made by `Host.open`."""
+class RingHandle:
+    """The handle by which an owner uses a ring on this node. Made by `RingHost.open`."""
 
-    __slots__ = ("_act", "_mark", "id", "is_closed", "member", "owner")
+    __slots__ = ("_host", "id", "is_closed", "member", "owner")
 
-    def __init__(
-        self,
-        ring: int,
-        member: Member,
-        owner: RingOwner,
-        act: Callable[[Ring, Callable[[], None]], None],
-        mark: Callable[[Ring], None],
-    ) -> None:
+    def __init__(self, ring: int, member: Member, owner: RingOwner, host: RingHost) -> None:
         self.id = ring
         self.member = member
         self.owner = owner
         self.is_closed = False
-        self._act = act
-        self._mark = mark
+        self._host = host
 
     @property
     def me(self) -> MemberId:
@@ -55,17 +51,17 @@ class Ring:
 
     @property
     def view(self) -> View:
-        """The latest view it was told."""
+        """The latest view that it knows."""
         return self.member.view
 
     @property
     def is_live(self) -> bool:
-        """True if it has its neighbour's state; before that it gets nothing and must not speak."""
+        """True once it has its neighbour's state; before that it must not broadcast."""
         return self.member.is_live
 
     @property
     def in_flight_bytes(self) -> int:
-        """Own broadcasts that have not come round: what their origin must bound (P14)."""
+        """Bytes of own broadcasts that have not come round; their origin must limit them (P14)."""
         return self.member.in_flight_bytes
 
     @property
@@ -84,24 +80,24 @@ class Ring:
         if self.is_closed:
             raise RingClosed(f"ring {self.id} is closed here, open it again as a new member")
         number = self.member.broadcast(payload)
-        self._mark(self)
+        self._host.mark(self)
         return number
 
     def synced(self, ticket: int) -> None:
         """Deliveries up to this ticket are durable here, or need not be."""
         if not self.is_closed:
             self.member.synced(ticket)
-            self._mark(self)
+            self._host.mark(self)
 
     def view_changed(self, view: View) -> None:
         """Take a later view; an old one changes nothing."""
-        self._act(self, partial(self.member.view_changed, view))
+        self._host.act(self, self.member.view_changed, view)
 
 
 class _Early:
     """Frames for members that are not open here yet."""
 
-    def __init__(self, config: HostConfig) -> None:
+    def __init__(self, config: RingHostConfig) -> None:
         self._config = config
         self._frames: deque[tuple[int, int, Frame]] = deque()  # (kept until ms, bytes, frame)
         self._size_bytes = 0
@@ -120,7 +116,7 @@ class _Early:
         return found
 
     def expire(self, now_ms: int) -> int:
-        """Drop what is too old; how many."""
+        """Drop frames that are too old; return how many."""
         before = len(self._frames)
         if before and self._frames[0][0] <= now_ms:
             self._keep(lambda until_ms, _: until_ms > now_ms)
@@ -131,22 +127,22 @@ class _Early:
         self._size_bytes = sum(size for _, size, _ in self._frames)
 
 
-class Host:
+class RingHost:
     """The rings of one node.
 
     Args:
         name: This node.
         transport: How bytes reach other nodes.
-        store: Who is asked to erase the dead.
-        defer: Runs the end of a turn.
+        store: Asked to erase dead members.
+        defer: Runs a function at the end of the turn.
         clock: For the age of early messages and repeated erasures.
-        config: Limits.
+        config: MemberLimits.
         make_member: For the simulator's planted bugs; `Member` by default.
 
     Attributes:
         damaged_count: Payloads that were no ring messages, or lied about their sender.
         early_count: Messages kept for a member that was not open yet.
-        foreign_count: Messages dropped: for a member of the past, or for nobody that came in time.
+        foreign_count: Messages dropped: for a former member, or for one that did not open in time.
     """
 
     def __init__(
@@ -157,32 +153,34 @@ class Host:
         defer: Defer,
         clock: Clock,
         *,
-        config: HostConfig | None = None,
+        config: RingHostConfig | None = None,
         make_member: Callable[..., Member] = Member,
     ) -> None:
         self.name = name
         self.damaged_count = 0
         self.early_count = 0
         self.foreign_count = 0
-        self._config = config or HostConfig()
+        self._config = config or RingHostConfig()
         self._transport = transport
         self._store = store
         self._defer = defer
         self._clock = clock
         self._make_member = make_member
-        self._rings: dict[int, Ring] = {}
+        self._rings: dict[int, RingHandle] = {}
         self._early = _Early(self._config)
-        self._dirty: dict[Ring, None] = {}  # insertion order: work must not depend on hashes
+        self._dirty: dict[RingHandle, None] = {}  # insertion order: work must not depend on hashes
         self._is_turn_due = False
         self._erased_ms = 0
 
     # -- rings --------------------------------------------------------------------------------
 
-    def ring(self, ring: int) -> Ring | None:
+    def ring(self, ring: int) -> RingHandle | None:
         """An open ring."""
         return self._rings.get(ring)
 
-    def open(self, ring: int, me: MemberId, view: View, owner: RingOwner, *, founder: bool) -> Ring:
+    def open(
+        self, ring: int, me: MemberId, view: View, owner: RingOwner, *, founder: bool
+    ) -> RingHandle:
         """Open this node's member of a ring.
 
         Args:
@@ -201,13 +199,11 @@ class Host:
         if me.node != self.name:
             raise ValueError(f"{me} does not live on {self.name}")
         member = self._make_member(me, view, founder=founder, limits=self._config.limits)
-        opened = Ring(ring, member, owner, self._act, self._mark)
+        opened = RingHandle(ring, member, owner, self)
         self._rings[ring] = opened
-        self._mark(opened)
+        self.mark(opened)
         for frame in self._early.take(ring, me):
-            self._act(
-                opened, partial(member.receive, frame.sender, frame.view_version, frame.message)
-            )
+            self.act(opened, member.receive, frame.sender, frame.view_version, frame.message)
         return opened
 
     def close(self, ring: int) -> None:
@@ -229,10 +225,8 @@ class Host:
             return
         ring = self._rings.get(frame.ring)
         if ring is not None and frame.to == ring.me:
-            member = ring.member
-            self._act(
-                ring, partial(member.receive, frame.sender, frame.view_version, frame.message)
-            )
+            receive = ring.member.receive
+            self.act(ring, receive, frame.sender, frame.view_version, frame.message)
         elif ring is not None and frame.to.version <= ring.view.version:
             self.foreign_count += 1
         elif self._early.put(frame, len(payload), self._clock.monotonic_ms()):
@@ -243,7 +237,7 @@ class Host:
     def link_up(self, node: str) -> None:
         """A new data stream to or from a node is up; call it for either, before it is used."""
         for ring in list(self._rings.values()):
-            self._act(ring, partial(ring.member.link_up, node))
+            self.act(ring, ring.member.link_up, node)
 
     def tick(self) -> None:
         """Call it some times a second: forgets what came too early, repeats erasures."""
@@ -257,17 +251,25 @@ class Host:
 
     # -- turns --------------------------------------------------------------------------------
 
-    def _act(self, ring: Ring, do: Callable[[], None]) -> None:
+    def act(self, ring: RingHandle, do: Callable[[*_Args], None], *args: *_Args) -> None:
+        """Have a ring's member do something, and carry out what follows at the turn's end.
+
+        Args:
+            ring: One of this host's; a closed one does nothing more.
+            do: A method of its member. If it raises, the ring stops, and no other does.
+            args: What the method is given.
+        """
         if ring.is_closed:
             return
         try:
-            do()
+            do(*args)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a ring's work
             self._fail(ring, error)
             return
-        self._mark(ring)
+        self.mark(ring)
 
-    def _mark(self, ring: Ring) -> None:
+    def mark(self, ring: RingHandle) -> None:
+        """Carry out the effects of a ring at the end of this turn."""
         self._dirty[ring] = None
         if not self._is_turn_due:
             self._is_turn_due = True
@@ -280,7 +282,7 @@ class Host:
             if not ring.is_closed:
                 self._carry_out(ring)
 
-    def _carry_out(self, ring: Ring) -> None:
+    def _carry_out(self, ring: RingHandle) -> None:
         """Carry out effects in the order that effects.py demands."""
         try:
             effects = ring.member.take_effects()
@@ -297,7 +299,7 @@ class Host:
             self.close(ring.id)
             ring.owner.stopped("it was removed from the ring")
 
-    def _tell(self, ring: Ring, effects: Effects) -> None:
+    def _tell(self, ring: RingHandle, effects: MemberEffects) -> None:
         owner = ring.owner
         if effects.births:
             owner.births(effects.births)
@@ -308,7 +310,7 @@ class Host:
         if effects.deaths and not ring.is_closed:
             owner.deaths(effects.deaths)
 
-    def _fail(self, ring: Ring, error: Exception) -> None:
+    def _fail(self, ring: RingHandle, error: Exception) -> None:
         """Stop one ring and keep the evidence; the others go on."""
         _log.critical(
             "gm.ring_failed", extra={"ring": ring.id, "error": repr(error)}, exc_info=error

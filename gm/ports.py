@@ -1,11 +1,11 @@
-"""Ports: what the rings of a node need of whoever embeds them. Promises, no code."""
+"""Ports: what the rings of a node need of their embedder. Interfaces, no code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from gm.core.effects import Delivery
+from gm.core.effects import RingDelivery
 from gm.core.view import MemberId
 
 Defer: TypeAlias = Callable[[Callable[[], None]], object]
@@ -13,10 +13,10 @@ Defer: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 class ViewStore(Protocol):
-    """The agreed list of views, the same for all: total order comes from here, never from a ring.
+    """The agreed list of views, the same for all members. Only it orders views.
 
-    Views are pushed into each ring by whoever follows the store (`Ring.view_changed`), in order;
-    some may be skipped. A death or a join is not a ring's to propose: only this is.
+    Whoever follows the store pushes views into each ring, in order (`RingHandle.view_changed`);
+    some may be skipped. Rings propose neither deaths nor joins, only the erasures below.
     """
 
     def erase(self, ring: int, member: MemberId) -> None:
@@ -28,10 +28,10 @@ class ViewStore(Protocol):
 
 
 class Transport(Protocol):
-    """Carries bytes between nodes: a stream each way, in order, nothing missing while it lives.
+    """Carries bytes between nodes: a stream each way, in order and complete while it lives.
 
     A stream that breaks may lose what was on its way. Then a new one is made, and both its ends
-    call `Host.link_up` before the first payload of it is handed in or out. Payloads of several
+    call `RingHost.link_up` before the first payload of it is handed in or out. Payloads of several
     calls within a loop turn should leave together.
     """
 
@@ -41,7 +41,7 @@ class Transport(Protocol):
 
 
 class Clock(Protocol):
-    """Time that never jumps."""
+    """A monotonic clock."""
 
     def monotonic_ms(self) -> int:
         """Milliseconds, monotonic."""
@@ -49,24 +49,24 @@ class Clock(Protocol):
 
 
 class RingOwner(Protocol):
-    """The owner of a ring: it replicates something over it.
+    """The owner of a ring, which replicates something over it.
 
     Called between turns, never from within a call to the ring, in the order of these methods.
     It may call the ring from here. Whatever it raises stops this ring (`stopped`) and no other.
     """
 
     def births(self, members: list[MemberId]) -> None:
-        """Members came in; nothing they broadcast was delivered before.
+        """Members came in; none of their broadcasts was delivered before.
 
-        Not told of those in the view the ring was opened with.
+        Not called for members of the view the ring was opened with.
         """
         ...
 
-    def deliver(self, batch: list[Delivery]) -> None:
-        """Broadcasts of others, in order for each publisher.
+    def deliver(self, batch: list[RingDelivery]) -> None:
+        """Take broadcasts of other members, in order for each publisher.
 
-        Call `Ring.synced` with the highest ticket that is durable here or needs not be, now or
-        later; nothing is forwarded, so nobody's broadcast comes back, before it.
+        Call `RingHandle.synced`, now or later, with the highest ticket that is durable here or
+        need not be. Nothing is forwarded before that, so no broadcast comes back.
         """
         ...
 
@@ -79,10 +79,10 @@ class RingOwner(Protocol):
         ...
 
     def stopped(self, why: str) -> None:
-        """This member is not in the ring any more, and the ring is closed here.
+        """This member is no longer in the ring, and the ring is closed here.
 
         Args:
-            why: For people. Either it was removed, a normal thing to happen, or a bug was found;
-                then it should also leave, so that the others do not wait for it.
+            why: For the log. The member was removed, which is no error, or a bug was found; then it
+                should also leave, so that the others do not wait for it.
         """
         ...

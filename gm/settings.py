@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gm.core.limits import Limits
+from gm.core.limits import MemberLimits
 
 
-class HostConfig(msgspec.Struct, frozen=True):
+class RingHostConfig(msgspec.Struct, frozen=True):
     """Limits of the rings of a node, in bytes and seconds.
 
     Attributes:
@@ -21,4 +21,4 @@ class HostConfig(msgspec.Struct, frozen=True):
     early_ms: int = 5_000
     early_bytes_max: int = 16 << 20
     erase_again_ms: int = 1_000
-    limits: Limits = Limits()
+    limits: MemberLimits = MemberLimits()

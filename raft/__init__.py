@@ -16,18 +16,18 @@ from raft.errors import (
 from raft.group import Group, GroupStatus
 from raft.host import RaftHost
 from raft.ports import Machine
-from raft.settings import HostConfig
+from raft.settings import RaftHostConfig
 
 __all__ = [
     "ChangeRefused",
     "Group",
     "GroupClosed",
     "GroupStatus",
-    "HostConfig",
     "LogCorrupt",
     "Machine",
     "NotLeader",
     "ProposalDropped",
     "RaftError",
     "RaftHost",
+    "RaftHostConfig",
 ]

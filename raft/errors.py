@@ -28,7 +28,7 @@ class ChangeRefused(RaftError):
 
 
 class LogCorrupt(RaftError):
-    """What the journal holds contradicts itself; this replica must not vote, lead or serve."""
+    """The records of the log contradict each other: this replica must not vote, lead or serve."""
 
 
 class GroupClosed(RaftError):

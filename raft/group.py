@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from raft import parts
-from raft.core.membership import Change, ChangeKind
+from raft.core.membership import ChangeKind, ConfigChange
 from raft.core.messages import NORMAL, Entry, Message
 from raft.core.node import RaftNode
 from raft.core.ready import Ready, RefusalReason, Refused, Role, SoftState
 from raft.errors import ChangeRefused, GroupClosed, NotLeader, ProposalDropped, RaftError
 from raft.log_store import GroupLog
 from raft.ports import Machine
-from raft.settings import HostConfig
+from raft.settings import RaftHostConfig
 
 Done = Callable[[object], None]
 
@@ -84,6 +84,14 @@ class _Transfer(NamedTuple):
     done: Done
 
 
+class GroupHost(Protocol):
+    """The host of a node's groups, as one of them sees it."""
+
+    def wake(self, group: Group) -> None:
+        """There may be work for a group: look at it at the end of this turn."""
+        ...
+
+
 class Group:
     """One replica, open on this node. Made by `RaftHost.open_group`.
 
@@ -92,7 +100,7 @@ class Group:
         log: Its durable state.
         machine: What entries are applied to, already restored from the snapshot.
         config: Limits.
-        wake: Tells the host that there is work.
+        host: Told when there is work.
         on_leader_change: Told who leads when that changes, also on followers.
     """
 
@@ -101,8 +109,8 @@ class Group:
         node: RaftNode,
         log: GroupLog,
         machine: Machine,
-        config: HostConfig,
-        wake: Callable[[Group], None],
+        config: RaftHostConfig,
+        host: GroupHost,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> None:
         self.id = log.group
@@ -114,7 +122,7 @@ class Group:
         self._log = log
         self._machine = machine
         self._config = config
-        self._wake = wake
+        self._host = host
         self._on_leader_change = on_leader_change
         self._soft = SoftState(Role.FOLLOWER, None, node.term)
         self._announced_term: int | None = None
@@ -123,14 +131,14 @@ class Group:
         self._next_context = 1
         self._transfer: _Transfer | None = None
         self._ticks = 0
-        self._joiner = parts.Joiner()
+        self._assembler = parts.ProposalAssembler()
         self._snapshot_index = log.saved.snapshot_index
 
     # -- what anyone may read -----------------------------------------------------------------
 
     @property
     def leader(self) -> str | None:
-        """Who leads, as far as this node knows."""
+        """The leader as known to this node."""
         return self.node.leader
 
     @property
@@ -266,7 +274,7 @@ class Group:
             self._soft = soft
         if ready.snapshot is not None:
             meta = ready.snapshot.meta
-            self._joiner.reset()
+            self._assembler.reset()
             self._machine.restore(meta.index, ready.snapshot.parts)
             self._snapshot_index = meta.index
         for entry in ready.committed:
@@ -350,7 +358,7 @@ class Group:
             done(_error(index))
             return
         self._pending[index] = (self.node.term, done)
-        self._wake(self)
+        self._host.wake(self)
 
     def _propose_all(self, pieces: list[bytes]) -> int | Refused:
         """Append the parts of one proposal, all or none: the last one's index, or why not.
@@ -366,17 +374,19 @@ class Group:
 
     def _change(self, kind: ChangeKind, node: str) -> asyncio.Future[object]:
         return self._future(
-            lambda done: self._submit(lambda: self.node.propose_change(Change(kind, node)), done)
+            lambda done: self._submit(
+                lambda: self.node.propose_change(ConfigChange(kind, node)), done
+            )
         )
 
     def _apply_entry(self, entry: Entry) -> None:
         result: object = None
         if entry.kind == NORMAL:
-            data = self._joiner.join(entry)
+            data = self._assembler.join(entry)
             if data is not None:
                 result = self._machine.apply(entry.index, data)
         else:
-            self._joiner.reset()
+            self._assembler.reset()
         if self._announced_term is None and self._is_own_first(entry):
             self._announced_term = entry.term
             self._machine.role_changed(leader=True, term=entry.term)
@@ -424,7 +434,7 @@ class Group:
         context, self._next_context = self._next_context, self._next_context + 1
         self._reads[context] = _Read(done)
         self.node.read_index(context)  # refused without a leader: asked again with the ticks
-        self._wake(self)
+        self._host.wake(self)
 
     def _finish_reads(self) -> None:
         applied = self.node.applied_index
@@ -456,7 +466,7 @@ class Group:
             return
         self._end_transfer(ChangeRefused("another transfer was asked for"))
         self._transfer = _Transfer(to, self._ticks + self._config.transfer_ticks_max, done)
-        self._wake(self)
+        self._host.wake(self)
 
     def _end_transfer(self, result: object) -> None:
         transfer, self._transfer = self._transfer, None
@@ -469,7 +479,7 @@ class Group:
         log, config = self._log, self._config
         applied = self.node.applied_index
         entries = applied - self._snapshot_index
-        if entries <= 0 or log.snapshots.is_writing or self._joiner.is_open:
+        if entries <= 0 or log.snapshots.is_writing or self._assembler.is_open:
             return
         current = log.snapshots.current
         # A snapshot costs as much as the state is large, so the log may grow as large first:

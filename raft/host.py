@@ -13,8 +13,8 @@ A failed sync runs no callback, so nothing of step 4 ever happens then. Quiesced
 ticked, and without an awake group there is no timer at all. A late timer is one tick, never
 several: a stalled loop must not make followers believe that their leader was silent.
 
-A message for a group that is not open here is counted and reported, never answered, and never
-makes a group: a deleted queue's replica must stay deleted.
+A message for a group that is not open here is counted, never answered, and never makes a
+group: a deleted queue's replica must stay deleted.
 
 Source:
     dragonboat's `engine.processSteps`: step, send appends, save together, send, apply.
@@ -25,19 +25,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
+from typing import TypeVarTuple
 
 from raft.core.messages import Append, Configuration, InstallSnapshot, Message
-from raft.core.node import NodeConfig, RaftNode
+from raft.core.node import NodeConfig, RaftNode, Rng
 from raft.core.ready import Ready
 from raft.errors import GroupClosed
 from raft.group import Group
 from raft.log_store import LogStore
-from raft.ports import Clock, Journal, Machine, Rng, Transport
-from raft.settings import HostConfig
+from raft.ports import Clock, Journal, Machine, Transport
+from raft.settings import RaftHostConfig
 from raft.wire import convert
 
 _BULK = frozenset((Append, InstallSnapshot))
+
+_Args = TypeVarTuple("_Args")
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +54,15 @@ class RaftHost:
         clock: For lateness of the timer.
         rng: For election timeouts.
         config: Limits.
-        on_unknown_group: Told (node, group) of messages for groups that are not open here.
         on_group_failed: Told of a group that stopped because of a bug or damaged data.
         tick_delay_s: Seconds to wait for the next tick, given how long one is; so that ticks fall
             together with other work of the process. None: a moment of the host's own.
+
+    Attributes:
+        name: As given.
+        unknown_group_count: Messages for groups that were not open here.
+        damaged_payload_count: Payloads that could not be read.
+        late_tick_count: Ticks that came a tick late or more.
     """
 
     def __init__(
@@ -66,8 +73,7 @@ class RaftHost:
         clock: Clock,
         rng: Rng,
         *,
-        config: HostConfig | None = None,
-        on_unknown_group: Callable[[str, int], None] | None = None,
+        config: RaftHostConfig | None = None,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
         tick_delay_s: Callable[[float], float] | None = None,
     ) -> None:
@@ -75,12 +81,11 @@ class RaftHost:
         self.unknown_group_count = 0
         self.damaged_payload_count = 0
         self.late_tick_count = 0
-        self._config = config if config is not None else HostConfig()
+        self._config = config if config is not None else RaftHostConfig()
         self._journal = journal
         self._transport = transport
         self._clock = clock
         self._rng = rng
-        self._on_unknown_group = on_unknown_group
         self._on_group_failed = on_group_failed
         self._tick_delay_s = tick_delay_s
         self._loop = asyncio.get_running_loop()
@@ -166,13 +171,13 @@ class RaftHost:
         )
         if log.saved.snapshot_index:
             machine.restore(log.saved.snapshot_index, log.snapshots.read())
-        opened = Group(node, log, machine, self._config, self._mark, on_leader_change)
+        opened = Group(node, log, machine, self._config, self, on_leader_change)
         self._groups[group] = opened
         for suspect in self._suspected:
             node.peer_suspected(suspect)
         if campaign_at_once:
             node.campaign()
-        self._mark(opened)
+        self.wake(opened)
         return opened
 
     def close_group(self, group: int, *, erase: bool) -> None:
@@ -214,23 +219,20 @@ class RaftHost:
             self.damaged_payload_count += 1
             _log.warning("raft.payload_damaged", extra={"node": node, "error": str(error)})
             return
-        unknown: dict[int, None] = {}
+        unknown: set[int] = set()
         for message in messages:
             group = self._groups.get(message.group)
             if group is None:
-                unknown[message.group] = None
+                unknown.add(message.group)
             else:
-                self._guarded(group, partial(group.step, message))
-        for missing in unknown:
-            self.unknown_group_count += 1
-            if self._on_unknown_group is not None:
-                self._on_unknown_group(node, missing)
+                self._guarded(group, group.step, message)
+        self.unknown_group_count += len(unknown)
 
     def peer_up(self, node: str) -> None:
         """A node can be reached (again)."""
         self._suspected.discard(node)
         for group in self.groups():
-            self._guarded(group, partial(group.node.peer_back, node), only_member=node)
+            self._guarded(group, group.node.peer_back, node, only_member=node)
 
     def peer_restarted(self, node: str) -> None:
         """A node came back with another boot id: what it had not synced is gone."""
@@ -240,31 +242,32 @@ class RaftHost:
         """The failure detector gave up on a node: wake what it led (docs/protocol-rules.md P7)."""
         self._suspected.add(node)
         for group in self.groups():
-            self._guarded(group, partial(group.node.peer_suspected, node), only_member=node)
+            self._guarded(group, group.node.peer_suspected, node, only_member=node)
 
     # -- turns --------------------------------------------------------------------------------
 
     def _guarded(
         self,
         group: Group,
-        do: Callable[[], None],
-        *,
+        do: Callable[[*_Args], None],
+        *args: *_Args,
         only_member: str | None = None,
         if_ready: bool = False,
     ) -> None:
+        """Do a group's work, and look at the group at the end of this turn."""
         if group.error is not None:
             return
         if only_member is not None and only_member not in group.node.configuration.members:
             return
         try:
-            do()
+            do(*args)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
             self._fail(group, error)
             return
         if not if_ready or group.node.has_ready():
-            self._mark(group)
+            self.wake(group)
 
-    def _mark(self, group: Group) -> None:
+    def wake(self, group: Group) -> None:
         """There may be work for a group: look at it at the end of this turn."""
         if group.is_closed or self._is_closed:
             return
@@ -291,11 +294,11 @@ class RaftHost:
         self._send(messages)
         self._save(work)
         for group, ready in work:
-            self._try(group, partial(group.apply, ready))
+            self._try(group, group.apply, ready)
         self._transport.flush()
         for group, ready in work:
-            if self._try(group, partial(group.finish, ready)) and group.node.has_ready():
-                self._mark(group)
+            if self._try(group, group.finish, ready) and group.node.has_ready():
+                self.wake(group)
         for group in groups:
             if group.node.wants_hedge:
                 self._hedge_soon(group)
@@ -311,12 +314,12 @@ class RaftHost:
             self._fail(group, error)
             return None
 
-    def _try(self, group: Group, do: Callable[[], None]) -> bool:
+    def _try(self, group: Group, do: Callable[[*_Args], None], *args: *_Args) -> bool:
         """Do a group's work; False where it was closed before, or is now."""
         if group.is_closed:
             return False
         try:
-            do()
+            do(*args)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
             self._fail(group, error)
         return not group.is_closed
@@ -326,7 +329,7 @@ class RaftHost:
         messages: list[Message] = []
         awaited: list[tuple[Group, Ready]] = []
         for group, ready in work:
-            if not self._try(group, partial(group.save, ready)):
+            if not self._try(group, group.save, ready):
                 continue
             if ready.must_sync or (group.unsynced and ready.messages_after_sync):
                 group.unsynced = ready.number
@@ -344,7 +347,7 @@ class RaftHost:
         for group, ready in awaited:
             if not group.is_closed:
                 messages += ready.messages_after_sync
-                self._guarded(group, partial(group.synced, ready.number), if_ready=True)
+                self._guarded(group, group.synced, ready.number, if_ready=True)
         self._send(messages)
 
     def _send(self, messages: list[Message]) -> None:

@@ -72,7 +72,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, array_like=True):
     size_bytes: int
 
 
-class Forced(msgspec.Struct, frozen=True, array_like=True):
+class ForcedConfiguration(msgspec.Struct, frozen=True, array_like=True):
     """A configuration that an operator put in force on a stopped node (docs/protocol-rules.md P8).
 
     Attributes:
@@ -88,15 +88,17 @@ class Blank(msgspec.Struct, frozen=True, array_like=True):
     """The replica may have lost its data and waits to be readmitted (docs/planted-bugs.md R11)."""
 
 
-AnyState = Configuration | HardState | Base | SnapshotRecord | Forced | Blank
-StateRecord = TypeVar("StateRecord", Configuration, HardState, Base, SnapshotRecord, Forced, Blank)
+AnyState = Configuration | HardState | Base | SnapshotRecord | ForcedConfiguration | Blank
+StateRecord = TypeVar(
+    "StateRecord", Configuration, HardState, Base, SnapshotRecord, ForcedConfiguration, Blank
+)
 
 _KINDS: Final[dict[type, bytes]] = {
     Configuration: b"G",
     HardState: b"H",
     Base: b"B",
     SnapshotRecord: b"S",
-    Forced: b"F",
+    ForcedConfiguration: b"F",
     Blank: b"L",
 }
 

@@ -32,7 +32,7 @@ _Record = TypeVar(
     HardState,
     log_keys.Base,
     log_keys.SnapshotRecord,
-    log_keys.Forced,
+    log_keys.ForcedConfiguration,
     log_keys.Blank,
 )
 
@@ -59,7 +59,7 @@ class GroupLog:
         self._journal = journal
         self._base = log_keys.Base()
         self._last = 0
-        self._forced: log_keys.Forced | None = None
+        self._forced: log_keys.ForcedConfiguration | None = None
         self._is_blank = saved.is_blank
 
     # -- LogReader ----------------------------------------------------------------------------
@@ -155,17 +155,17 @@ class GroupLog:
         self._put_state(log_keys.Base, base)
 
     def _cover(self, index: int) -> None:
-        """What follows `index` is overwritten: a forced configuration says nothing of it."""
+        """Limit a forced configuration to entries up to `index`: later ones are overwritten."""
         forced = self._forced
         if forced is not None and index < forced.index:
-            self._forced = log_keys.Forced(index, forced.configuration)
-            self._put_state(log_keys.Forced, self._forced)
+            self._forced = log_keys.ForcedConfiguration(index, forced.configuration)
+            self._put_state(log_keys.ForcedConfiguration, self._forced)
 
     def _end_force(self) -> None:
         """A leader's snapshot replaces all, a forced configuration too."""
         if self._forced is not None:
             self._forced = None
-            self._delete_state(log_keys.Forced)
+            self._delete_state(log_keys.ForcedConfiguration)
 
     def admitted(self) -> None:
         """The replica is no longer blank. Follows, in the journal, what it has received so far."""
@@ -184,8 +184,8 @@ class GroupLog:
         hard_state = self._state(HardState) or HardState()
         raised = HardState(hard_state.term + FORCED_TERMS, None, hard_state.commit)
         self._put_state(HardState, raised)
-        self._forced = log_keys.Forced(self._last, configuration)
-        self._put_state(log_keys.Forced, self._forced)
+        self._forced = log_keys.ForcedConfiguration(self._last, configuration)
+        self._put_state(log_keys.ForcedConfiguration, self._forced)
         self.refresh()
 
     def _put_state(self, kind: type, record: log_keys.AnyState) -> None:
@@ -247,7 +247,7 @@ class GroupLog:
             raise LogCorrupt(f"group {self.group}: its first record is missing")
         self.snapshots = SnapshotStore(self._journal, self.group, current)
         self.snapshots.remove_leftovers()
-        self._forced = self._state(log_keys.Forced)
+        self._forced = self._state(log_keys.ForcedConfiguration)
         self._is_blank = self._state(log_keys.Blank) is not None
         snapshot_index = 0 if current is None else current.meta.index
         self._check_entries(snapshot_index)
@@ -264,7 +264,7 @@ class GroupLog:
         self.saved = self._saved(configuration)
 
     def _saved(self, first: Configuration) -> SavedState:
-        """What a core starts from; `first` is the group's first configuration."""
+        """Return the state that a core starts from; `first` is the group's first configuration."""
         hard_state = self._state(HardState) or HardState()
         current, forced = self.snapshots.current, self._forced
         index = 0 if current is None else current.meta.index

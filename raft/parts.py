@@ -41,7 +41,7 @@ def _frame(data: bytes) -> list[bytes]:
     return [_HEADS[_FIRST] + pieces[0], *middle, _HEADS[_LAST] + pieces[-1]]
 
 
-class Joiner:
+class ProposalAssembler:
     """Puts proposals together again while their entries are applied.
 
     Invariant: `is_open` is part of no snapshot, so none may be taken while it is true.

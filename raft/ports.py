@@ -50,7 +50,7 @@ class Transport(Protocol):
         ...
 
     def flush(self) -> None:
-        """Nothing more comes in this turn: what was sent may leave. It must leave without, too."""
+        """Tell that nothing more comes in this turn. What was sent must leave without this, too."""
         ...
 
 
@@ -59,14 +59,6 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds, monotonic."""
-        ...
-
-
-class Rng(Protocol):
-    """The one random source handed down; a seeded `random.Random` fits."""
-
-    def random(self) -> float:
-        """A float in [0, 1)."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class HostConfig(msgspec.Struct, frozen=True):
+class RaftHostConfig(msgspec.Struct, frozen=True):
     """Limits of a node's Raft host.
 
     Attributes:

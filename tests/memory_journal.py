@@ -1,4 +1,4 @@
-"""A Journal in memory with a disk that forgets: what was not synced can be lost in a crash.
+"""A Journal in memory, whose disk loses unsynced writes in a crash.
 
 Without a loop, `turn()` ends a turn and `sync()` finishes it. With a loop (`MemoryJournal(loop)`),
 turns end by themselves and syncs take `sync_s` of the loop's time.

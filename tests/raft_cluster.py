@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from raft import Group, HostConfig, RaftHost
+from raft import Group, RaftHost, RaftHostConfig
 from tests.memory_journal import MemoryDisk, MemoryJournal
 from tests.virtual_loop import VirtualClock
 
@@ -65,7 +65,6 @@ class Member:
     def __init__(self, cluster: Cluster, name: str, disk: MemoryDisk) -> None:
         loop = asyncio.get_running_loop()
         self.journal = MemoryJournal(loop, disk, sync_s=cluster.sync_s)
-        self.unknown: list[tuple[str, int]] = []
         self.failed: list[int] = []
         self.host = RaftHost(
             name,
@@ -74,7 +73,6 @@ class Member:
             VirtualClock(),
             cluster.rng,
             config=cluster.config,
-            on_unknown_group=lambda node, group: self.unknown.append((node, group)),
             on_group_failed=lambda group, error: self.failed.append(group),
         )
         self.machines: dict[int, ListMachine] = {}
@@ -88,7 +86,7 @@ class Cluster:
     def __init__(
         self,
         names: Sequence[str] = NAMES,
-        config: HostConfig | None = None,
+        config: RaftHostConfig | None = None,
         seed: int = 1,
         sync_s: float = 0.001,
     ) -> None:

@@ -1,6 +1,6 @@
 """A member's effects and counters: the contract between the core and its host.
 
-The host does, for each `Effects`, in this order:
+The host does, for each `MemberEffects`, in this order:
 
 1. Send `sends`, each to the node of its receiver, in order.
 2. Hand the owner `births`, then `deliveries`, then `returned`, then `deaths`.
@@ -8,8 +8,8 @@ The host does, for each `Effects`, in this order:
    without it comes.
 4. If `stopped`, close the ring here.
 
-When what the owner made of a delivery is durable, or need not be, it says so: `synced(ticket)`
-covers this ticket and all before it. Until then the delivery is not forwarded, so nobody can
+When a delivery is durable at the owner, or need not be, the owner calls `synced(ticket)`, which
+covers this ticket and all before it. Until then the delivery is not forwarded, so no member can
 take it for confirmed (P15, P19).
 """
 
@@ -31,14 +31,14 @@ class Send(NamedTuple):
     message: Message
 
 
-class Delivery(NamedTuple):
-    """One broadcast of somebody else.
+class RingDelivery(NamedTuple):
+    """One broadcast of another member.
 
     Attributes:
         publisher: Who broadcast it.
-        number: Its number there. Grows by one, but where its publisher sent a mark.
+        number: Its number at the publisher: the one before plus one, or more after a mark.
         payload: What was broadcast.
-        ticket: What to say when it is durable here. Several deliveries may share one.
+        ticket: The number to acknowledge when it is durable here. Several deliveries may share it.
     """
 
     publisher: MemberId
@@ -47,11 +47,11 @@ class Delivery(NamedTuple):
     ticket: int
 
 
-class Effects(msgspec.Struct):
-    """One portion of work; see the module's docstring for the order.
+class MemberEffects(msgspec.Struct):
+    """The work of one turn; the module's docstring has its order.
 
     Attributes:
-        sends: To the neighbours.
+        sends: Messages to the neighbours.
         deliveries: Broadcasts of others, each publisher's in order. Own ones are never delivered.
         returned: Own numbers that every member of the view of their broadcast has, and has
             synced, less those removed since (P19); ascending.
@@ -59,11 +59,11 @@ class Effects(msgspec.Struct):
             anything they broadcast. Those of the first view are not told.
         deaths: Members that are gone for good. Told after the last thing they broadcast (GM6).
         erase_due: Dead members all of whose broadcasts are complete.
-        stopped: This member is not in the ring any more, for good. A normal thing to happen.
+        stopped: True if this member was removed from the ring, which is no error.
     """
 
     sends: list[Send]
-    deliveries: list[Delivery]
+    deliveries: list[RingDelivery]
     returned: list[int]
     births: list[MemberId]
     deaths: list[MemberId]
@@ -71,9 +71,9 @@ class Effects(msgspec.Struct):
     stopped: bool = False
 
 
-def no_effects() -> Effects:
-    """An empty portion."""
-    return Effects([], [], [], [], [], [])
+def no_effects() -> MemberEffects:
+    """Return effects without any work."""
+    return MemberEffects([], [], [], [], [], [])
 
 
 class Counters(msgspec.Struct):
@@ -81,7 +81,7 @@ class Counters(msgspec.Struct):
 
     Attributes:
         stale: Dropped: from a member that is not the left neighbour now.
-        foreign: Dropped: from somebody the view does not know, or for somebody else.
+        foreign: Dropped: from a member that is not in the view, or for another member.
         future_overflow: Dropped: of a later view, and too much was held already.
         before_catchup: Dropped: an activity where a catch-up must come first.
         duplicate: Dropped: broadcasts that were here already.
@@ -92,11 +92,11 @@ class Counters(msgspec.Struct):
         catchups_taken: Catch-ups from the left.
         needs_sent: Catch-ups asked for.
         needs_answered: Catch-ups sent because they were asked for.
-        learned: Broadcasts that came by a catch-up only: offered again after a loss.
-        adopted: 1 once a joiner has taken over its neighbour's state.
+        learned: Broadcasts that came only by a catch-up: sent again after a loss.
+        adopted: 1 once a joining member has taken over its neighbour's state.
         replayed: Broadcasts delivered out of that state.
         takeovers: Dead members inherited.
-        takeovers_in_flight: Of these, with broadcasts that were not complete here.
+        takeovers_in_flight: Those of them with broadcasts that were not complete here.
         marks: Marks sent round.
         late_for_heir: Broadcasts of a dead member that its heir learned after inheriting it.
         erasures: Erasures asked for.

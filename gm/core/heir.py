@@ -1,13 +1,14 @@
-"""The heir: which dead neighbours a member completes, and how far it is (GM4, GM6).
+"""The heir: which dead neighbours a member completes, and its progress (GM4, GM6).
 
-The dead directly before a member are its to complete. It sends a mark around behind everything it
-has of them. Everyone passes the mark on behind all that came before it, and takes nothing from the
-dead any more, since the mark is of a view in which they are dead. So when it is back, all that
-any member had of them has gone round before it: everybody has it, and nobody has more. Then their
-slots may be erased, and with that their deaths are told.
+A member completes the broadcasts of the dead members directly before it. It sends a mark around
+behind everything it has of them. Every member passes the mark on behind all that came before it,
+and takes nothing from the dead any more, since the mark is of a view in which they are dead. So
+when the mark is back, all that any member had of them has gone round before it: every member has
+the same. Then their slots may be erased, and their deaths are told.
 
-That all the heir has of a dead member was acknowledged would not do: an heir that joined late got
-its state from before the dead one's place, and may have less than those behind it.
+It would not be enough that everything the heir has of a dead member is acknowledged: an heir that
+joined late got its state from before the dead member's place, and may have less than members behind
+it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from gm.core.view import MemberId
 
 
 class Heir:
-    """The dead one member inherits.
+    """The dead members that one member inherits.
 
     Attributes:
-        dead: Those directly before it in the ring.
-        complete: Those of them whose mark is back, in order of completion.
+        dead: The dead members directly before it in the ring.
+        complete: Those whose mark is back, in order of completion.
     """
 
     __slots__ = ("_marks", "complete", "dead")
@@ -31,7 +32,7 @@ class Heir:
         self._marks: dict[MemberId, int] = {}  # own number of the mark sent for each
 
     def inherit(self, dead: tuple[MemberId, ...]) -> list[MemberId]:
-        """Take the aliases of a new view; those that are new here."""
+        """Take the aliases of a new view; return those that are new here."""
         new = [member for member in dead if member not in self.dead]
         self.dead = dead
         self._marks = {member: mark for member, mark in self._marks.items() if member in dead}
@@ -39,16 +40,16 @@ class Heir:
         return new
 
     def unmarked(self) -> list[MemberId]:
-        """For whom no mark is on its way."""
+        """Return the dead members for which no mark is in flight."""
         return [m for m in self.dead if m not in self._marks and m not in self.complete]
 
     def marked(self, members: list[MemberId], number: int) -> None:
-        """The mark with this number goes round for these."""
+        """Note that the mark with this number was sent for these members."""
         for member in members:
             self._marks[member] = number
 
     def learned(self, member: MemberId) -> bool:
-        """Something of `member` came only now; if it is ours, another mark must go behind it."""
+        """Note a late broadcast of `member`; True if it is inherited: another mark follows."""
         if member not in self.dead:
             return False
         self._marks.pop(member, None)
@@ -56,7 +57,7 @@ class Heir:
         return True
 
     def came_round(self, number: int) -> list[MemberId]:
-        """Own broadcasts up to `number` are back: whose mark is, newly."""
+        """Note that own broadcasts up to `number` are back; return members newly complete."""
         done = [member for member, mark in self._marks.items() if mark <= number]
         for member in done:
             del self._marks[member]
@@ -65,5 +66,5 @@ class Heir:
 
     @property
     def is_waiting(self) -> bool:
-        """True if somebody inherited is not complete."""
+        """True while an inherited member is not complete."""
         return len(self.complete) < len(self.dead)

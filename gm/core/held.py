@@ -1,8 +1,8 @@
-"""Messages of views this member has not seen yet (P21): held, without pausing anyone, bounded.
+"""Holds messages of views that this member does not know yet, within a limit (P21).
 
-A sender's view never goes back, so what it sends after something that waits has to wait as well.
-Where the bound is reached, what a sender says is dropped from there on until the next view, and
-its gap is closed by a catch-up. Pausing its stream instead could deadlock two nodes (P14).
+The view of a sender never goes back, so what it sends after a held message is held as well. At the
+limit further messages of a sender are dropped until the next view, and a catch-up closes the gap.
+Pausing its stream instead could deadlock two nodes (P14).
 """
 
 from __future__ import annotations

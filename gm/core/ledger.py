@@ -1,4 +1,4 @@
-"""One publisher's broadcasts at a member, as far as they have not gone all the way round.
+"""The broadcasts of one publisher at a member, until they have gone all the way round.
 
 ```
    1 ... done | done+1 ... forwarded | forwarded+1 ... last
@@ -18,7 +18,7 @@ from itertools import islice
 
 
 class Ledger:
-    """One publisher at one member."""
+    """The broadcasts of one publisher at one member."""
 
     __slots__ = ("done", "forwarded", "last", "pubs")
 
@@ -34,7 +34,7 @@ class Ledger:
         self.last += len(pubs)
 
     def settle(self, number: int) -> list[bytes]:
-        """Forget everything up to a number that is not beyond `last`; what was forgotten."""
+        """Forget everything up to a number that is not beyond `last`; return what was forgotten."""
         pop = self.pubs.popleft
         gone = [pop() for _ in range(number - self.done)]
         self.done = number

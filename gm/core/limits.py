@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True):
+class MemberLimits(msgspec.Struct, frozen=True):
     """Bounds of one member.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""One member of one ring, without IO: views, messages and broadcasts in, `Effects` out.
+"""One member of one ring, without IO: views, messages and broadcasts in, `MemberEffects` out.
 
 See effects.py for what the host must do with them, and the package's docstring for the rules and
 why they hold. What this class does not do: read a clock, log, raise for anything a peer can cause.
@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from gm.core import parts
-from gm.core.effects import Counters, Delivery, Effects, Send, no_effects
+from gm.core.effects import Counters, MemberEffects, RingDelivery, Send, no_effects
 from gm.core.heir import Heir
 from gm.core.held import Held
 from gm.core.ledger import Ledger
-from gm.core.limits import Limits
+from gm.core.limits import MemberLimits
 from gm.core.messages import (
     MARK,
     Activity,
@@ -29,7 +29,7 @@ from gm.core.messages import (
     Need,
     PublisherState,
 )
-from gm.core.outbox import Outbox
+from gm.core.outbox import NeighbourOutbox
 from gm.core.view import MemberId, View
 from gm.errors import InvariantViolated
 
@@ -49,7 +49,7 @@ class Member:
     """
 
     def __init__(
-        self, me: MemberId, view: View, *, founder: bool, limits: Limits | None = None
+        self, me: MemberId, view: View, *, founder: bool, limits: MemberLimits | None = None
     ) -> None:
         self.me = me
         self.view = view
@@ -57,7 +57,7 @@ class Member:
         self.is_live = founder
         self.is_stopped = False
         self.in_flight_bytes = 0
-        self._limits = limits or Limits()
+        self._limits = limits or MemberLimits()
         self._left = self._right = me
         self._heir = Heir()
         self._is_alone = True
@@ -74,7 +74,7 @@ class Member:
         # What waits to be durable before it is forwarded: ticket, publisher, first number, pubs.
         self._unsynced: deque[tuple[int, MemberId, int, Sequence[bytes]]] = deque()
         self._is_catchup_due = False
-        self._outbox = Outbox(self._limits.message_bytes_max)
+        self._outbox = NeighbourOutbox(self._limits.message_bytes_max)
         self._held = Held(self._limits.held_bytes_max)
         self._effects = no_effects()
         self._settle_into()
@@ -117,7 +117,7 @@ class Member:
     def broadcast(self, payload: bytes) -> int:
         """Send a payload to all members of the view, this one excepted; its number.
 
-        It comes back in `Effects.returned`, at once where there is nobody else.
+        It comes back in `MemberEffects.returned`, at once where there is nobody else.
 
         Args:
             payload: 1 to `payload_bytes_max` bytes.
@@ -151,7 +151,7 @@ class Member:
             self._forward_synced()
             self._tend_heritage()
 
-    def take_effects(self) -> Effects:
+    def take_effects(self) -> MemberEffects:
         """Return the effects since the last call."""
         if self._is_source and not self._is_alone and not self.is_stopped:
             if self._is_catchup_due:
@@ -353,7 +353,7 @@ class Member:
         deliveries = self._effects.deliveries
         for number, payload in enumerate(pubs, first):
             if payload:
-                deliveries.append(Delivery(publisher, number, payload, ticket))
+                deliveries.append(RingDelivery(publisher, number, payload, ticket))
                 self._ticket = ticket
         self._unsynced.append((ticket, publisher, first, pubs))
         if self._heir.learned(publisher):

@@ -1,11 +1,11 @@
 """Messages between neighbours. Frozen, no behaviour; as msgpack arrays also on the wire.
 
-Only `Activity` and `Catchup` travel around the ring, from left to right; `Need` is the one thing
-said to the left. Each is sent with the view version of its sender, which orders it among the
-views (P21). Numbers of a publisher start at 1 and have no gap.
+`Activity` and `Catchup` travel around the ring, from left to right; only `Need` goes to the left.
+Each is sent with the view version of its sender, which orders it among the views (P21). Numbers of
+a publisher start at 1 and have no gap.
 
-A payload of no bytes is a mark: it travels like any other but is delivered to nobody. An heir
-sends one around to learn that all its dead neighbour had in flight has gone before it.
+An empty payload is a mark: it travels like any other but is not delivered. An heir sends one around
+to learn that everything its dead neighbour had in flight has gone before it.
 
 Fields are only ever appended, with defaults.
 """
@@ -26,16 +26,16 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Item(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """News about one publisher.
+    """Broadcasts and acks of one publisher.
 
     Attributes:
-        publisher: Who broadcast it first.
+        publisher: The member that broadcast them.
         first: Number of the first of `pubs`; 0 without any.
         pubs: Payloads, numbered without gaps.
-        acked: Everything up to this number has gone round the ring and is to be forgotten; 0 says
-            nothing. Acks are in order, so one number stands for all of them.
-        seen: To the publisher alone, in place of payloads it has: everything up to this number has
-            come round to it; 0 says nothing.
+        acked: Everything up to this number has gone round the ring and is to be forgotten; 0 for no
+            ack. Acks are in order, so one number stands for all of them.
+        seen: Only to the publisher, instead of its own payloads: everything up to this number has
+            come round; 0 for none.
     """
 
     publisher: MemberId
@@ -46,7 +46,7 @@ class Item(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Activity(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """News from the left neighbour.
+    """Broadcasts and acks from the left neighbour.
 
     Attributes:
         step: Counts the activities and catch-ups its sender has sent to anyone on its right. A
@@ -79,9 +79,9 @@ class Catchup(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     Attributes:
         step: As in `Activity`; the next part or activity has the next one.
-        states: By publisher; who is missing has sent nothing.
-        is_first: The first part of one that is too long for one message, or the only one.
-        is_last: The last part.
+        states: By publisher; one that is missing has sent nothing.
+        is_first: True for the only part, or the first of a catch-up too long for one message.
+        is_last: True for the only or the last part.
     """
 
     step: Number
@@ -91,7 +91,7 @@ class Catchup(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """To the left neighbour: send me a catch-up, I take nothing else before it."""
+    """To the left neighbour: asks for a catch-up; everything before it is dropped."""
 
 
 Message: TypeAlias = Activity | Catchup | Need

@@ -1,8 +1,8 @@
-"""News for the right neighbour, gathered until the host takes them, one message if they fit.
+"""Gathers broadcasts and acks for the right neighbour: one message a turn, if they fit.
 
-Order between publishers does not matter but in one case: an heir's mark must not overtake what a
-dead member had in flight. Whoever holds such a mark knows that member to be dead, so news about
-the dead go first when they don't fit into one message.
+Order between publishers matters in one case: the mark of an heir must not overtake what a dead
+member had in flight. A member that holds such a mark knows that the other is dead, so items of dead
+members go first when not all fit into one message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _News:
         self.seen = 0
 
 
-class Outbox:
+class NeighbourOutbox:
     """Messages of one member for its right neighbour."""
 
     __slots__ = ("_bytes_max", "_news", "_size_bytes")
@@ -37,12 +37,12 @@ class Outbox:
         return bool(self._news)
 
     def clear(self) -> None:
-        """Forget everything: the neighbour is another one, or gets a catch-up."""
+        """Forget everything: the neighbour has changed, or gets a catch-up."""
         self._news.clear()
         self._size_bytes = 0
 
     def pubs(self, publisher: MemberId, first: int, pubs: Sequence[bytes]) -> None:
-        """Broadcasts, the first of which follows what was put in before."""
+        """Add broadcasts, the first of which follows what was added before."""
         news = self._of(publisher)
         if not news.pubs:
             news.first = first
@@ -50,11 +50,11 @@ class Outbox:
         self._size_bytes += sum(map(len, pubs))
 
     def ack(self, publisher: MemberId, number: int) -> None:
-        """Everything up to `number` has gone round."""
+        """Add an ack: everything up to `number` has gone round."""
         self._of(publisher).acked = number
 
     def seen(self, publisher: MemberId, number: int) -> None:
-        """To the publisher itself: everything up to `number` has come back to it."""
+        """Add for the publisher itself that everything up to `number` has come back to it."""
         self._of(publisher).seen = number
 
     def _of(self, publisher: MemberId) -> _News:
@@ -64,7 +64,7 @@ class Outbox:
         return news
 
     def take(self, is_dead: Callable[[MemberId], bool]) -> Iterator[list[Item]]:
-        """Empty it: the items of one message after another."""
+        """Empty it; yield the items of one message after another."""
         news, self._news = self._news, {}
         size_bytes, self._size_bytes = self._size_bytes, 0
         if size_bytes <= self._bytes_max:
@@ -85,7 +85,7 @@ class Outbox:
             yield items
 
     def _cut(self, publisher: MemberId, about: _News) -> Iterator[Item]:
-        """The news of one publisher as items that fit each; a single payload always does."""
+        """Yield items of one publisher, each short enough for a message or of one payload."""
         start = size = 0
         for index, payload in enumerate(about.pubs):
             if index > start and size + len(payload) > self._bytes_max:

@@ -11,7 +11,7 @@ from gm.core.view import MemberId
 def cut(
     states: Mapping[MemberId, PublisherState], bytes_max: int
 ) -> Iterator[dict[MemberId, PublisherState]]:
-    """States as parts with so many payload bytes each; a single payload always fits."""
+    """Yield states in parts with at most so many payload bytes; a single payload always fits."""
     part: dict[MemberId, PublisherState] = {}
     room = bytes_max
     for publisher, state in states.items():
@@ -31,7 +31,7 @@ def cut(
 def join(
     before: Mapping[MemberId, PublisherState], part: Mapping[MemberId, PublisherState]
 ) -> dict[MemberId, PublisherState]:
-    """Join a part with those that came before."""
+    """Return the states of a part joined with those that came before."""
     joined = dict(before)
     for publisher, state in part.items():
         known = joined.get(publisher)

@@ -1,7 +1,8 @@
 """A view: the members of a ring in order, as group 0 agrees on them.
 
-The list's order is the ring's order: each member sends to the next living one. The dead stay in
-the list, so that everyone sees who inherits them, until what they had in flight is complete.
+The order of the list is the order of the ring: each member sends to the next living one. Dead
+members stay in the list, so that every member sees who inherits them, until what they had in flight
+is complete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 
 class MemberId(NamedTuple):
-    """One life of a node in one ring; never used twice (P1).
+    """The identity of one membership of a node in a ring; never used twice (P1).
 
     Attributes:
         node: The node's name.
@@ -37,18 +38,18 @@ class View(msgspec.Struct, frozen=True):
 
     Attributes:
         version: Grows by one or more with every change; orders all views of a ring.
-        ring: Living and dead in ring order. At most one living slot a node.
+        ring: Living and dead members in ring order. At most one living slot for each node.
     """
 
     version: int
     ring: tuple[Slot, ...]
 
     def alive(self) -> tuple[MemberId, ...]:
-        """The living, in ring order."""
+        """Return the living members, in ring order."""
         return tuple(slot.member for slot in self.ring if slot.alive)
 
     def known(self) -> tuple[MemberId, ...]:
-        """The living and the dead that are not erased yet, in ring order."""
+        """Return the living members, and the dead that are not erased yet, in ring order."""
         return tuple(slot.member for slot in self.ring)
 
     def contains_alive(self, member: MemberId) -> bool:
@@ -56,7 +57,7 @@ class View(msgspec.Struct, frozen=True):
         return Slot(member, alive=True) in self.ring
 
     def right(self, member: MemberId) -> MemberId:
-        """To whom a living member sends: the next living one, itself when it is alone.
+        """Return the member to which a living one sends: the next one, or itself if alone.
 
         Raises:
             ValueError: If it is not a living member of this view.
@@ -65,7 +66,7 @@ class View(msgspec.Struct, frozen=True):
         return alive[(alive.index(member) + 1) % len(alive)]
 
     def left(self, member: MemberId) -> MemberId:
-        """From whom a living member receives: the one before it, itself when it is alone.
+        """Return the member from which a living one receives: the one before, or itself.
 
         Raises:
             ValueError: If it is not a living member of this view.
@@ -74,7 +75,7 @@ class View(msgspec.Struct, frozen=True):
         return alive[alive.index(member) - 1]
 
     def aliases(self, member: MemberId) -> tuple[MemberId, ...]:
-        """The dead a living member inherits: those directly before it, nearest last.
+        """Return the dead members that a living one inherits: directly before it, nearest last.
 
         Every dead member is an alias of exactly one living one (GM4).
 

@@ -1,4 +1,4 @@
-"""What a candidate or pre-candidate does. What the leader sends makes it a follower first."""
+"""The candidate and the pre-candidate. A message of a leader makes them a follower first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower does. Candidates become followers before they come here."""
+"""The follower. A candidate becomes a follower before its messages are handled here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tick(replica: Replica) -> None:
 
 
 def heard_leader(replica: Replica, leader: str) -> None:
-    """A message of this term's leader arrived."""
+    """Note a message of this term's leader."""
     replica.election_elapsed = 0
     replica.leader = leader
 
@@ -78,7 +78,7 @@ def on_append(replica: Replica, message: Append) -> None:
 
 
 def _catch_up(replica: Replica) -> None:
-    """Apply what was put off."""
+    """Apply entries whose apply was put off."""
     replica.is_apply_due = replica.log.applying < replica.log.commit
 
 
@@ -171,6 +171,6 @@ def on_timeout_now(replica: Replica, message: TimeoutNow) -> None:
 
 
 def on_read_index_reply(replica: Replica, message: ReadIndexReply) -> None:
-    """The leader confirmed a read asked for here."""
+    """Serve a read that the leader confirmed."""
     _catch_up(replica)
     replica.read_states.append(ReadState(message.context, message.index))

@@ -25,12 +25,12 @@ class Inflight:
         return len(self._sent) >= self._count_max or self._bytes >= self._bytes_max
 
     def add(self, last_index: int, bytes_count: int) -> None:
-        """An append that ends at `last_index` was sent."""
+        """Note an append in flight that ends at `last_index`."""
         self._sent.append((last_index, bytes_count))
         self._bytes += bytes_count
 
     def free_to(self, index: int) -> None:
-        """Everything up to `index` was answered."""
+        """Remove the appends up to `index`, which were answered."""
         while self._sent and self._sent[0][0] <= index:
             self._bytes -= self._sent.popleft()[1]
 
@@ -40,6 +40,6 @@ class Inflight:
             self._bytes -= self._sent.popleft()[1]
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Forget all appends in flight."""
         self._sent.clear()
         self._bytes = 0

@@ -1,9 +1,9 @@
-"""What a leader does with answers, ticks and requests. Sending lives in replication."""
+"""The leader: answers, ticks and requests. `replication` sends its messages."""
 
 from __future__ import annotations
 
 from raft.core import membership, replication, thrifty, transitions
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import (
     CONFIG,
     NORMAL,
@@ -23,7 +23,7 @@ LEARNER_LAG_MAX = 1000  # entries a learner may lack when it is promoted; propos
 
 
 def tick(replica: Replica) -> None:
-    """Heartbeats, the quorum check, the limit of a transfer, lost snapshot parts, quiescence."""
+    """Send heartbeats, check the quorum, limit transfers, resend snapshot parts, quiesce."""
     config = replica.config
     replica.election_elapsed += 1
     replica.heartbeat_elapsed += 1
@@ -48,13 +48,13 @@ def tick(replica: Replica) -> None:
 
 
 def hedge(replica: Replica) -> None:
-    """Go round an eager follower that has kept a commit waiting since the last call."""
+    """Send to further followers if an eager one has delayed a commit since the last call."""
     if thrifty.is_commit_late(replica):
         replication.catch_up(replica)
 
 
 def suspected(replica: Replica, node: str) -> None:
-    """A follower is thought dead: it is not eager again before it has caught up."""
+    """Treat a follower as dead: it is not eager again before it has caught up."""
     progress = replica.progress.get(node)
     if progress is not None:
         progress.caught_up_index = replica.log.last_index
@@ -94,7 +94,7 @@ def _quiesce_if_agreed(replica: Replica) -> None:
 
 
 def woken(replica: Replica) -> None:
-    """Take up the leader's work again, without blaming anyone for the silence."""
+    """Take up the leader's work again; followers are not suspected for the silence."""
     replica.idle_ticks = 0
     replica.election_elapsed = 0
     replica.heartbeat_elapsed = replica.config.heartbeat_ticks  # the next tick sends one
@@ -104,7 +104,7 @@ def woken(replica: Replica) -> None:
 
 
 def propose(replica: Replica, data: bytes, *, is_begun: bool = False) -> int | Refused:
-    """Append an entry of the own term; there is always room for what is begun."""
+    """Append an entry of the own term; the further parts of a proposal always have room."""
     if replica.transfer_target is not None:
         return Refused(RefusalReason.TRANSFERRING, replica.transfer_target)
     if replica.uncommitted_bytes > replica.config.uncommitted_bytes_max and not is_begun:
@@ -116,7 +116,7 @@ def propose(replica: Replica, data: bytes, *, is_begun: bool = False) -> int | R
 
 
 def change_refusal(replica: Replica) -> Refused | None:
-    """Why no membership change may begin now.
+    """Return why no membership change may begin now, None if one may.
 
     One at a time; and only once an entry of this term is committed, else two leaders' changes may
     have majorities that do not meet (docs/planted-bugs.md R6; Ongaro, raft-dev 2015).
@@ -130,7 +130,7 @@ def change_refusal(replica: Replica) -> Refused | None:
     return None
 
 
-def propose_change(replica: Replica, change: Change) -> int | Refused:
+def propose_change(replica: Replica, change: ConfigChange) -> int | Refused:
     """Append the configuration after `change`; in force from here on."""
     configuration = membership.simple(replica.configuration, [change])
     if isinstance(configuration, membership.InvalidChange):
@@ -188,7 +188,7 @@ def read(replica: Replica, context: int, requester: str) -> None:
 
 
 def on_append_reply(replica: Replica, message: AppendReply) -> None:
-    """Learn what a follower has; go on from there."""
+    """Note what a follower has, and send what follows."""
     progress = replica.progress.get(message.sender)
     if progress is None:
         return
@@ -223,7 +223,7 @@ def _snapshot_answered(replica: Replica, progress: Progress, match: int) -> None
 
 
 def after_commit(replica: Replica) -> None:
-    """Commit what can be; a leader that is no longer a member steps down once that is committed."""
+    """Commit what a majority has; step down when the own removal is committed."""
     if not replication.maybe_commit(replica):
         return
     if not replica.is_voter and replica.log.commit >= replica.history.last_index:
@@ -232,7 +232,7 @@ def after_commit(replica: Replica) -> None:
 
 
 def on_heartbeat_reply(replica: Replica, message: HeartbeatReply) -> None:
-    """The follower lives: resend what may have been lost, count reads and quiescence."""
+    """Note that the follower lives: resend what may be lost, count reads and quiescence."""
     progress = replica.progress.get(message.sender)
     if progress is None:
         return
@@ -264,6 +264,6 @@ def on_install_snapshot_reply(replica: Replica, message: InstallSnapshotReply) -
 
 
 def on_read_index(replica: Replica, message: ReadIndex) -> None:
-    """A follower asks for a read."""
+    """Begin a read that a follower asks for."""
     if message.sender in replica.progress:
         read(replica, message.context, message.sender)

@@ -17,7 +17,7 @@ from raft.core.messages import CONFIG, Configuration, Entry, SnapshotMeta
 ChangeKind = Literal["voter", "learner", "remove", "update"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class ConfigChange(msgspec.Struct, frozen=True):
     """One step: make `node` a voter (promoting a learner), a learner (demoting), or remove it."""
 
     kind: ChangeKind
@@ -25,13 +25,13 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class InvalidChange(msgspec.Struct, frozen=True):
-    """Why a change can't be made: a value."""
+    """The reason why a change is not possible: a value, not an exception."""
 
     text: str
 
 
 def simple(
-    configuration: Configuration, changes: Iterable[Change]
+    configuration: Configuration, changes: Iterable[ConfigChange]
 ) -> Configuration | InvalidChange:
     """Apply changes that together alter at most one voter.
 
@@ -96,7 +96,7 @@ class History:
 
     @property
     def last_index(self) -> int:
-        """Where the configuration in force stands."""
+        """The log index of the configuration in force."""
         return self._steps[-1][0]
 
     def at(self, index: int) -> Configuration:

@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class HardState(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What must survive a crash besides the log. One record, never written in two pieces.
+    """The durable state besides the log (Figure 2). One record, never written in two pieces.
 
     `commit` is advisory: it spares work after a restart, and may lag.
     """
@@ -44,7 +44,7 @@ class HardState(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
-    """Who belongs to a group: voters count, learners only receive. Both sorted by name."""
+    """The members of a group: voters, and learners, which have no vote. Both sorted by name."""
 
     voters: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
-    """Where in the log a snapshot stands, and the configuration there."""
+    """The last index and term that a snapshot covers, and the configuration there."""
 
     index: int
     term: int
@@ -199,7 +199,7 @@ class InstallSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class InstallSnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Which part of the snapshot at `index` the follower wants next. No durable promise."""
+    """The next part of the snapshot at `index` that the follower needs. No durable promise."""
 
     group: int
     sender: str

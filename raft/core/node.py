@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raft.core import candidate, follower, leader, replication, transitions, voting
 from raft.core.log import LogReader
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import (
     Append,
     AppendReply,
@@ -100,7 +100,7 @@ class RaftNode:
 
     @property
     def leader(self) -> str | None:
-        """Who leads this term, if known."""
+        """The leader of this term, if known."""
         return self.state.leader
 
     @property
@@ -110,7 +110,7 @@ class RaftNode:
 
     @property
     def is_quiesced(self) -> bool:
-        """True if ticks are pointless until something happens."""
+        """True while the group is quiesced: ticks have no effect until something happens."""
         return self.state.is_quiesced
 
     @property
@@ -149,7 +149,7 @@ class RaftNode:
         return self.state.is_blank
 
     def admitted(self) -> None:
-        """A leader has committed this member's removal as a voter: its past no longer counts."""
+        """Admit a blank replica: a leader has committed its removal as a voter."""
         self.state.is_blank = False
 
     def set_tracer(self, tracer: Tracer | None) -> None:
@@ -221,7 +221,7 @@ class RaftNode:
         return replica.thrifty.has_withheld and replica.log.commit < replica.log.last_index
 
     def hedge(self) -> None:
-        """A short while has passed: what was uncommitted before it goes to everybody.
+        """Send entries that were uncommitted at the last call to all followers.
 
         To be called at even steps as long as `wants_hedge`; delayed calls affect latency, not
         safety.
@@ -245,7 +245,7 @@ class RaftNode:
         self.wake()
         return leader.propose(self.state, data, is_begun=is_begun)
 
-    def propose_change(self, change: Change) -> int | Refused:
+    def propose_change(self, change: ConfigChange) -> int | Refused:
         """Append a membership change; in force at once, finished when committed."""
         if self.state.role is not Role.LEADER:
             return Refused(RefusalReason.NOT_LEADER, self.state.leader)
@@ -256,7 +256,7 @@ class RaftNode:
         return leader.propose_change(self.state, change)
 
     def change_refusal(self) -> Refused | None:
-        """Why a leader may not begin a membership change now."""
+        """Return why a leader may not begin a membership change now, None if it may."""
         return leader.change_refusal(self.state)
 
     def campaign(self) -> None:
@@ -289,7 +289,7 @@ class RaftNode:
         return None
 
     def peer_suspected(self, node: str) -> None:
-        """The failure detector gave up on a node.
+        """Note that the failure detector suspects a node.
 
         If it leads, its lease is void and this replica campaigns after a random delay of at most
         half an election timeout.
@@ -308,7 +308,7 @@ class RaftNode:
             replica.election_timeout = 1 + int(replica.rng.random() * half)
 
     def peer_back(self, node: str) -> None:
-        """A node is reachable again, or restarted: wake, and replicate to it."""
+        """Replicate to a node that is reachable again or restarted; ends quiescence."""
         self.state.suspected.discard(node)
         if node in self.state.configuration.members:
             self.wake()
@@ -328,7 +328,7 @@ class RaftNode:
     # Output.
 
     def has_ready(self) -> bool:
-        """True if `ready()` has anything to say."""
+        """True if `ready()` has work for the host."""
         replica, log = self.state, self.state.log
         return bool(
             replica.must_replicate
@@ -344,7 +344,7 @@ class RaftNode:
         )
 
     def _is_apply_due(self) -> bool:
-        """True if what is committed is applied now; a follower may put off a little.
+        """True if committed entries are applied now; a follower may delay a few.
 
         It goes on in small pieces while it has nothing to write: what it has to write, a leader and
         its client wait for.
@@ -371,7 +371,7 @@ class RaftNode:
         )
 
     def ready(self) -> Ready:
-        """Take what is to be done; nothing is handed out twice."""
+        """Take the work for the host; nothing is handed out twice."""
         replica, log = self.state, self.state.log
         if replica.must_replicate:
             replication.replicate(replica)
@@ -421,7 +421,7 @@ class RaftNode:
         return committed
 
     def advance(self, ready: Ready) -> None:
-        """The Ready was written (not synced), its snapshot restored, its entries applied."""
+        """Note that a Ready was written (not synced), its snapshot restored and entries applied."""
         log = self.state.log
         if ready.snapshot is not None:
             log.applied = max(log.applied, ready.snapshot.meta.index)
@@ -430,7 +430,7 @@ class RaftNode:
             log.unstable.trim(log.applied)
 
     def synced(self, number: int) -> None:
-        """Everything up to and including Ready `number` is durable."""
+        """Note that everything up to and including Ready `number` is durable."""
         replica = self.state
         while self._terms_writing and self._terms_writing[0][0] <= number:
             replica.term_synced = self._terms_writing.popleft()[1]
@@ -446,7 +446,7 @@ class RaftNode:
     # Snapshots and compaction.
 
     def snapshot_meta(self, index: int) -> SnapshotMeta:
-        """What describes a snapshot of the machine at `index` (applied, not compacted)."""
+        """Return the metadata of a snapshot of the machine at `index` (applied, not compacted)."""
         replica = self.state
         term = replica.log.term(index)
         assert term is not None, f"index {index} is compacted or not there"

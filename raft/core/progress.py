@@ -79,7 +79,7 @@ class Progress:
         self.inflight.clear()
 
     def become_replicate(self) -> None:
-        """The logs agree up to match; pipeline from there."""
+        """Pipeline appends: the logs agree up to `match`."""
         self.mode = Mode.REPLICATE
         self.probe_sent = False
         self.next = self.match + 1
@@ -95,7 +95,7 @@ class Progress:
         self.inflight.clear()
 
     def sent(self, count: int, last_index: int, bytes_count: int) -> None:
-        """An append with `count` entries went out."""
+        """Note that an append with `count` entries was sent."""
         if self.mode is Mode.REPLICATE:
             if count:
                 self.was_sent = True
@@ -111,7 +111,7 @@ class Progress:
         return is_lively
 
     def acknowledged(self, match: int) -> bool:
-        """The follower has everything up to `match`; true if that is news or ends a probe."""
+        """Note that the follower has all up to `match`; True if that is new or ends a probe."""
         is_news = match > self.match
         if is_news:
             self.has_answered = True
@@ -126,7 +126,7 @@ class Progress:
         return True
 
     def refused(self, rejected: int, hint: int) -> bool:
-        """The follower has no entry `rejected` like the leader's; false if the answer is old.
+        """Note that the follower lacks the leader's entry `rejected`; False if the answer is old.
 
         Args:
             rejected: prev_index of the refused append.

@@ -21,7 +21,7 @@ class VoteResult(enum.Enum):
 
 
 def majority(count: int) -> int:
-    """The smallest number of `count` voters of which any two sets meet."""
+    """Return the size of a majority of `count` voters."""
     return count // 2 + 1
 
 
@@ -47,12 +47,12 @@ def committed_index(voters: Collection[str], acked: Mapping[str, int]) -> int:
 def joint_committed_index(
     incoming: Collection[str], outgoing: Collection[str], acked: Mapping[str, int]
 ) -> int:
-    """What both majorities have acknowledged."""
+    """Return the index that a majority of both configurations has acknowledged."""
     return min(committed_index(incoming, acked), committed_index(outgoing, acked))
 
 
 def vote_result(voters: Collection[str], votes: Mapping[str, bool]) -> VoteResult:
-    """How an election among `voters` stands; an empty set is won.
+    """Return the state of an election among `voters`; an empty set is won.
 
     Args:
         voters: Who counts.

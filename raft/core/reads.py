@@ -39,7 +39,7 @@ class Reads:
         self._postponed.append((context, requester))
 
     def take_postponed(self) -> list[tuple[int, str]]:
-        """The reads kept so far, to be begun now."""
+        """Take the postponed reads, to begin them now."""
         postponed, self._postponed = self._postponed, []
         return postponed
 
@@ -49,7 +49,7 @@ class Reads:
         self._waiting.append(PendingRead(self.round, context, requester, index))
 
     def confirmed(self, read_round: int) -> list[PendingRead]:
-        """A quorum has answered `read_round`: these may be served."""
+        """Return the reads that may be served: a quorum has answered `read_round`."""
         served = []
         while self._waiting and self._waiting[0].round <= read_round:
             served.append(self._waiting.popleft())

@@ -26,7 +26,7 @@ from raft.core.messages import Configuration, Entry, HardState, Message, Snapsho
 
 
 class Role(enum.Enum):
-    """What a replica is at the moment. A learner is a follower that is not among the voters."""
+    """The role of a replica. A learner is a follower that is not among the voters."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -35,7 +35,7 @@ class Role(enum.Enum):
 
 
 class SoftState(msgspec.Struct, frozen=True):
-    """Who leads, as far as this node knows. Not durable."""
+    """The leader as known to this node, and its role. Not durable."""
 
     role: Role
     leader: str | None
@@ -50,7 +50,7 @@ class ReadState(msgspec.Struct, frozen=True):
 
 
 class RefusalReason(enum.Enum):
-    """Why a request was not taken."""
+    """The reason why a request was refused."""
 
     NOT_LEADER = "not leader"
     TRANSFERRING = "leadership is being transferred"

@@ -1,4 +1,4 @@
-"""What a leader sends and when it commits: appends, heartbeats, snapshot parts."""
+"""Log replication by the leader: appends, heartbeats, snapshot parts, and the commit index."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def replicate(replica: Replica) -> None:
 
 
 def catch_up(replica: Replica) -> None:
-    """Send everybody what was withheld."""
+    """Send all followers the entries that were withheld."""
     replica.thrifty.has_withheld = False
     for node, progress in replica.progress.items():
         if node != replica.name:
@@ -63,7 +63,7 @@ def catch_up(replica: Replica) -> None:
 
 
 def push_commit(replica: Replica, node: str, progress: Progress) -> None:
-    """Tell a follower at once of a commit no append has told it of."""
+    """Send a follower a commit index that no append has carried."""
     commit = min(progress.match, replica.log.commit)
     if commit > progress.commit_sent and progress.mode is Mode.REPLICATE:
         progress.commit_sent = commit
@@ -114,7 +114,7 @@ def send_append(
 
 
 def begin_snapshot(replica: Replica, node: str, progress: Progress) -> None:
-    """Start to send the newest snapshot, if the follower is there to take it."""
+    """Begin to send the newest snapshot, if the follower is reachable."""
     meta = replica.log.reader.snapshot()
     if meta is None or not progress.is_recently_active:
         return
@@ -150,7 +150,7 @@ def send_snapshot_part(replica: Replica, node: str, progress: Progress) -> None:
 
 
 def broadcast_heartbeat(replica: Replica, *, quiesce: bool = False) -> None:
-    """Tell everyone that the leader lives, what is committed, and the newest round of reads.
+    """Send heartbeats with the commit index and the newest round of reads.
 
     Who has been sent entries since the last time, and has answered, knows the first two.
     """

@@ -1,4 +1,4 @@
-"""What one replica remembers, and nothing it decides. The role modules are functions on it.
+"""The state of one replica, without decisions: the role modules are functions on it.
 
 Invariants:
 1. term never falls; vote changes only together with term, or from None.
@@ -90,7 +90,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
 
 class SavedState(msgspec.Struct, frozen=True):
-    """What the host found on disk, besides what its LogReader answers.
+    """The durable state that the host found on disk, besides the log of its LogReader.
 
     Attributes:
         configuration: The newest snapshot's, or the initial one of a new group. Configurations
@@ -121,7 +121,7 @@ class Incoming:
 
 
 class ThriftyState:
-    """What a leader notes about withheld entries (see `raft.core.thrifty`).
+    """The state of a leader about withheld entries (see `raft.core.thrifty`).
 
     Attributes:
         eager_followers: Those chosen last.
@@ -213,12 +213,12 @@ class Replica:
 
     @property
     def is_voter(self) -> bool:
-        """True if this replica counts."""
+        """True if this replica is a voter."""
         return self.name in self.history.current.voters
 
     @property
     def may_vote(self) -> bool:
-        """True if this replica answers for what it said before (docs/planted-bugs.md R11).
+        """True if this replica has kept its earlier promises (docs/planted-bugs.md R11).
 
         One that knows of no members waits for a leader. One that may have lost its data must not
         count in any election before a leader has removed it and added it anew, though the past
@@ -228,7 +228,7 @@ class Replica:
 
     @property
     def may_campaign(self) -> bool:
-        """Voters may, unless a received snapshot is not durable yet."""
+        """True for a voter, unless a received snapshot is not durable yet."""
         is_whole = self.snapshot_unsynced is None and self.log.snapshot is None
         return self.is_voter and is_whole and self.may_vote
 
@@ -243,14 +243,14 @@ class Replica:
         self.election_timeout = base + int(self.rng.random() * base)
 
     def send(self, message: Message) -> None:
-        """Put a message in the right box: what promises something waits for the sync."""
+        """Queue a message: one that makes a promise waits for the sync."""
         if type(message) in PROMISES:
             self.outbox_after_sync.append(message)
         else:
             self.outbox_now.append(message)
 
     def new_progress(self) -> Progress:
-        """A follower of which nothing is known but that it may have the whole log."""
+        """Return the progress of a new follower, which may have the whole log."""
         config = self.config
         window = Inflight(config.inflight_appends_max, config.inflight_bytes_max)
         return Progress(self.log.last_index + 1, window)

@@ -1,4 +1,4 @@
-"""Which followers get an entry at once, and which get it later, many together.
+"""Thrifty replication: a majority gets an entry at once, the others later, many together.
 
 A commit needs a majority. So a leader sends new entries at once to as many followers as make a
 majority together with it: the eager followers. The others would only send the same answer again, so
@@ -27,7 +27,7 @@ from raft.core.state import Replica
 
 
 def eager_followers(replica: Replica) -> tuple[str, ...] | None:
-    """The followers that get entries at once; None: all of them.
+    """Return the followers that get entries at once; None for all of them.
 
     A follower stays eager while it can. A new one is chosen by name, the next after the leader's.
     So the groups that a node leads choose the same followers, and what they send at the same time

@@ -60,7 +60,7 @@ def become_candidate(replica: Replica) -> None:
 
 
 def become_leader(replica: Replica) -> None:
-    """Lead: nothing is known of the followers; a no-op of the own term goes first (Raft 8)."""
+    """Become leader: append a no-op of the own term first (Raft 8)."""
     _leave_role(replica)
     replica.role = Role.LEADER
     replica.leader = replica.name

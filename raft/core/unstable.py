@@ -23,7 +23,7 @@ ENTRY_OVERHEAD_BYTES = 16  # index, term and kind as they travel
 
 
 def size_bytes(entry: Entry) -> int:
-    """What an entry counts against limits."""
+    """Return the bytes that an entry counts against limits."""
     return len(entry.data) + ENTRY_OVERHEAD_BYTES
 
 
@@ -31,6 +31,7 @@ class Unstable:
     """The part of the log that is in memory."""
 
     __slots__ = (
+        "_bytes",
         "_cache_bytes_max",
         "_cache_max",
         "_writes",
@@ -42,6 +43,7 @@ class Unstable:
 
     def __init__(self, last_index: int, cache_max: int, cache_bytes_max: int) -> None:
         self.entries: list[Entry] = []
+        self._bytes = 0  # of all of them
         self.offset = last_index + 1
         self.handed = last_index
         self.stable = last_index
@@ -57,14 +59,17 @@ class Unstable:
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries that follow the last one."""
         self.entries.extend(entries)
+        self._bytes += sum(map(size_bytes, entries))
 
     def truncate(self, index: int) -> None:
         """Remove `index` and everything after it, also from what writes under way will prove."""
         if index <= self.offset:
-            self.entries.clear()
+            self._clear()
             self.offset = index
         else:
-            del self.entries[index - self.offset :]
+            position = index - self.offset
+            self._bytes -= sum(map(size_bytes, self.entries[position:]))
+            del self.entries[position:]
         self.handed = min(self.handed, index - 1)
         self.stable = min(self.stable, index - 1)
         for write in self._writes:
@@ -72,7 +77,7 @@ class Unstable:
 
     def restart(self, index: int) -> None:
         """Empty the log to begin after a snapshot at `index`."""
-        self.entries.clear()
+        self._clear()
         self._writes.clear()
         self.offset = index + 1
         self.handed = self.stable = index
@@ -87,7 +92,7 @@ class Unstable:
         return entries
 
     def synced(self, number: int) -> bool:
-        """All writes up to Ready `number` are durable; true if `stable` moved."""
+        """Note that all writes up to Ready `number` are durable; True if `stable` moved."""
         before = self.stable
         while self._writes and self._writes[0][0] <= number:
             self.stable = max(self.stable, self._writes.popleft()[1])
@@ -96,31 +101,35 @@ class Unstable:
     def trim(self, applied: int) -> None:
         """Let go of durable, applied entries beyond the cache's limits.
 
-        Works in big steps, so that its cost per entry stays constant.
+        Works in big steps, so that its cost per entry stays constant however many are held.
         """
         surplus = len(self.entries) - self._cache_max
-        if surplus < self._cache_max // 4 and self.entries:
-            # Few but large entries: measured only when the newest is large enough to matter.
-            average_max = self._cache_bytes_max // max(1, len(self.entries))
-            if len(self.entries[-1].data) <= average_max:
-                return
+        if surplus < self._cache_max // 4:
             surplus = self._surplus_by_bytes()
-        removable = min(surplus, min(self.stable, applied) + 1 - self.offset)
-        if removable > 0:
-            del self.entries[:removable]
-            self.offset += removable
+        self._drop(min(surplus, min(self.stable, applied) + 1 - self.offset))
 
     def compacted(self, index: int) -> None:
-        """The log up to `index` is gone; drop it here too."""
-        removable = min(index, self.stable) + 1 - self.offset
-        if removable > 0:
-            del self.entries[:removable]
-            self.offset += removable
+        """Drop entries up to `index`, which were compacted."""
+        self._drop(min(index, self.stable) + 1 - self.offset)
 
     def _surplus_by_bytes(self) -> int:
-        kept = 0
-        for position in range(len(self.entries) - 1, -1, -1):
-            kept += size_bytes(self.entries[position])
-            if kept > self._cache_bytes_max:
-                return position + 1
-        return 0
+        """Count the oldest entries to let go of; 0 until a quarter too many bytes are held."""
+        surplus_bytes = self._bytes - self._cache_bytes_max
+        if surplus_bytes < self._cache_bytes_max // 4:
+            return 0
+        count = 0
+        while surplus_bytes > 0:
+            surplus_bytes -= size_bytes(self.entries[count])
+            count += 1
+        return count
+
+    def _drop(self, count: int) -> None:
+        """Let go of the `count` oldest entries, of none if it is not positive."""
+        if count > 0:
+            self._bytes -= sum(map(size_bytes, self.entries[:count]))
+            del self.entries[:count]
+            self.offset += count
+
+    def _clear(self) -> None:
+        self.entries.clear()
+        self._bytes = 0

@@ -68,7 +68,7 @@ def conclude(replica: Replica) -> None:
 
 
 def own_vote_synced(replica: Replica) -> None:
-    """The hard state with the own vote is durable: it counts from now on."""
+    """Count the own vote: its hard state is durable."""
     if replica.role is Role.CANDIDATE and replica.term_synced == replica.term:
         replica.votes[replica.name] = True
         conclude(replica)

@@ -1,4 +1,4 @@
-"""The judges. Each sees what replicas do, step by step, and raises at the first thing forbidden."""
+"""The checkers of invariants: each follows replicas step by step and raises at a violation."""
 
 from __future__ import annotations
 

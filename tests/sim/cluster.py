@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import Configuration, Message
 from raft.core.ready import Refused
 from raft.core.trace import TraceRecord
@@ -339,7 +339,7 @@ class Cluster:
             return  # a group of two with a blank member may never elect anybody again
         configuration = replica.node.configuration
         changes = [
-            Change(kind, other)
+            ConfigChange(kind, other)
             for other in self.names
             for kind in _kinds(other, configuration)
             if not (kind == "remove" and len(configuration.voters) <= 2)

@@ -1,4 +1,4 @@
-"""Everything a run draws from its seed before it begins, so that it can be printed first."""
+"""The options that a run draws from its seed before it begins, so that they can be printed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import Configuration
 from raft.core.ready import Refused
 from tests.sim.disk import Disk
@@ -94,7 +94,7 @@ class Readmission:
             return
         here = (asked, leader.node.term)
         if self._removal is None or self._removal[:2] != here:
-            answer = leader.node.propose_change(Change("remove", name))
+            answer = leader.node.propose_change(ConfigChange("remove", name))
             if not isinstance(answer, Refused):
                 self._removal = (*here, answer)
             leader.process()
@@ -119,7 +119,7 @@ class Readmission:
             self._cluster.count("readmitted")
             return
         kind = "voter" if name in configuration.learners else "learner"
-        leader.node.propose_change(Change(kind, name))
+        leader.node.propose_change(ConfigChange(kind, name))
         leader.process()
 
 

@@ -1,4 +1,4 @@
-"""One replica's host on the fakes: what raft/host.py does, with nothing real underneath."""
+"""The host of one replica in the simulator, in place of raft/host.py."""
 
 from __future__ import annotations
 

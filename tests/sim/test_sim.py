@@ -1,4 +1,4 @@
-"""What CI runs of the simulator: a few seeds, the kept ones, and proof that it has teeth.
+"""The Raft simulator in CI: a few seeds, the kept ones, and every planted bug is found.
 
 Bugs are the rows of docs/planted-bugs.md.
 """

@@ -107,12 +107,12 @@ class Consumer:
     """Takes deliveries; holds them until it settles.
 
     Args:
-        holder: Its channel.
+        channel_id: Its channel.
         known: Whose messages are taken by what it is delivered; the judge notes that itself.
     """
 
-    def __init__(self, holder: str, known: dict[int, Known]) -> None:
-        self.holder = holder
+    def __init__(self, channel_id: str, known: dict[int, Known]) -> None:
+        self.channel_id = channel_id
         self.held: list[Delivery] = []
         self.is_new: dict[int, bool] = {}  # by message, as its first delivery here said
         self._known = known
@@ -179,7 +179,7 @@ class World:
         self.is_clean = False
         self.known: dict[str, dict[int, Known]] = {name: {} for name in QUEUES}
         self.consumers: dict[str, list[Consumer]] = {}
-        self._ident = self._holder = 0
+        self._ident = self._channel_id = 0
         self.start()
         self.queues: dict[str, Queue] = {
             name: self.group0.declare(name, NODE, arguments=arguments)
@@ -272,11 +272,11 @@ class World:
             self.consumers[name].append(self._attach(name, self.rng.choice((1, 20, 300))))
 
     def _attach(self, name: str, prefetch: int, *, judges: bool = False) -> Consumer:
-        self._holder += 1
+        self._channel_id += 1
         consumer = Consumer(
-            self.node.holder(f"1.{self._holder}"), {} if judges else self.known[name]
+            self.node.channel_id(f"1.{self._channel_id}"), {} if judges else self.known[name]
         )
-        spec = Checkout(consumer.holder, "t", False, False, prefetch, 0, {})
+        spec = Checkout(consumer.channel_id, "t", False, False, prefetch, 0, {})
         self.handle(name).attach(spec, consumer, _told)
         return consumer
 
@@ -290,15 +290,15 @@ class World:
             if not chosen:
                 continue
             numbers = [item.number for item in chosen]
-            handle, holder = self.handle(name), consumer.holder
+            handle, channel_id = self.handle(name), consumer.channel_id
             if self.rng.random() < 0.4:
-                handle.submit(Requeue(holder, "t", numbers), _told)
+                handle.submit(Requeue(channel_id, "t", numbers), _told)
                 continue
             ended = [self.known[name][ident_of(item.message)] for item in chosen]
             for known in ended:
                 known.is_ended = True
             end = Settle if self.rng.random() < 0.8 else Discard
-            handle.submit(end(holder, "t", numbers), partial(self._over, ended))
+            handle.submit(end(channel_id, "t", numbers), partial(self._over, ended))
 
     def _over(self, ended: list[Known], refusal: object) -> None:
         if refusal is None:
@@ -316,12 +316,12 @@ class World:
         """A channel closes."""
         name = self.rng.choice(list(QUEUES))
         if self.consumers[name]:
-            self.handle(name).submit(Release(self.consumers[name].pop().holder))
+            self.handle(name).submit(Release(self.consumers[name].pop().channel_id))
 
     def page(self) -> None:
         """The node is short of memory for a moment."""
         for queue in self.node.registry.in_memory():
-            queue.page_to(self.rng.choice((0, 0, 20_000, None)))
+            queue.set_memory_limit(self.rng.choice((0, 0, 20_000, None)))
 
     # Judgement
 
@@ -333,13 +333,13 @@ class World:
         """
         for name in QUEUES:
             for consumer in self.consumers[name]:
-                self.handle(name).submit(Release(consumer.holder))
+                self.handle(name).submit(Release(consumer.channel_id))
             self.consumers[name].clear()
         for name, known in self.known.items():
             consumer = self._attach(name, 0, judges=True)
             self.run(QUIET_MS)
             found = [ident_of(item.message) for item in consumer.held]
-            self.handle(name).submit(Release(consumer.holder))
+            self.handle(name).submit(Release(consumer.channel_id))
             self._judge(name, known, found, is_restarted=is_restarted)
             self._judge_flags(name, known, consumer, is_restarted=is_restarted)
             self.counts["judged"] += len(found)

@@ -1,4 +1,4 @@
-"""What must hold (GM1-GM8), checked against what really happened, after every event.
+"""The checkers of GM1 to GM8, run after every event against what really happened.
 
 The checkers know more than any member: every broadcast with the view it was made in, everything
 delivered and synced anywhere, and the head of the log.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from gm.core.effects import Delivery
+from gm.core.effects import RingDelivery
 from gm.core.view import MemberId, View
 from tests.sim.checkers import LivenessViolation, SafetyViolation
 from tests.sim.gm.store import Command, Erase, State
@@ -43,7 +43,7 @@ class Journal:
         self.born: set[MemberId] = set()
         self.dead: set[MemberId] = set()
 
-    def synced(self, batch: list[Delivery]) -> None:
+    def synced(self, batch: list[RingDelivery]) -> None:
         self.durable.update((d.publisher, d.number) for d in batch)
 
 
@@ -122,7 +122,7 @@ class Checker:
         self.indexes[me, number] = len(made)
         made.append(Broadcast(number, payload, view, me))
 
-    def delivered(self, journal: Journal, batch: list[Delivery], version: int) -> None:
+    def delivered(self, journal: Journal, batch: list[RingDelivery], version: int) -> None:
         ticket = 0
         for delivery in batch:
             self.deliveries += 1
@@ -131,7 +131,7 @@ class Checker:
                 self.fail("tickets", f"{journal.me} got {delivery.ticket} after {ticket}")
             ticket = delivery.ticket
 
-    def _delivered(self, journal: Journal, delivery: Delivery, version: int) -> None:
+    def _delivered(self, journal: Journal, delivery: RingDelivery, version: int) -> None:
         """GM1 and GM3: in order, without gap, what was broadcast, in a view that knows of it."""
         me, publisher, number = journal.me, delivery.publisher, delivery.number
         index = self.indexes.get((publisher, number), -1)

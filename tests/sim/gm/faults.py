@@ -1,4 +1,4 @@
-"""What goes wrong, and when: one fault after another, chosen by the seed, healed after a while."""
+"""The fault injector: one fault after another, chosen by the seed, healed after a while."""
 
 from __future__ import annotations
 

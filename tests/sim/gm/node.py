@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gm.core.effects import Delivery
-from gm.core.limits import Limits
+from gm.core.effects import RingDelivery
+from gm.core.limits import MemberLimits
 from gm.core.view import MemberId
-from gm.host import Host, Ring
-from gm.settings import HostConfig
+from gm.host import RingHandle, RingHost
+from gm.settings import RingHostConfig
 from tests.sim.gm.store import Boot, Erase, Join
 from tests.sim.gm.streams import Life
 
@@ -28,14 +28,14 @@ class Owner:
     def __init__(self, node: SimNode, me: MemberId) -> None:
         self.node = node
         self.me = me
-        self.ring: Ring | None = None
+        self.ring: RingHandle | None = None
         self._sync_ms = 0
         self.log = node.world.checker.joined(me)
 
     def births(self, members: list[MemberId]) -> None:
         self.node.world.checker.births(self.log, members)
 
-    def deliver(self, batch: list[Delivery]) -> None:
+    def deliver(self, batch: list[RingDelivery]) -> None:
         world = self.node.world
         world.checker.delivered(self.log, batch, self._version())
         slowness = 10 if self.node.is_slow_to_sync else 1
@@ -48,7 +48,7 @@ class Owner:
         assert self.ring is not None
         return self.ring.view.version
 
-    def _synced(self, batch: list[Delivery]) -> None:
+    def _synced(self, batch: list[RingDelivery]) -> None:
         if self.ring is None or self.ring.is_closed:
             return
         self.log.synced(batch)
@@ -88,23 +88,23 @@ class SimNode:
         return self.is_up and not self.is_paused
 
     @property
-    def ring(self) -> Ring | None:
+    def ring(self) -> RingHandle | None:
         """The open ring, if there is one."""
         return self.host.ring(RING)
 
-    def _new_host(self) -> Host:
+    def _new_host(self) -> RingHost:
         world = self.world
         options = world.options
-        config = HostConfig(
+        config = RingHostConfig(
             early_ms=options.early_ms,
             early_bytes_max=options.early_bytes_max,
             erase_again_ms=500,
-            limits=Limits(
+            limits=MemberLimits(
                 message_bytes_max=options.message_bytes_max,
                 held_bytes_max=options.held_bytes_max,
             ),
         )
-        return Host(
+        return RingHost(
             self.name,
             _Mail(world, self.name),
             _Erasures(world),

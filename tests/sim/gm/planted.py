@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gm.core.effects import Delivery
+from gm.core.effects import RingDelivery
 from gm.core.ledger import Ledger
 from gm.core.member import Member
 from gm.core.messages import Activity, Item, Message, PublisherState
@@ -170,7 +170,7 @@ class JoinsWithoutReplay(Member):
         is_joining = not self.is_live
         super()._catch_up(states)
         if is_joining:
-            kept: list[Delivery] = []
+            kept: list[RingDelivery] = []
             self._effects.deliveries = kept
             self._synced = self._ticket
 

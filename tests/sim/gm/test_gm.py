@@ -1,4 +1,4 @@
-"""What CI runs of the ring's simulator: a few seeds, the kept ones, and proof that it has teeth."""
+"""The ring's simulator in CI: a few seeds, the kept ones, and every planted bug is found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from gm.core.effects import Delivery
+from gm.core.effects import RingDelivery
 from gm.core.view import MemberId
 from tests.sim.gm import __main__ as sim
 from tests.sim.gm.checkers import Checker, SafetyViolation
@@ -148,21 +148,21 @@ def test_checker_sees_a_gap() -> None:
     watch = checker()
     journal = watch.joined(B)
     with pytest.raises(SafetyViolation, match="GM1"):
-        watch.delivered(journal, [Delivery(A, 2, b"2", 1)], 1)
+        watch.delivered(journal, [RingDelivery(A, 2, b"2", 1)], 1)
 
 
 def test_checker_sees_a_repetition() -> None:
     watch = checker()
     journal = watch.joined(B)
-    watch.delivered(journal, [Delivery(A, 1, b"1", 1)], 1)
+    watch.delivered(journal, [RingDelivery(A, 1, b"1", 1)], 1)
     with pytest.raises(SafetyViolation, match="GM1"):
-        watch.delivered(journal, [Delivery(A, 1, b"1", 2)], 1)
+        watch.delivered(journal, [RingDelivery(A, 1, b"1", 2)], 1)
 
 
 def test_checker_sees_a_return_before_the_sync() -> None:
     watch = checker()
     publisher, journal = watch.joined(A), watch.joined(B)
-    watch.delivered(journal, [Delivery(A, 1, b"1", 1)], 1)
+    watch.delivered(journal, [RingDelivery(A, 1, b"1", 1)], 1)
     with pytest.raises(SafetyViolation, match="P19"):
         watch.returned(publisher, [1])
 
@@ -172,7 +172,7 @@ def test_checker_sees_a_message_after_the_death_notice() -> None:
     journal = watch.joined(B)
     watch.deaths(journal, [A])
     with pytest.raises(SafetyViolation, match="GM6"):
-        watch.delivered(journal, [Delivery(A, 1, b"1", 1)], 2)
+        watch.delivered(journal, [RingDelivery(A, 1, b"1", 1)], 2)
 
 
 def test_checker_sees_an_erasure_too_early() -> None:
@@ -182,7 +182,7 @@ def test_checker_sees_an_erasure_too_early() -> None:
     watch.broadcast(A, 1, b"1", view_of(1, A, B, third))
     journal = watch.joined(B)
     watch.joined(third)
-    watch.delivered(journal, [Delivery(A, 1, b"1", 1)], 2)
+    watch.delivered(journal, [RingDelivery(A, 1, b"1", 1)], 2)
     with pytest.raises(SafetyViolation, match="GM2"):
         watch.committed(Erase(A), State(view, {}, frozenset()))
 
@@ -194,6 +194,6 @@ def test_checker_sees_what_one_never_got() -> None:
     watch.broadcast(A, 1, b"1", view_of(1, A, B, third))
     journal = watch.joined(B)
     watch.joined(third)
-    watch.delivered(journal, [Delivery(A, 1, b"1", 1)], 2)
+    watch.delivered(journal, [RingDelivery(A, 1, b"1", 1)], 2)
     with pytest.raises(SafetyViolation, match="GM2"):
         watch.complete()

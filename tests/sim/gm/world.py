@@ -11,7 +11,7 @@ import msgspec
 
 from gm.core.effects import Counters
 from gm.core.view import MemberId
-from gm.host import Ring
+from gm.host import RingHandle
 from tests.sim.clock import Clock
 from tests.sim.gm.checkers import Checker, LivenessViolation
 from tests.sim.gm.faults import Nemesis
@@ -71,7 +71,7 @@ class World:
     def count(self, what: str) -> None:
         self.counts[what] += 1
 
-    def gather(self, ring: Ring) -> None:
+    def gather(self, ring: RingHandle) -> None:
         """Add up what a member that is gone counted."""
         for field in msgspec.structs.fields(Counters):
             self.counts[field.name] += getattr(ring.counters, field.name)
@@ -129,7 +129,7 @@ class World:
         for _ in range(1 if self.rng.random() < 0.8 else self.rng.randint(2, 6)):
             self.broadcast(node, ring)
 
-    def broadcast(self, node: SimNode, ring: Ring) -> int:
+    def broadcast(self, node: SimNode, ring: RingHandle) -> int:
         """Broadcast something that nobody else does; 0 if the member can't."""
         if not ring.is_live or ring.is_closed or ring.member.is_stopped:
             return 0

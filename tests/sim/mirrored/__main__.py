@@ -33,7 +33,7 @@ TAIL_LINES = 80
 
 
 @dataclasses.dataclass
-class Outcome:
+class CommandOutcome:
     """How a run ended: exit code, what it found, and the trace of two runs where it ran twice."""
 
     seed: int
@@ -61,7 +61,7 @@ def silent() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def run_options(options: Options, bug: str | None = None, *, trace: bool = False) -> Outcome:
+def run_options(options: Options, bug: str | None = None, *, trace: bool = False) -> CommandOutcome:
     """Run once, with a planted bug if one is named."""
     simulation = None
     try:
@@ -72,7 +72,7 @@ def run_options(options: Options, bug: str | None = None, *, trace: bool = False
     except Exception as error:  # noqa: BLE001 the outermost frame: anything is a finding
         text = "".join(traceback.format_exception(error)[-4:])
         tail = list(simulation.world.tail) if simulation is not None else []
-        return Outcome(options.seed, CRASH, text, {}, (), tail, (type(error).__name__,))
+        return CommandOutcome(options.seed, CRASH, text, {}, (), tail, (type(error).__name__,))
     code = 0
     if result.violations:
         is_live = all(each.check.startswith("live:") for each in result.violations)
@@ -81,10 +81,10 @@ def run_options(options: Options, bug: str | None = None, *, trace: bool = False
     checks = tuple(each.check for each in result.violations)
     tail = list(simulation.world.tail) if code else []
     hashes = (result.trace_hash,)
-    return Outcome(options.seed, code, text, result.counts, hashes, tail, checks)
+    return CommandOutcome(options.seed, code, text, result.counts, hashes, tail, checks)
 
 
-def run_seed(seed: int, given: dict[str, Any], *, twice: bool = False) -> Outcome:
+def run_seed(seed: int, given: dict[str, Any], *, twice: bool = False) -> CommandOutcome:
     """Run a seed; a failure counts as it is, two different traces as a crash."""
     outcome = run_options(draw(seed, **given))
     if twice and not outcome.code:
@@ -95,7 +95,7 @@ def run_seed(seed: int, given: dict[str, Any], *, twice: bool = False) -> Outcom
     return outcome
 
 
-def _job(given: dict[str, Any], numbered: tuple[int, int]) -> Outcome:
+def _job(given: dict[str, Any], numbered: tuple[int, int]) -> CommandOutcome:
     number, seed = numbered
     return run_seed(seed, given, twice=number % TWICE_EVERY == 0)
 
@@ -146,7 +146,7 @@ class _Here:
     imap_unordered = staticmethod(map)
 
 
-def _small_job(options: Options) -> Outcome:
+def _small_job(options: Options) -> CommandOutcome:
     return run_options(options)
 
 

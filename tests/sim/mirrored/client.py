@@ -197,7 +197,7 @@ class Client:
         prefetch = self.world.options.prefetch
 
         def act() -> None:
-            spec = Checkout(connection.holder, tag, False, False, prefetch, 0, {})
+            spec = Checkout(connection.channel_id, tag, False, False, prefetch, 0, {})
             connection.consume(spec, partial(self._consumes, tag))
 
         connection.perform(act)
@@ -290,7 +290,7 @@ class Client:
         def act() -> None:
             queue = connection.queue()
             if queue is not None:
-                queue.submit(Get(connection.holder, False), done)
+                queue.submit(Get(connection.channel_id, False), done)
 
         connection.perform(act)
 
@@ -315,7 +315,7 @@ class Client:
             if queue is None:
                 return
             kind = Requeue if is_requeue else Settle
-            settle = kind(connection.holder, held.tag, [held.number])
+            settle = kind(connection.channel_id, held.tag, [held.number])
             queue.submit(settle, done if is_asked else None)
 
         connection.perform(act)

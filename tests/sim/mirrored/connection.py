@@ -36,7 +36,7 @@ class Connection:
         self.is_closed = False
 
     @property
-    def holder(self) -> str:
+    def channel_id(self) -> str:
         """The channel open now, as queues know it."""
         boot = self._serving.boot
         return f"{self._process.name}/{boot}/{self._number}/1.{self._generation}"
@@ -89,7 +89,9 @@ class Connection:
         queue = self.queue()
         self._tags.discard(tag)
         if queue is not None:
-            queue.submit(Cancel(self.holder, tag), lambda result: self._say(lambda: done(result)))
+            queue.submit(
+                Cancel(self.channel_id, tag), lambda result: self._say(lambda: done(result))
+            )
 
     def reopen_channel(self) -> None:
         """Close the channel and open another."""
@@ -100,7 +102,7 @@ class Connection:
         self._tags.clear()
         queue = self._serving.queues.find(self._serving.world.uid)
         if queue is not None:
-            queue.submit(Release(self.holder))
+            queue.submit(Release(self.channel_id))
 
     def say(self, what: Callable[[], None]) -> None:
         """Have the client hear something."""
@@ -174,7 +176,7 @@ class Connection:
         queue = self._serving.queues.find(self._serving.world.uid)
         if queue is not None:
             for tag in sorted(self._tags):
-                queue.submit(SetActive(self.holder, tag, active=active))
+                queue.submit(SetActive(self.channel_id, tag, active=active))
 
     # The end
 

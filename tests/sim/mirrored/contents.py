@@ -1,4 +1,4 @@
-"""What a queue's shells on a node hold, read for the judge."""
+"""Reads the contents of a queue on a node, for the checkers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def contents_at(serving: Serving, uid: int) -> dict[int, Content] | None:
 
 def is_dying(serving: Serving, uid: int) -> bool:
     """Whether messages of the queue that is mastered here expire, or mirrors have yet to hear."""
-    classic, seat = serving.queues._classic.get(uid), serving.queues.rings.seat(uid)
-    if classic is None or seat is None or seat.master is None:
+    classic, membership = serving.queues._classic.get(uid), serving.queues.mirrored.membership(uid)
+    if classic is None or membership is None or membership.master is None:
         return False
-    return classic.machine.due_ms() is not None or not seat.master.is_drained_out()
+    return classic.machine.due_ms() is not None or not membership.master.is_flushed()
 
 
 def follows_policy(serving: Serving, uid: int) -> bool:
@@ -40,16 +40,16 @@ def follows_policy(serving: Serving, uid: int) -> bool:
 
 def replica_at(serving: Serving, uid: int) -> dict[int, Content] | None:
     """What the queue's mirror here holds, in memory or on disk; None where there is no mirror."""
-    seat = serving.queues.rings.seat(uid)
-    if seat is None or seat.mirror is None:
+    membership = serving.queues.mirrored.membership(uid)
+    if membership is None or membership.mirror is None:
         return None
-    replica = seat.mirror.replica
-    paged = seat.mirror.disk.read(replica.paged_numbers(), keep=True)
+    replica = membership.mirror.replica
+    paged = membership.mirror.disk.read(replica.paged_numbers(), keep=True)
     messages = [*replica.messages(), *paged]
     return {number: Content(ident_of(message), False) for number, message in messages}
 
 
-def offered_at(serving: Serving, uid: int) -> int:
+def pending_at(serving: Serving, uid: int) -> int:
     """How many commands this node's session with the queue holds without an answer."""
     remote = serving.queues._remote.get(uid)
-    return 0 if remote is None else len(remote._offers)
+    return 0 if remote is None else len(remote._pending)

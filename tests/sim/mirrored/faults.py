@@ -1,4 +1,4 @@
-"""What goes wrong, and when: drawn from the seed step by step, or given as a script."""
+"""The fault injector: faults are drawn from the seed step by step, or given as a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group 0 as an atomic log: what Raft promises, without Raft.
+"""Group 0 as an atomic log: the guarantees of Raft, without Raft.
 
 One list of entries. A leader that reaches a majority appends, after a while; of what it had under
 way when it fell some is appended by the next leader, some is lost. Every node applies the entries

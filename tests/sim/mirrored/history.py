@@ -1,4 +1,4 @@
-"""What clients saw and what group 0 decided, and the judgement of it. Knows no broker.
+"""Records what clients saw and group 0 decided, and checks it. Imports nothing of the broker.
 
 Every check has a name; the names are those of the executable model of the protocol where it has
 them. The first breach of each is kept with its circumstances.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.sim.mirrored.process import Process
 
 CONTROL, DATA = 0, 1
-HANDSHAKE_MS: Final = 3_000
-BACKOFF_MS: Final = (50, 1_000)
+JOIN_STATE_MS: Final = 3_000
+BACKSend_MS: Final = (50, 1_000)
 RESEND_MS: Final = 300
 """After a cut TCP tries again within so long (more in the real world, after longer cuts)."""
 
@@ -38,7 +38,7 @@ class Stream:
         self._last_ms = 0
         self._far: Process | None = None
         self._is_dialling = False
-        self._backoff_ms = BACKOFF_MS[0]
+        self._backoff_ms = BACKSend_MS[0]
 
     def send(self, act: Callable[[Process], None]) -> bool:
         """Have `act` run in the process at the other end, in order; False: dropped."""
@@ -92,7 +92,7 @@ class Stream:
         near = network.processes.get(self.sender)
         if near is not None:
             near.soon(lambda: near.stream_down(self.to, self.kind))
-            near.after(BACKOFF_MS[0], self.dial)
+            near.after(BACKSend_MS[0], self.dial)
 
     def forget(self) -> None:
         """The process that dialled is gone."""
@@ -105,7 +105,7 @@ class Stream:
             self.is_up = False
         self._life += 1
         self._is_dialling = False
-        self._backoff_ms = BACKOFF_MS[0]
+        self._backoff_ms = BACKSend_MS[0]
 
     def dial(self) -> None:
         """Try to come up; called in the dialling process."""
@@ -118,9 +118,9 @@ class Stream:
         network = self._network
         is_open = network.is_open(self.sender, self.to) and network.is_open(self.to, self.sender)
         far = network.processes.get(self.to)
-        wait_ms = 3 * network.delay_ms() if is_open else HANDSHAKE_MS
+        wait_ms = 3 * network.delay_ms() if is_open else JOIN_STATE_MS
         if is_open and far is not None and far.is_paused:
-            wait_ms = HANDSHAKE_MS
+            wait_ms = JOIN_STATE_MS
         near.after(wait_ms, self._dialled, near.boot)
 
     def _dialled(self, claimed: str) -> None:
@@ -138,11 +138,11 @@ class Stream:
                 self._come_up(near, far)
                 return
         near.after(self._backoff_ms, self.dial)
-        self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS[1])
+        self._backoff_ms = min(2 * self._backoff_ms, BACKSend_MS[1])
 
     def _come_up(self, near: Process, far: Process) -> None:
         self.is_up = True
-        self._backoff_ms = BACKOFF_MS[0]
+        self._backoff_ms = BACKSend_MS[0]
         self._far = far
         self.boot = near.boot
         self._last_ms = 0

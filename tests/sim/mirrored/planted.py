@@ -14,12 +14,11 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.fill import Gone
 from broker.fifo.machine import QueueMachine
-from broker.fifo.offers import Offers
 from broker.fifo.ready.ram import PageOut
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.fifo.sessions import ReplayEvidence, SessionTable
+from broker.fifo.sync_batch import EndedSinceMark
 from broker.message import Delivery
 from broker.metadata import rings
 from broker.metadata.mirroring import steps
@@ -27,12 +26,13 @@ from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring, RingMember
 from broker.queues.classic import ClassicQueue
-from broker.queues.elsewhere.consumers import BASE_BITS, RemoteConsumers
+from broker.queues.client.consumers import BASE_BITS, RemoteConsumers
+from broker.queues.client.pending_commands import PendingCommands
 from broker.queues.mirrored import promotion
 from broker.queues.mirrored.links import LinkWatch
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.mirror import Mirror
-from broker.queues.mirrored.tending import CUT_MS
+from broker.queues.mirrored.reconcile import CUT_MS
 from tests.sim.mirrored.serving import Serving
 
 
@@ -45,7 +45,7 @@ def _speaks_without_lease() -> Any:
     return patch.object(Serving, "is_valid", lambda self: self.process.boot == self.boot)
 
 
-def _handshake_without_sessions() -> Any:
+def _join_state_without_sessions() -> Any:
     return patch.object(SessionTable, "load", lambda _self, _records, _ended: None)
 
 
@@ -55,21 +55,21 @@ def _duplicates_are_ok() -> Any:
     )
 
 
-def _offers_again_as_new() -> Any:
-    def make(original: Callable[[Offers], Any]) -> Any:
-        def fail_over(self: Offers) -> Any:
+def _sends_again_as_new() -> Any:
+    def make(original: Callable[[PendingCommands], Any]) -> Any:
+        def fail_over(self: PendingCommands) -> Any:
             for item in self._pending:
-                item.is_offered = False
+                item.is_sent = False
             return original(self)
 
         return fail_over
 
-    return _method(Offers, "fail_over", make)
+    return _method(PendingCommands, "fail_over", make)
 
 
 def _promoted_as_new() -> Any:
     def make(original: Callable[..., QueueMachine]) -> Any:
-        def promote(self: Replica, config: QueueConfig) -> QueueMachine:
+        def promote(self: LedgerReplica, config: QueueConfig) -> QueueMachine:
             machine = original(self, config)
             line = machine.messages.ready
             line.redelivered_below = 0
@@ -80,22 +80,22 @@ def _promoted_as_new() -> Any:
 
         return promote
 
-    return _method(Replica, "promote", make)
+    return _method(LedgerReplica, "promote", make)
 
 
 def _fills_bring_back_what_ended() -> Any:
-    return patch.object(Gone, "__contains__", lambda _self, _number: False)
+    return patch.object(EndedSinceMark, "__contains__", lambda _self, _number: False)
 
 
 def _pages_are_forgotten() -> Any:
     def make(original: Callable[..., Any]) -> Any:
-        def page_out(self: Replica, limit_bytes: int, *, durable: bool) -> Any:
+        def page_out(self: LedgerReplica, limit_bytes: int, *, durable: bool) -> Any:
             pages = original(self, limit_bytes, durable=durable).pages
             return PageOut(pages[1:])
 
         return page_out
 
-    return _method(Replica, "page_out", make)
+    return _method(LedgerReplica, "page_out", make)
 
 
 def _settles_of_any_epoch() -> Any:
@@ -114,7 +114,7 @@ def _confirms_before_return() -> Any:
 def _confirms_before_own_sync() -> Any:
     def safe_round(self: Master) -> int:
         safe = self._round - 1
-        return min(safe, self._flying[0][0] - 1) if self._flying else safe
+        return min(safe, self._in_flight[0][0] - 1) if self._in_flight else safe
 
     return patch.object(Master, "_safe_round", safe_round)
 
@@ -133,11 +133,11 @@ def _joins_synchronised() -> Any:
     return _method(rings, "join", make)
 
 
-def _replays_before_handshake() -> Any:
+def _replays_before_join_state() -> Any:
     def make(original: Callable[..., None]) -> Any:
         def init(self: Mirror, *args: Any, **more: Any) -> None:
             original(self, *args, **more)
-            self.is_in_place = True
+            self.has_join_state = True
 
         return init
 
@@ -244,15 +244,15 @@ def _durable_queues_go_as_transient_ones() -> Any:
 
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "P4": _speaks_without_lease,
-    "P10": _handshake_without_sessions,
+    "P10": _join_state_without_sessions,
     "P11": _duplicates_are_ok,
-    "P11r": _offers_again_as_new,
+    "P11r": _sends_again_as_new,
     "P16": _promoted_as_new,
     "P18": _settles_of_any_epoch,
     "P19": _confirms_before_own_sync,
     "P19r": _confirms_before_return,
     "P20": _joins_synchronised,
-    "P20h": _replays_before_handshake,
+    "P20h": _replays_before_join_state,
     "P20o": _confirms_while_join_is_open,
     "P22": _promotes_before_delivery,
     "P23": _picks_the_oldest,

@@ -1,4 +1,4 @@
-"""A running program on the virtual clock: it can stand still, and it can be killed."""
+"""A process on the virtual clock, which can be paused and killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened between two states of a ring, in the words of the protocol."""
+"""Names the events between two states of a ring, in the words of the protocol."""
 
 from __future__ import annotations
 

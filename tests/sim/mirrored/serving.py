@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cluster.lease import LEASE_MS
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer, decode_offer, encode_offer
+from broker.fifo.commands import CommandBatch, decode_commands, encode_commands
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Done
-from broker.queues.envelopes import Answer, cut_answer, decode_answer, encode_answer
+from broker.queues.envelopes import QueueReply, cut_reply, decode_reply, encode_reply
 from broker.queues.node import NodeContext
 from broker.queues.registry import QueueRegistry
 from tests.sim.mirrored.network import CONTROL, DATA
@@ -31,7 +31,7 @@ TICK_MS: Final = 1_000
 GUARD_MS: Final = 100
 CALL_MS: Final = 6_000
 DISCONNECT_MS: Final = 10_000
-LEAVE_RINGS_MS: Final = 10_000
+HAND_OVER_MS: Final = 10_000
 
 
 class Registry(QueueRegistry):
@@ -39,16 +39,16 @@ class Registry(QueueRegistry):
 
     serving: Serving
 
-    def receive_answer(self, node: str, answer: Answer) -> None:
+    def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
         if node == self.serving.process.name:
-            self.serving.watch_answer(answer)
-            self.take_answer(node, answer, self.serving.epoch_of(answer))
+            self.serving.watch_reply(reply)
+            self.take_reply(node, reply, self.serving.epoch_of(reply))
 
-    def take_answer(self, node: str, answer: Answer, epoch: int) -> None:
+    def take_reply(self, node: str, reply: QueueReply, epoch: int) -> None:
         """Receive an answer, knowing the epoch that its sender served under."""
         before, self.serving.epoch = self.serving.epoch, epoch
         try:
-            super().receive_answer(node, answer)
+            super().receive_queue_reply(node, reply)
         finally:
             self.serving.epoch = before
 
@@ -138,17 +138,17 @@ class Serving:
                 then()
 
         def drained() -> None:
-            steps = self.queues.rings.farewells()
+            steps = self.queues.mirrored.shutdown_handovers()
             if steps:
                 self.process.propose(commands.ChangeRings(tuple(steps)), over)
             else:
                 over()
 
-        if self._is_stopped or not self.is_valid() or not self.queues.rings.masters():
+        if self._is_stopped or not self.is_valid() or not self.queues.mirrored.masters():
             over()
             return
-        self.process.after(LEAVE_RINGS_MS, over)
-        self.queues.rings.stand_still(drained)
+        self.process.after(HAND_OVER_MS, over)
+        self.queues.mirrored.pause(drained)
 
     def stopped(self) -> None:
         """The turn after: let go of everything."""
@@ -202,7 +202,7 @@ class Serving:
         level = self.world.options.page_bytes
         if level >= 0:
             for each in self.queues.in_memory():
-                each.page_to(self.world.paging.choice((None, level)))
+                each.set_memory_limit(self.world.paging.choice((None, level)))
 
     def _guard(self) -> None:
         if self._is_stopped:
@@ -231,38 +231,38 @@ class Serving:
         record = self.process.catalogue.queue_by_uid(self.world.uid)
         return 0 if record is None else self.world.epoch_of(record, self.boot)
 
-    def epoch_of(self, answer: Answer) -> int:
+    def epoch_of(self, reply: QueueReply) -> int:
         """The epoch of an answer that is given here."""
         here = self.epoch_here()
-        return here if here % PLAIN_EPOCHS else answer.epoch * PLAIN_EPOCHS
+        return here if here % PLAIN_EPOCHS else reply.epoch * PLAIN_EPOCHS
 
-    def watch_answer(self, answer: Answer) -> None:
+    def watch_reply(self, reply: QueueReply) -> None:
         """The machine here says something to somebody."""
-        if answer.uid == self.world.uid:
-            self.world.answer_sent(self, answer)
+        if reply.uid == self.world.uid:
+            self.world.reply_sent(self, reply)
 
     # Mail
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        data = encode_offer(offer)
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        data = encode_commands(batch)
 
         def arrive(far: Process) -> None:
             if far.door is not None:
-                far.door.queues.receive_offer(uid, decode_offer(data))
+                far.door.queues.receive_commands(uid, decode_commands(data))
 
         self.process.network.send(self.process.name, node, DATA, arrive)
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        self.watch_answer(answer)
-        for part in cut_answer(answer):
-            self._send_part(node, encode_answer(part), self.epoch_of(answer))
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        self.watch_reply(reply)
+        for part in cut_reply(reply):
+            self._send_part(node, encode_reply(part), self.epoch_of(reply))
 
     def _send_part(self, node: str, data: bytes, epoch: int) -> None:
         me = self.process.name
 
         def arrive(far: Process) -> None:
             if far.door is not None:
-                far.door.queues.take_answer(me, decode_answer(data), epoch)
+                far.door.queues.take_reply(me, decode_reply(data), epoch)
 
         self.process.network.send(me, node, DATA, arrive)
 

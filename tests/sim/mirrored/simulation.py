@@ -1,4 +1,4 @@
-"""One run: a phase of faults, healing, work goes on, rest, judgement, and the queue is drained."""
+"""One run: faults, healing, more work, rest, the checks, and the queue is drained."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from unittest.mock import patch
 
 from broker.metadata.records import Queue
-from broker.queues.paging import window
+from broker.queues.paging import queue_pager
 from tests.sim.mirrored.contents import (
     contents_at,
     follows_policy,
     is_dying,
-    offered_at,
+    pending_at,
     replica_at,
 )
 from tests.sim.mirrored.faults import Nemesis
@@ -52,7 +52,7 @@ class Simulation:
 
     def run(self) -> Result:
         """Run all phases."""
-        with patch.object(window, "SHARE_MIN_BYTES", 0):  # queues here are too short for more
+        with patch.object(queue_pager, "SHARE_MIN_BYTES", 0):  # queues here are too short for more
             return self._run()
 
     def _run(self) -> Result:
@@ -126,8 +126,8 @@ class Simulation:
                 return "not-serving", name
             if process.applied != world.group0.index:
                 return "behind", f"{name} applied {process.applied} of {world.group0.index}"
-            if process.serving is not None and offered_at(process.serving, world.uid):
-                return "session-stuck", f"{name} holds offers without an answer"
+            if process.serving is not None and pending_at(process.serving, world.uid):
+                return "session-stuck", f"{name} holds batches without an answer"
         record = world.record()
         if record is None or world.options.kind == "plain":
             return None

@@ -1,4 +1,4 @@
-"""Counts how often the rules really acted in a run: a rule that never acts is not tested."""
+"""Counts how often each rule acted in a run: a rule that never acts is not tested."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from broker.fifo.commands import Enqueue
-from broker.fifo.offers import Offers
 from broker.fifo.paging import Paging
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.fifo.sessions import ReplayEvidence
-from broker.queues.elsewhere.routes import HomeRoute
-from broker.queues.mirrored.seat import Seat
+from broker.queues.client.pending_commands import PendingCommands
+from broker.queues.client.routes import HomeRoute
+from broker.queues.mirrored.ring_membership import RingMembership
 from gm.core.member import Member
 
 GM: Final = (
@@ -72,13 +72,13 @@ def _watched(original: Any, tally: Tally, before: _Look | None, after: _Look | N
     return watched
 
 
-def _seated(tally: Tally, seen: Any) -> None:
+def _membership_opened(tally: Tally, seen: Any) -> None:
     tally.members.append(seen[0].gm.member)
 
 
-def _fails_over(tally: Tally, offers: Any) -> None:
-    publishes = [item for item in offers._pending if isinstance(item.command, Enqueue)]
-    tally.counts["offered again (P11)"] += sum(len(item.command.messages) for item in publishes)
+def _fails_over(tally: Tally, batches: Any) -> None:
+    publishes = [item for item in batches._pending if isinstance(item.command, Enqueue)]
+    tally.counts["sent again (P11)"] += sum(len(item.command.messages) for item in publishes)
     tally.counts["failovers of a session"] += 1
 
 
@@ -91,7 +91,7 @@ def _judged(tally: Tally, _evidence: Any) -> None:
 
 
 def _adopted(tally: Tally, _replica: Any) -> None:
-    tally.counts["handshakes adopted (P20)"] += 1
+    tally.counts["join states adopted (P20)"] += 1
 
 
 def _begun(tally: Tally, _replica: Any) -> None:
@@ -111,13 +111,13 @@ def _read(tally: Tally, _paging: Any) -> None:
 
 
 _WATCHED: Final[tuple[tuple[Any, str, _Look | None, _Look | None], ...]] = (
-    (Seat, "__init__", None, _seated),
-    (Offers, "fail_over", _fails_over, None),
+    (RingMembership, "__init__", None, _membership_opened),
+    (PendingCommands, "fail_over", _fails_over, None),
     (HomeRoute, "admits", None, _admitted),
     (ReplayEvidence, "judge", _judged, None),
-    (Replica, "adopt", _adopted, None),
-    (Replica, "begin_fill", _begun, None),
-    (Replica, "end_fill", _filled, None),
-    (Replica, "promote", _promotes, None),
+    (LedgerReplica, "adopt", _adopted, None),
+    (LedgerReplica, "begin_sync", _begun, None),
+    (LedgerReplica, "end_sync", _filled, None),
+    (LedgerReplica, "promote", _promotes, None),
     (Paging, "page_in", _read, None),
 )

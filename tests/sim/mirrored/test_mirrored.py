@@ -1,4 +1,4 @@
-"""What CI runs of the whole queue's simulator: a few seeds, the kept ones, proof of its checks."""
+"""The simulator of mirrored queues in CI: a few seeds, the kept ones, all planted bugs found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MUST_HAPPEN = (
     "gm catchups_taken",
     "gm replayed",
     "fills begun (P26)",
-    "offered again (P11)",
+    "sent again (P11)",
     "duplicates judged (P11)",
     "answers fenced off (P18)",
     "boot.redrawn",

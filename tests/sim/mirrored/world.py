@@ -12,7 +12,7 @@ from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.ring_commands import RingLeave
 from broker.metadata.rings import Ring
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 from broker.storage.message_store import MessageStore
 from tests.memory_journal import MemoryDisk
 from tests.sim.clock import Clock, Wall
@@ -317,14 +317,14 @@ class World:
             return False
         return not (publish.verdict and self.history.may_be_missing(publish))
 
-    def answer_sent(self, serving: Serving, answer: Answer) -> None:
+    def reply_sent(self, serving: Serving, reply: QueueReply) -> None:
         """A queue's machine says something to a node."""
         now_ms = self.clock.now_ms
         member = f"{serving.process.name}/{serving.boot}"
-        epoch = serving.epoch_of(answer)
-        if any(ok for *_, ok in answer.verdicts) and is_mirrored(epoch):
+        epoch = serving.epoch_of(reply)
+        if any(ok for *_, ok in reply.verdicts) and is_mirrored(epoch):
             self.history.confirmed_by(member, epoch, now_ms)
-        if answer.deliveries and is_mirrored(epoch):
+        if reply.deliveries and is_mirrored(epoch):
             self.history.handed_out(member, epoch, now_ms)
 
     def handed_out(self, serving: Serving, epoch: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from gm.core.effects import Effects
-from gm.core.limits import Limits
+from gm.core.effects import MemberEffects
+from gm.core.limits import MemberLimits
 from gm.core.member import Member
 from gm.core.messages import Message
 from gm.core.view import MemberId, Slot, View
@@ -44,7 +44,7 @@ class Peer:
             self.member.synced(self.ticket)
             effects = self.member.take_effects()
 
-    def _note(self, effects: Effects) -> bool:
+    def _note(self, effects: MemberEffects) -> bool:
         for to, version, message in effects.sends:
             self.net.wire(self.me.node, to.node).append((self.me, to, version, message))
         self.births += effects.births
@@ -84,8 +84,8 @@ class Peer:
 class Net:
     """A ring whose first view has all the given nodes."""
 
-    def __init__(self, *names: str, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, *names: str, limits: MemberLimits | None = None) -> None:
+        self.limits = limits or MemberLimits()
         self.peers: dict[str, Peer] = {}
         self._wires: dict[tuple[str, str], deque[tuple[MemberId, MemberId, int, Message]]] = {}
         self.cut: set[tuple[str, str]] = set()

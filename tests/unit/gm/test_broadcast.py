@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gm.core.limits import Limits
+from gm.core.limits import MemberLimits
 from gm.core.messages import Activity, Item
 from gm.errors import InvariantViolated
 from tests.unit.gm.harness import Net
@@ -149,7 +149,7 @@ def test_what_comes_together_leaves_together() -> None:
 
 
 def test_long_news_are_cut_into_messages() -> None:
-    net = Net("a", "b", limits=Limits(message_bytes_max=10))
+    net = Net("a", "b", limits=MemberLimits(message_bytes_max=10))
     net["a"].broadcast(*(b"%04d" % index for index in range(5)), b"x" * 25)
     sizes = [
         sum(len(p) for item in message.items for p in item.pubs)
@@ -164,7 +164,7 @@ def test_long_news_are_cut_into_messages() -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"x" * 101])
 def test_empty_and_too_long_payloads_are_refused(payload: bytes) -> None:
-    net = Net("a", limits=Limits(payload_bytes_max=100))
+    net = Net("a", limits=MemberLimits(payload_bytes_max=100))
     with pytest.raises(ValueError, match="1 to 100 bytes"):
         net["a"].member.broadcast(payload)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gm import Delivery, Host, HostConfig, MemberId, Ring, RingClosed
+from gm import MemberId, RingClosed, RingDelivery, RingHandle, RingHost, RingHostConfig
 from gm.core.messages import Activity, Catchup, Item, PublisherState
 from gm.wire import convert
 from tests.unit.gm.harness import dead, view_of
@@ -20,13 +20,13 @@ C = MemberId("c", "boot", 1)
 class World:
     """Hosts that share a clock, a turn and wires."""
 
-    def __init__(self, *names: str, config: HostConfig | None = None) -> None:
+    def __init__(self, *names: str, config: RingHostConfig | None = None) -> None:
         self.now_ms = 0
         self.calls: deque[Callable[[], None]] = deque()
         self.wire: deque[tuple[str, str, bytes]] = deque()
         self.erased: list[tuple[int, MemberId]] = []
         self.hosts = {
-            name: Host(name, Mail(self, name), self, self.calls.append, self, config=config)
+            name: RingHost(name, Mail(self, name), self, self.calls.append, self, config=config)
             for name in names
         }
 
@@ -57,16 +57,16 @@ class Mail:
 
 class Owner:
     def __init__(self) -> None:
-        self.ring: Ring | None = None
+        self.ring: RingHandle | None = None
         self.log: list[object] = []
-        self.batches: list[list[Delivery]] = []
+        self.batches: list[list[RingDelivery]] = []
         self.why = ""
         self.fails = False
 
     def births(self, members: list[MemberId]) -> None:
         self.log += [("birth", member.node) for member in members]
 
-    def deliver(self, batch: list[Delivery]) -> None:
+    def deliver(self, batch: list[RingDelivery]) -> None:
         if self.fails:
             raise RuntimeError("the owner's bug")
         self.batches.append(batch)
@@ -98,7 +98,7 @@ def three(world: World, ring: int = 7) -> list[Owner]:
     return owners
 
 
-def ring_of(owner: Owner) -> Ring:
+def ring_of(owner: Owner) -> RingHandle:
     assert owner.ring is not None
     return owner.ring
 
@@ -185,7 +185,7 @@ def test_a_message_for_a_member_of_the_past_is_dropped_and_counted() -> None:
 
 
 def test_early_messages_are_bounded_and_grow_old() -> None:
-    world = World("b", config=HostConfig(early_ms=1_000, early_bytes_max=400))
+    world = World("b", config=RingHostConfig(early_ms=1_000, early_bytes_max=400))
     host = world.hosts["b"]
     payload = convert.encode(7, B, A, 1, Activity(1, [Item(A, 1, [b"x" * 200])]))
     for _ in range(5):

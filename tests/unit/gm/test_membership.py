@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gm.core.limits import Limits
+from gm.core.limits import MemberLimits
 from gm.core.messages import Catchup
 from tests.unit.gm.harness import Net, Peer, dead, view_of
 
@@ -277,7 +277,7 @@ def test_a_joiner_offers_nothing_before_all_it_took_over_is_synced() -> None:
 
 def joining_by_parts() -> tuple[Net, Peer]:
     """`c` joins, and its catch-up of six parts is on the wire from `b`."""
-    net = Net("a", "b", limits=Limits(message_bytes_max=10))
+    net = Net("a", "b", limits=MemberLimits(message_bytes_max=10))
     net.cut.add(("b", "a"))
     net["a"].broadcast(*(b"%08d" % index for index in range(6)))
     net.pump()

@@ -9,7 +9,7 @@ from gm.core import parts
 from gm.core.held import Held
 from gm.core.ledger import Ledger
 from gm.core.messages import Activity, Item, Need, PublisherState
-from gm.core.outbox import Outbox
+from gm.core.outbox import NeighbourOutbox
 from gm.core.view import MemberId
 
 A, B, C = (MemberId(name, "boot", 1) for name in "abc")
@@ -25,7 +25,7 @@ def test_what_is_acked_before_it_was_forwarded_needs_no_forwarding() -> None:
 
 def test_news_of_the_dead_go_first_where_they_do_not_fit() -> None:
     """Else an heir's mark could overtake what it has to push ahead of it."""
-    outbox = Outbox(bytes_max=4)
+    outbox = NeighbourOutbox(bytes_max=4)
     outbox.pubs(A, 1, [b"aaa"])
     outbox.pubs(B, 5, [b"bbb", b"b"])
     messages = list(outbox.take(lambda member: member == B))
@@ -34,7 +34,7 @@ def test_news_of_the_dead_go_first_where_they_do_not_fit() -> None:
 
 
 def test_an_ack_goes_with_the_last_of_its_publisher_s_news() -> None:
-    outbox = Outbox(bytes_max=2)
+    outbox = NeighbourOutbox(bytes_max=2)
     outbox.ack(A, 7)
     outbox.pubs(A, 8, [b"12", b"34"])
     assert list(outbox.take(lambda _: False)) == [[Item(A, 8, [b"12"])], [Item(A, 9, [b"34"], 7)]]

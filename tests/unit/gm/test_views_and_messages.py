@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gm.core.limits import Limits
+from gm.core.limits import MemberLimits
 from gm.core.messages import Activity, Catchup, Item, Need, PublisherState
 from gm.core.view import MemberId
 from gm.errors import InvariantViolated
@@ -56,7 +56,7 @@ def test_an_earlier_view_s_message_of_the_left_neighbour_is_taken() -> None:
 
 def test_what_does_not_fit_while_it_waits_is_dropped_and_got_back() -> None:
     """P21: bounded, and no stream is paused."""
-    net = Net("a", "b", limits=Limits(held_bytes_max=400))
+    net = Net("a", "b", limits=MemberLimits(held_bytes_max=400))
     net.change(*net.view.ring, only="a")
     for index in range(50):
         net["a"].broadcast(b"%d" % index)
@@ -71,7 +71,7 @@ def test_what_does_not_fit_while_it_waits_is_dropped_and_got_back() -> None:
 
 
 def test_a_request_that_did_not_fit_is_answered_all_the_same() -> None:
-    net = Net("a", "b", "c", limits=Limits(held_bytes_max=0))
+    net = Net("a", "b", "c", limits=MemberLimits(held_bytes_max=0))
     net.change(*net.view.ring, only="c")
     net["c"].link_up("b")
     net.pump()
@@ -119,7 +119,7 @@ def test_nothing_of_a_new_left_neighbour_counts_before_its_catch_up() -> None:
 
 def test_after_an_overflow_the_left_neighbour_is_asked_at_once() -> None:
     """It may have nothing more to say that would show the gap."""
-    net = Net("a", "b", "c", limits=Limits(held_bytes_max=0))
+    net = Net("a", "b", "c", limits=MemberLimits(held_bytes_max=0))
     net.change(*net.view.ring, only="a")
     net["a"].broadcast(b"x")
     net.pump()

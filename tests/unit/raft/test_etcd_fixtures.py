@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from raft.core import membership, quorum
-from raft.core.membership import Change, InvalidChange
+from raft.core.membership import ConfigChange, InvalidChange
 from raft.core.messages import Configuration
 
 FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures" / "etcd-raft"
@@ -131,7 +131,7 @@ def test_simple_membership_changes(path: Path) -> None:
             assert expected == "can't apply simple config change in joint config", where
             continue
         changes = [
-            Change(KINDS[word[0]], "" if word[1:] == "0" else word[1:])
+            ConfigChange(KINDS[word[0]], "" if word[1:] == "0" else word[1:])
             for word in directive.body.split()
         ]
         result = membership.simple(configuration, changes)

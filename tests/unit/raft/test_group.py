@@ -1,4 +1,4 @@
-"""raft.group: who is answered what, and when the machine hears of its role."""
+"""raft.group: answers to proposers, and role changes that the machine is told."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from raft import ChangeRefused, Group, GroupClosed, HostConfig, NotLeader, ProposalDropped
+from raft import ChangeRefused, Group, GroupClosed, NotLeader, ProposalDropped, RaftHostConfig
 from raft.core.messages import NORMAL, Entry
 from tests.raft_cluster import NAMES, Cluster, ListMachine
 from tests.virtual_loop import run
 
 
-async def alone(config: HostConfig | None = None) -> tuple[Cluster, Group]:
+async def alone(config: RaftHostConfig | None = None) -> tuple[Cluster, Group]:
     cluster = Cluster(names=("n1",), config=config)
     group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
     await cluster.elected(7)
@@ -198,7 +198,7 @@ def test_a_given_up_wait_does_not_disturb() -> None:
 
 def test_a_snapshot_waits_until_the_log_outweighs_the_last_one() -> None:
     async def main() -> None:
-        cluster, group = await alone(HostConfig(snapshot_entries=10, trailing_entries=0))
+        cluster, group = await alone(RaftHostConfig(snapshot_entries=10, trailing_entries=0))
         await group.propose(bytes(100_000))
         for _ in range(12):
             await group.propose(b"small")
@@ -224,7 +224,7 @@ def test_a_crash_while_a_snapshot_is_written_loses_nothing(delay_ms: int) -> Non
     async def main() -> None:
         cluster = Cluster(
             names=("n1",),
-            config=HostConfig(snapshot_entries=10, trailing_entries=0),
+            config=RaftHostConfig(snapshot_entries=10, trailing_entries=0),
             sync_s=0.05,
         )
         group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
@@ -242,7 +242,9 @@ def test_a_crash_while_a_snapshot_is_written_loses_nothing(delay_ms: int) -> Non
 
 def test_a_snapshot_is_due_by_bytes_too() -> None:
     async def main() -> None:
-        cluster, group = await alone(HostConfig(snapshot_log_bytes=10_000, trailing_bytes_max=500))
+        cluster, group = await alone(
+            RaftHostConfig(snapshot_log_bytes=10_000, trailing_bytes_max=500)
+        )
         for _ in range(15):
             await group.propose(bytes(1000))
         await asyncio.sleep(1)

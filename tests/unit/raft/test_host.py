@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from raft import GroupClosed, HostConfig, LogCorrupt, NotLeader, ProposalDropped
+from raft import GroupClosed, LogCorrupt, NotLeader, ProposalDropped, RaftHostConfig
 from tests.memory_journal import MemoryDisk
 from tests.raft_cluster import NAMES, Cluster, ListMachine, Member
 from tests.virtual_loop import run
@@ -226,7 +226,7 @@ def test_a_one_way_cut_heals() -> None:
 
 def test_a_lagging_follower_is_sent_a_snapshot() -> None:
     async def main() -> None:
-        config = HostConfig(snapshot_entries=50, trailing_entries=5)
+        config = RaftHostConfig(snapshot_entries=50, trailing_entries=5)
         cluster = Cluster(config=config)
         cluster.open(7)
         leader = await cluster.elected(7)
@@ -253,7 +253,9 @@ def test_a_lagging_follower_is_sent_a_snapshot() -> None:
 
 def test_a_restart_begins_with_the_snapshot_and_the_rest_of_the_log() -> None:
     async def main() -> None:
-        cluster = Cluster(names=("n1",), config=HostConfig(snapshot_entries=20, trailing_entries=3))
+        cluster = Cluster(
+            names=("n1",), config=RaftHostConfig(snapshot_entries=20, trailing_entries=3)
+        )
         group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
         await cluster.elected(7)
         for number in range(95):
@@ -409,14 +411,14 @@ def test_nothing_durable_is_promised_before_the_sync() -> None:
     run(main())
 
 
-def test_messages_for_unknown_groups_are_reported_and_make_nothing() -> None:
+def test_messages_for_unknown_groups_are_counted_and_make_nothing() -> None:
     async def main() -> None:
         cluster = Cluster()
         for name in ("n1", "n2"):
             cluster.members[name].open(7, NAMES)
         await cluster.elected(7)
         stranger = cluster.members["n3"]
-        assert (name_of(cluster.leader(7)), 7) in stranger.unknown
+        assert stranger.host.unknown_group_count > 0
         assert stranger.host.groups() == []
         assert stranger.host.groups_on_disk() == []
         cluster.close()
@@ -438,7 +440,9 @@ def test_a_damaged_payload_is_counted_and_dropped() -> None:
 
 def test_an_erased_group_leaves_nothing_and_can_be_made_again() -> None:
     async def main() -> None:
-        cluster = Cluster(names=("n1",), config=HostConfig(snapshot_entries=10, trailing_entries=2))
+        cluster = Cluster(
+            names=("n1",), config=RaftHostConfig(snapshot_entries=10, trailing_entries=2)
+        )
         member = cluster.members["n1"]
         group = member.open(7, ("n1",), campaign_at_once=True)
         member.open(8, ("n1",), campaign_at_once=True)

@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from raft import HostConfig, RaftError
+from raft import RaftError, RaftHostConfig
 from tests.raft_cluster import NAMES, Cluster
 from tests.virtual_loop import run
 
@@ -73,7 +73,7 @@ async def one_fault(cluster: Cluster, rng: random.Random) -> None:
 
 async def simulate(seed: int) -> int:
     rng = random.Random(seed)
-    config = HostConfig(
+    config = RaftHostConfig(
         snapshot_entries=rng.choice([10, 40, 10_000]), trailing_entries=rng.choice([0, 5])
     )
     cluster = Cluster(config=config, seed=seed, sync_s=rng.choice([0.0005, 0.005, 0.05]))

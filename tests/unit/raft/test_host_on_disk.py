@@ -14,7 +14,7 @@ import pytest
 
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
-from raft import HostConfig, LogCorrupt, RaftHost, log_keys
+from raft import LogCorrupt, RaftHost, RaftHostConfig, log_keys
 from tests.raft_cluster import ListMachine
 
 _WRITER = """
@@ -22,7 +22,7 @@ import asyncio, random, sys, time
 from pathlib import Path
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
-from raft import HostConfig, RaftHost
+from raft import RaftHostConfig, RaftHost
 from tests.raft_cluster import ListMachine
 
 class Nowhere:
@@ -37,7 +37,7 @@ class RealClock:
 async def main():
     journal = GroupCommit(open_store(Path(sys.argv[1])), lambda error: sys.exit(74))
     host = RaftHost("n1", journal, Nowhere(), RealClock(), random.Random(1),
-                    config=HostConfig(snapshot_entries=100, trailing_entries=10))
+                    config=RaftHostConfig(snapshot_entries=100, trailing_entries=10))
     group = host.open_group(7, ("n1",), ListMachine(), campaign_at_once=True)
     while not group.is_leader:
         await asyncio.sleep(0.001)
@@ -84,7 +84,7 @@ async def recovered(path: Path) -> list[bytes]:
         Nowhere(),
         StoppedClock(),
         random.Random(1),
-        config=HostConfig(snapshot_entries=100, trailing_entries=10),
+        config=RaftHostConfig(snapshot_entries=100, trailing_entries=10),
     )
     try:
         assert host.groups_on_disk() == [7]

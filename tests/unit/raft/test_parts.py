@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft import HostConfig, ProposalDropped, parts
+from raft import ProposalDropped, RaftHostConfig, parts
 from raft.core.messages import Entry
 from tests.raft_cluster import Cluster
 from tests.virtual_loop import run
@@ -18,25 +18,25 @@ LARGE = st.integers(0, 4 * parts.ENTRY_BYTES_MAX).map(lambda n: bytes([n % 256])
 
 @given(st.lists(st.one_of(st.binary(min_size=1, max_size=5), LARGE), max_size=5))
 def test_proposals_come_out_as_they_went_in(proposals: list[bytes]) -> None:
-    joiner = parts.Joiner()
+    assembler = parts.ProposalAssembler()
     joined = []
     index = 0
     for proposal in proposals:
         for piece in parts.cut(proposal):
             index += 1
             assert len(piece) <= parts.ENTRY_BYTES_MAX
-            whole = joiner.join(Entry(index, 1, 0, piece))
+            whole = assembler.join(Entry(index, 1, 0, piece))
             if whole is not None:
                 joined.append(whole)
     assert joined == proposals
-    assert not joiner.is_open
+    assert not assembler.is_open
 
 
 @pytest.mark.parametrize("first", [0xC0, 0xC1])
 def test_data_that_begins_like_a_frame_is_framed(first: int) -> None:
     data = bytes([first, 1, 2])
     (piece,) = parts.cut(data)
-    assert parts.Joiner().join(Entry(1, 1, 0, piece)) == data
+    assert parts.ProposalAssembler().join(Entry(1, 1, 0, piece)) == data
     assert (piece == data) == (first == 0xC0)
 
 
@@ -50,27 +50,27 @@ def test_the_limits_are_kept_exactly() -> None:
 def test_a_torn_proposal_is_dropped(kept: int, how: str) -> None:
     pieces = parts.cut(bytes(range(256)) * 16_384)
     assert len(pieces) == 5
-    joiner = parts.Joiner()
+    assembler = parts.ProposalAssembler()
     for index, piece in enumerate(pieces[:kept], 1):
-        assert joiner.join(Entry(index, 1, 0, piece)) is None
+        assert assembler.join(Entry(index, 1, 0, piece)) is None
     if how == "term":
-        assert joiner.join(Entry(kept + 1, 2, 0, pieces[-1])) is None
+        assert assembler.join(Entry(kept + 1, 2, 0, pieces[-1])) is None
     elif how == "gap":
-        assert joiner.join(Entry(kept + 2, 1, 0, pieces[-1])) is None
+        assert assembler.join(Entry(kept + 2, 1, 0, pieces[-1])) is None
     elif how == "other":
-        assert joiner.join(Entry(kept + 1, 1, 0, b"x")) == b"x"
+        assert assembler.join(Entry(kept + 1, 1, 0, b"x")) == b"x"
     else:
         index = kept + 1
         for piece in pieces[:-1]:
-            assert joiner.join(Entry(index, 1, 0, piece)) is None
+            assert assembler.join(Entry(index, 1, 0, piece)) is None
             index += 1
-        assert joiner.join(Entry(index, 1, 0, pieces[-1])) == bytes(range(256)) * 16_384
-    assert not joiner.is_open
+        assert assembler.join(Entry(index, 1, 0, pieces[-1])) == bytes(range(256)) * 16_384
+    assert not assembler.is_open
 
 
 def test_a_large_proposal_is_applied_once_by_everyone() -> None:
     async def main() -> None:
-        cluster = Cluster(config=HostConfig(snapshot_entries=2, trailing_entries=0))
+        cluster = Cluster(config=RaftHostConfig(snapshot_entries=2, trailing_entries=0))
         cluster.open(7)
         leader = await cluster.elected(7)
         large = bytes(range(256)) * 40_000
@@ -87,7 +87,7 @@ def test_no_snapshot_parts_a_proposal() -> None:
     """It is applied over several Readys; a snapshot between them would lose its beginning."""
 
     async def main() -> None:
-        config = HostConfig(snapshot_entries=2, trailing_entries=0)
+        config = RaftHostConfig(snapshot_entries=2, trailing_entries=0)
         cluster = Cluster(names=("n1",), config=config)
         group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
         await cluster.elected(7)

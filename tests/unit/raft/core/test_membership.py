@@ -6,7 +6,7 @@ Bugs are the rows of docs/planted-bugs.md.
 from __future__ import annotations
 
 from raft.core import membership
-from raft.core.membership import Change, History
+from raft.core.membership import ConfigChange, History
 from raft.core.messages import CONFIG, Append, Configuration, Entry
 from raft.core.ready import RefusalReason, Refused, Role
 from tests.unit.raft.core.harness import GROUP, Member, Net
@@ -15,7 +15,7 @@ from tests.unit.raft.core.harness import GROUP, Member, Net
 def changed(net: Net, leader: str, kind: membership.ChangeKind, node: str) -> int:
     if node not in net.members:
         net.members[node] = Member(node, ())
-    index = net[leader].node.propose_change(Change(kind, node))
+    index = net[leader].node.propose_change(ConfigChange(kind, node))
     assert isinstance(index, int), index
     net.run()
     return index
@@ -38,7 +38,7 @@ def test_new_configuration_is_used_as_soon_as_it_is_in_the_log() -> None:
     net.elect("a")
     with_learner(net, "a", "d")
     net.isolate("a")
-    net["a"].node.propose_change(Change("voter", "d"))
+    net["a"].node.propose_change(ConfigChange("voter", "d"))
     assert net["a"].node.configuration.voters == ("a", "b", "c", "d")
     assert net["b"].node.configuration.voters == ("a", "b", "c")
 
@@ -68,9 +68,10 @@ def test_one_change_at_a_time() -> None:
     net.elect("a")
     with_learner(net, "a", "d")
     net.isolate("a")
-    assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
+    assert isinstance(net["a"].node.propose_change(ConfigChange("voter", "d")), int)
     assert (
-        reason(net["a"].node.propose_change(Change("learner", "e"))) is RefusalReason.CHANGE_PENDING
+        reason(net["a"].node.propose_change(ConfigChange("learner", "e")))
+        is RefusalReason.CHANGE_PENDING
     )
 
 
@@ -79,11 +80,11 @@ def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
     net = Net("a", "b", "c")
     net.drop = lambda m: isinstance(m, Append)
     net.elect("a")
-    answer = net["a"].node.propose_change(Change("remove", "c"))
+    answer = net["a"].node.propose_change(ConfigChange("remove", "c"))
     assert reason(answer) is RefusalReason.TERM_NOT_COMMITTED
     net.heal()
     net.tick(3)
-    assert isinstance(net["a"].node.propose_change(Change("remove", "c")), int)
+    assert isinstance(net["a"].node.propose_change(ConfigChange("remove", "c")), int)
 
 
 def test_change_needs_the_majority_of_the_new_configuration() -> None:
@@ -92,7 +93,7 @@ def test_change_needs_the_majority_of_the_new_configuration() -> None:
     net.elect("a")
     with_learner(net, "a", "c")
     net.cut = {("a", "c"), ("a", "b")}
-    index = net["a"].node.propose_change(Change("voter", "c"))
+    index = net["a"].node.propose_change(ConfigChange("voter", "c"))
     net.run()
     assert net["a"].node.commit_index < index
     net.heal()
@@ -117,18 +118,20 @@ def test_nobody_votes_before_it_has_learned() -> None:
     net = Net("a", "b", "c")
     net.elect("a")
     assert (
-        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+        reason(net["a"].node.propose_change(ConfigChange("voter", "d")))
+        is RefusalReason.LEARNER_BEHIND
     )
     net.members["d"] = Member("d", ())
     net.isolate("d")
     changed(net, "a", "learner", "d")
     net.tick(2)
     assert (
-        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+        reason(net["a"].node.propose_change(ConfigChange("voter", "d")))
+        is RefusalReason.LEARNER_BEHIND
     )
     net.heal()
     net.tick(2)
-    assert isinstance(net["a"].node.propose_change(Change("voter", "d")), int)
+    assert isinstance(net["a"].node.propose_change(ConfigChange("voter", "d")), int)
 
 
 def test_learner_that_lags_is_not_promoted() -> None:
@@ -142,7 +145,8 @@ def test_learner_that_lags_is_not_promoted() -> None:
         net["a"].node.propose(b"x")
     net.run()
     assert (
-        reason(net["a"].node.propose_change(Change("voter", "d"))) is RefusalReason.LEARNER_BEHIND
+        reason(net["a"].node.propose_change(ConfigChange("voter", "d")))
+        is RefusalReason.LEARNER_BEHIND
     )
 
 
@@ -184,7 +188,7 @@ def test_last_voter_cannot_be_removed() -> None:
     """A group without voters could never do anything again."""
     net = Net("a")
     net.elect("a")
-    answer = net["a"].node.propose_change(Change("remove", "a"))
+    answer = net["a"].node.propose_change(ConfigChange("remove", "a"))
     assert reason(answer) is RefusalReason.INVALID_CHANGE
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import (
     Append,
     Heartbeat,
@@ -121,7 +121,7 @@ def test_snapshot_brings_the_configuration() -> None:
     net = Net("a", "b", "c")
     net.elect("a")
     net.isolate("c")
-    net["a"].node.propose_change(Change("learner", "z"))
+    net["a"].node.propose_change(ConfigChange("learner", "z"))
     net.run()
     net["a"].save_snapshot(net["a"].node.applied_index)
     net.heal()

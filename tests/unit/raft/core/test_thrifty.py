@@ -1,10 +1,10 @@
-"""Leaders that send some followers later: who waits, for how long, and who never does."""
+"""Thrifty leaders: which followers get entries later, and for how long."""
 
 from __future__ import annotations
 
 import pytest
 
-from raft.core.membership import Change
+from raft.core.membership import ConfigChange
 from raft.core.messages import Append, AppendReply, Heartbeat, Message
 from tests.unit.raft.core.harness import GROUP, Net
 
@@ -291,7 +291,7 @@ def test_nothing_is_withheld_while_members_change() -> None:
     net = thrifty("abcd")
     net.propose("a", b"x")
     net.sent.clear()
-    assert isinstance(net["a"].node.propose_change(Change("remove", "d")), int)
+    assert isinstance(net["a"].node.propose_change(ConfigChange("remove", "d")), int)
     net["a"].drain()
     net["a"].node.propose(b"y")
     for node in ("b", "c"):

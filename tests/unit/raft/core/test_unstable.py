@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raft.core.messages import NORMAL, Entry
-from raft.core.unstable import Unstable
+from raft.core.unstable import Unstable, size_bytes
 
 Step = tuple[str, int]
 STEPS = st.lists(
@@ -16,13 +16,13 @@ STEPS = st.lists(
 
 
 def entry(index: int, term: int = 1) -> Entry:
-    return Entry(index, term, NORMAL, b"x")
+    return Entry(index, term, NORMAL, b"x" * (index % 7))
 
 
-@given(STEPS)
-def test_marks_follow_a_model_of_the_disk(steps: list[Step]) -> None:
+@given(STEPS, st.sampled_from([64, 1 << 20]))
+def test_marks_follow_a_model_of_the_disk(steps: list[Step], cache_bytes: int) -> None:
     """`stable` never claims an entry that the synced writes, replayed, would not leave."""
-    unstable = Unstable(0, 4, 1 << 20)
+    unstable = Unstable(0, 4, cache_bytes)
     log: list[Entry] = []
     writes: list[tuple[int, int, list[Entry]]] = []  # (number, first index, entries)
     durable: list[Entry] = []
@@ -47,6 +47,8 @@ def test_marks_follow_a_model_of_the_disk(steps: list[Step]) -> None:
             durable[first - 1 :] = entries
         elif action == "trim":
             unstable.trim(unstable.stable)
+            durable_bytes = sum(map(size_bytes, log[unstable.offset - 1 : unstable.stable]))
+            assert durable_bytes < cache_bytes * 5 // 4
         assert unstable.last_index == len(log)
         assert unstable.stable <= unstable.handed <= unstable.last_index
         assert unstable.offset <= unstable.stable + 1
@@ -59,14 +61,29 @@ def _floor(unstable: Unstable) -> int:
     return unstable.offset - 1
 
 
-def test_cache_is_bounded_by_bytes_too() -> None:
-    unstable = Unstable(0, 1000, 10_000)
-    for index in range(1, 101):
-        unstable.append([Entry(index, 1, NORMAL, b"x" * 1000)])
-        unstable.take_unwritten(index)
-        unstable.synced(index)
-        unstable.trim(index)
-    assert len(unstable.entries) <= 10
+class CountedBytes(bytes):
+    """Counts how often anybody asks for its length."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        CountedBytes.asked += 1
+        return super().__len__()
+
+
+def test_large_entries_cost_the_same_however_many_are_cached() -> None:
+    def looks(cache_bytes: int) -> int:
+        CountedBytes.asked = 0
+        unstable = Unstable(0, 1000, cache_bytes)
+        for index in range(1, 501):
+            unstable.append([Entry(index, 1, NORMAL, CountedBytes(b"x" * 1000))])
+            unstable.take_unwritten(index)
+            unstable.synced(index)
+            unstable.trim(index)
+        assert sum(map(size_bytes, unstable.entries)) <= cache_bytes * 5 // 4
+        return CountedBytes.asked
+
+    assert looks(200_000) <= looks(10_000) <= 4 * 500
 
 
 def test_nothing_unsynced_is_trimmed() -> None:
