@@ -1,6 +1,6 @@
-"""The messages that channels hold: delivered, and not acknowledged yet.
+"""The unacknowledged messages of a queue, by the channel and consumer that hold them.
 
-Each is held by one (holder, tag): a channel and its consumer, or `GET_TAG` for basic.get. A
+Each is held by one (channel_id, tag): a channel and its consumer, or `GET_TAG` for basic.get. A
 consumer shares the dict of its own (`place`), so its credit follows from the dict's length. What is
 held may be a stub, whose content is on disk (`ready.ram`).
 
@@ -24,11 +24,11 @@ HELD_MIN_BYTES: Final = 1 << 16
 """As long as no more than this can be saved, what consumers hold is left alone."""
 
 Held = dict[int, Delivery]
-"""What one (holder, tag) holds, by message number, in the order of delivery."""
+"""What one (channel_id, tag) holds, by message number, in the order of delivery."""
 
 
 class CheckedOut:
-    """All that is held.
+    """The unacknowledged messages of a queue.
 
     Attributes:
         count: Messages held.
@@ -45,25 +45,25 @@ class CheckedOut:
         self.stubs = Stubs()
 
     def __iter__(self) -> Iterator[tuple[str, str, Held]]:
-        """Every (holder, tag) with what it holds, perhaps nothing, in the order they came."""
-        for holder, tags in self._held.items():
+        """Yield every (channel_id, tag) with its messages, perhaps none, in order of arrival."""
+        for channel_id, tags in self._held.items():
             for tag, held in tags.items():
-                yield holder, tag, held
+                yield channel_id, tag, held
 
-    def holders(self) -> list[str]:
+    def channel_ids(self) -> list[str]:
         """The names of all channels that hold something, or consume, in the order they came."""
         return list(self._held)
 
-    def held_by(self, holder: str) -> dict[str, Held]:
+    def held_by(self, channel_id: str) -> dict[str, Held]:
         """What a channel holds, by tag; nothing may be added to it."""
-        return self._held.get(holder, {})
+        return self._held.get(channel_id, {})
 
-    def place(self, holder: str, tag: str) -> Held:
-        """Return the dict of a (holder, tag), an empty one if need be; `add` puts messages in."""
-        return self._held.setdefault(holder, {}).setdefault(tag, {})
+    def place(self, channel_id: str, tag: str) -> Held:
+        """Return the dict of a (channel_id, tag), a new one if need be; `add` puts messages in."""
+        return self._held.setdefault(channel_id, {}).setdefault(tag, {})
 
     def add(self, held: Held, items: list[Delivery], size_bytes: int) -> None:
-        """Put messages into a place.
+        """Add messages to the dict that `place` returned.
 
         Args:
             held: As `place` returned it.
@@ -79,9 +79,9 @@ class CheckedOut:
         self.count += count
         self.size_bytes += size_bytes
 
-    def take(self, holder: str, tag: str, numbers: list[int]) -> list[Delivery]:
-        """Remove what is really held of some numbers, and return it; the others are ignored."""
-        tags = self._held.get(holder)
+    def take(self, channel_id: str, tag: str, numbers: list[int]) -> list[Delivery]:
+        """Remove messages by number and return them; numbers that are not held are ignored."""
+        tags = self._held.get(channel_id)
         held = None if tags is None else tags.get(tag)
         if not held:
             return []
@@ -93,9 +93,9 @@ class CheckedOut:
             self.stubs.remove(items)
         return items
 
-    def release(self, holder: str) -> list[Delivery]:
+    def release(self, channel_id: str) -> list[Delivery]:
         """Remove all that a channel holds, and its places; return it tag by tag."""
-        tags = self._held.pop(holder, None)
+        tags = self._held.pop(channel_id, None)
         if tags is None:
             return []
         items = [item for held in tags.values() for item in held.values()]
@@ -104,25 +104,25 @@ class CheckedOut:
         self.stubs.remove(items)
         return items
 
-    def forget_if_empty(self, holder: str, tag: str) -> None:
+    def forget_if_empty(self, channel_id: str, tag: str) -> None:
         """Drop a place that nobody consumes under any more, if it is empty."""
-        tags = self._held.get(holder)
+        tags = self._held.get(channel_id)
         if tags is None or tags.get(tag):
             return
         tags.pop(tag, None)
         if not tags:
-            del self._held[holder]
+            del self._held[channel_id]
 
     @property
     def ram_bytes(self) -> int:
-        """About what all this takes of the memory, in bytes."""
+        """About how much memory all this takes, in bytes."""
         stubs = self.stubs
         whole = self.count - stubs.count
         size_bytes = self.size_bytes - stubs.size_bytes
         return whole * MESSAGE_RAM_BYTES + size_bytes + stubs.count * STUB_RAM_BYTES
 
     def page_out(self, eviction: Eviction) -> None:
-        """Let stubs remain of what is held, holder by holder, if enough can be saved."""
+        """Replace held messages by stubs, channel by channel, if that frees enough memory."""
         stubs = self.stubs
         saved = MESSAGE_RAM_BYTES - STUB_RAM_BYTES
         savable = (self.count - stubs.count) * saved + self.size_bytes - stubs.size_bytes

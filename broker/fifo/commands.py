@@ -1,14 +1,14 @@
-"""What can be asked of a queue: one record per command, as it stands in Raft entries and on wires.
+"""The commands of a queue: one record each, as they stand in Raft entries and on the wire.
 
 Every record is a msgpack array that begins with its tag, so a list of mixed commands decodes in
 one pass. Fields are only ever appended, with defaults. A node's commands for a queue travel in an
-`Offer`: numbered, in order, so that they can be offered again to another leader
+`CommandBatch`: numbered, in order, so that they can be sent again to another leader
 (docs/protocol-rules.md P10).
 
-A batch, as bytes (a Raft entry of a quorum queue, or a forwarded operation):
+The bytes of a Raft entry of a quorum queue:
 
-    [version, now_ms, [offer | end-boot | set-rules | drop-dead-lettered, ...]]
-    offer  = [20, session, lowest, first, [command, ...]]
+    [version, now_ms, [batch | end-boot | set-rules | drop-dead-lettered, ...]]
+    batch  = [20, session, lowest, first, [command, ...]]
     command = [tag, field, ...]
 """
 
@@ -25,7 +25,7 @@ from broker.fifo.limits import Rules
 from broker.message import Message
 
 VERSION: Final = 1
-"""Version of a batch. A machine refuses batches of a version it does not know."""
+"""Version of an entry. A machine refuses entries of a version it does not know."""
 
 
 class Enqueue(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class Enqueue(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
 
     Attributes:
         messages: In publish order.
-        redelivered: They count as delivered once before (offered to a second master, P11).
+        redelivered: They count as delivered once before (sent to a second master, P11).
     """
 
     messages: list[Message]
@@ -44,9 +44,9 @@ class Checkout(msgspec.Struct, array_like=True, tag=2, frozen=True):
     """Attach a consumer.
 
     Attributes:
-        holder: Who holds its unsettled messages: "NODE/BOOT/CONNECTION/CHANNEL", one per channel;
-            CHANNEL is "NUMBER.GENERATION", so that a number used again is another holder.
-        tag: Consumer tag, unique within the holder.
+        channel_id: The channel, which holds its unsettled messages. "NODE/BOOT/CONNECTION/CHANNEL",
+            where CHANNEL is "NUMBER.GENERATION": a number used again is another channel.
+        tag: Consumer tag, unique within the channel.
         no_ack: Messages count as settled when delivered.
         exclusive: Refuse if another consumer is there, and be refused to others.
         prefetch: Most unsettled messages at a time; 0 is without limit.
@@ -54,26 +54,26 @@ class Checkout(msgspec.Struct, array_like=True, tag=2, frozen=True):
         arguments: The client's arguments as they came.
     """
 
-    holder: str
+    channel_id: str
     tag: str
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    priority: int
-    arguments: dict[str, object]
+    no_ack: bool = False
+    exclusive: bool = False
+    prefetch: int = 0
+    priority: int = 0
+    arguments: dict[str, object] = {}
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
-    """Detach a consumer; what it holds stays with its holder."""
+    """Detach a consumer; what it holds stays with its channel."""
 
-    holder: str
+    channel_id: str
     tag: str
 
 
 class Settle(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
     """Remove acknowledged messages."""
 
-    holder: str
+    channel_id: str
     tag: str
     numbers: list[int]
 
@@ -81,7 +81,7 @@ class Settle(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
 class Requeue(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
     """Give messages back, to be delivered again."""
 
-    holder: str
+    channel_id: str
     tag: str
     numbers: list[int]
 
@@ -89,7 +89,7 @@ class Requeue(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
 class Discard(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
     """Reject messages without requeue."""
 
-    holder: str
+    channel_id: str
     tag: str
     numbers: list[int]
 
@@ -97,13 +97,13 @@ class Discard(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
 class Release(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
     """A channel is gone: its consumers end and what it holds goes back."""
 
-    holder: str
+    channel_id: str
 
 
 class SetActive(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
     """Pause or resume deliveries to a consumer whose socket is full or has drained."""
 
-    holder: str
+    channel_id: str
     tag: str
     active: bool
 
@@ -111,7 +111,7 @@ class SetActive(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
 class SetPrefetch(msgspec.Struct, array_like=True, tag=9, frozen=True, gc=False):
     """Change how many unsettled messages a consumer may hold; 0 is without limit."""
 
-    holder: str
+    channel_id: str
     tag: str
     prefetch: int
 
@@ -119,7 +119,7 @@ class SetPrefetch(msgspec.Struct, array_like=True, tag=9, frozen=True, gc=False)
 class Get(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=False):
     """Take one message (basic.get); unless `no_ack` it is held under the empty tag."""
 
-    holder: str
+    channel_id: str
     no_ack: bool
 
 
@@ -128,7 +128,7 @@ class Purge(msgspec.Struct, array_like=True, tag=11, frozen=True, gc=False):
 
 
 class Skip(msgspec.Struct, array_like=True, tag=12, frozen=True, gc=False):
-    """Stands for `count` numbers whose commands were given up, so that later ones fit."""
+    """A placeholder for `count` numbers whose commands were given up."""
 
     count: int
 
@@ -143,17 +143,17 @@ ChannelCommand = (
     Cancel | Settle | Requeue | Discard | Release | SetActive | SetPrefetch | Get | Purge | Drop
 )
 """What a channel asks of a queue by `QueueHandle.submit`: the value that its session makes reaches
-the queue's machine, or the offer that carries it there, as it is."""
+the queue's machine, or the batch that carries it there, as it is."""
 
 SessionCommand = Enqueue | Checkout | ChannelCommand | Skip
 
 
-class Offer(msgspec.Struct, array_like=True, tag=20, frozen=True):
+class CommandBatch(msgspec.Struct, array_like=True, tag=20, frozen=True):
     """Numbered commands of one publisher session (P10).
 
     Attributes:
         session: `session_name(...)` of the publishing node.
-        lowest: The session's lowest number without an answer; lower ones are never offered again.
+        lowest: The session's lowest number without an answer; lower ones are never sent again.
         first: Number of the first command. The others follow without a gap; an `Enqueue` takes
             one number a message, a `Skip` takes `count`, every other command one.
         commands: In the order the node issued them.
@@ -166,14 +166,14 @@ class Offer(msgspec.Struct, array_like=True, tag=20, frozen=True):
 
 
 class EndBoot(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
-    """Group 0 ended this boot: its holders, consumers and sessions end here (P1, P10)."""
+    """Group 0 ended this boot: its channels, consumers and sessions end here (P1, P10)."""
 
     node: str
     boot: str
 
 
 class SetRules(msgspec.Struct, array_like=True, tag=22, frozen=True, gc=False):
-    """The queue's arguments and policies ask for other limits from now on."""
+    """The queue's arguments and policies set other limits from now on."""
 
     rules: Rules
 
@@ -184,10 +184,10 @@ class DropDeadLettered(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=
     numbers: list[int]
 
 
-QueueCommand = Offer | EndBoot | SetRules | DropDeadLettered
+QueueCommand = CommandBatch | EndBoot | SetRules | DropDeadLettered
 
 
-class Batch(msgspec.Struct, array_like=True, frozen=True):
+class QueueEntry(msgspec.Struct, array_like=True, frozen=True):
     """The content of one Raft entry of a quorum queue.
 
     Attributes:
@@ -206,11 +206,11 @@ UNENCODABLE: Final = (TypeError, ValueError, OverflowError)
 """What encoding raises: for a type, for a string, for an integer that msgpack does not know."""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=plain_value)
-_batch_decoder = msgspec.msgpack.Decoder(Batch)
-_offer_decoder = msgspec.msgpack.Decoder(Offer)
+_entry_decoder = msgspec.msgpack.Decoder(QueueEntry)
+_batch_decoder = msgspec.msgpack.Decoder(CommandBatch)
 
 
-def encode_batch(commands: Sequence[QueueCommand], now_ms: int) -> bytes:
+def encode_entry(commands: Sequence[QueueCommand], now_ms: int) -> bytes:
     """Return the bytes of a Raft entry for these commands.
 
     Args:
@@ -221,11 +221,11 @@ def encode_batch(commands: Sequence[QueueCommand], now_ms: int) -> bytes:
         TypeError: One of them holds what can't be encoded (a bug); so do the others of
             `UNENCODABLE`.
     """
-    return _encoder.encode(Batch(VERSION, now_ms, list(commands)))
+    return _encoder.encode(QueueEntry(VERSION, now_ms, list(commands)))
 
 
 def encodable(commands: Sequence[QueueCommand]) -> list[QueueCommand]:
-    """Return those that `encode_batch` can write, for the others must not take them along."""
+    """Return the commands that `encode_entry` can write: the others must not spoil these."""
     found: list[QueueCommand] = []
     for command in commands:
         with suppress(*UNENCODABLE):
@@ -234,30 +234,30 @@ def encodable(commands: Sequence[QueueCommand]) -> list[QueueCommand]:
     return found
 
 
-def decode_batch(data: bytes) -> Batch:
-    """Read what `encode_batch` wrote.
+def decode_entry(data: bytes) -> QueueEntry:
+    """Read what `encode_entry` wrote.
 
     Raises:
-        msgspec.DecodeError: The bytes are no batch, or of a version not known here.
+        msgspec.DecodeError: The bytes are no entry, or of a version not known here.
     """
-    batch = _batch_decoder.decode(data)
-    if batch.version != VERSION:
-        raise msgspec.DecodeError(f"expected batch version {VERSION}, found {batch.version}")
-    return batch
+    entry = _entry_decoder.decode(data)
+    if entry.version != VERSION:
+        raise msgspec.DecodeError(f"expected entry version {VERSION}, found {entry.version}")
+    return entry
 
 
-def encode_offer(offer: Offer) -> bytes:
-    """Return an offer's bytes for the way to the queue's node."""
-    return _encoder.encode(offer)
+def encode_commands(batch: CommandBatch) -> bytes:
+    """Return a batch's bytes, as they are sent to the queue's node."""
+    return _encoder.encode(batch)
 
 
-def decode_offer(data: bytes) -> Offer:
-    """Read what `encode_offer` wrote.
+def decode_commands(data: bytes) -> CommandBatch:
+    """Read what `encode_commands` wrote.
 
     Raises:
-        msgspec.DecodeError: The bytes are no offer.
+        msgspec.DecodeError: The bytes are no batch.
     """
-    return _offer_decoder.decode(data)
+    return _batch_decoder.decode(data)
 
 
 def session_name(node: str, boot: str, uid: int, count: int) -> str:
@@ -273,7 +273,7 @@ def session_name(node: str, boot: str, uid: int, count: int) -> str:
 
 
 def owner_of(name: str) -> tuple[str, str]:
-    """Return (node, boot) of a holder or session name."""
+    """Return (node, boot) of a channel or session name."""
     node, boot, _ = name.split("/", 2)
     return node, boot
 
@@ -282,65 +282,67 @@ _LOOKING: Final = frozenset({Get, Purge, Cancel})
 _TAKING: Final = frozenset({Get, Purge})
 
 
-def split_at_gets(offer: Offer) -> list[Offer]:
-    """Cut an offer so that every Get begins a part: what it finds may have to be read first.
+def split_at_gets(batch: CommandBatch) -> list[CommandBatch]:
+    """Cut a batch so that every Get begins a part: its message may have to be read from disk.
 
     Args:
-        offer: As it came.
+        batch: As it came.
 
     Returns:
         The same commands with the same numbers, in order.
     """
-    return _parts(offer, lambda command, _before: type(command) is Get)
+    return _parts(batch, lambda command, _before: type(command) is Get)
 
 
-def split_at_looks(offer: Offer) -> list[Offer]:
-    """Cut an offer where consumers are served before the next command: Get, Purge or Cancel.
+def split_at_looks(batch: CommandBatch) -> list[CommandBatch]:
+    """Cut a batch where consumers are served before the next command: Get, Purge or Cancel.
 
     A Get must not take, nor a Purge remove, what came before it and is for a consumer that waits;
     nor must a Cancel end that one first.
 
     Args:
-        offer: As it came.
+        batch: As it came.
 
     Returns:
         The same commands with the same numbers, in order.
     """
-    if _LOOKING.isdisjoint(map(type, offer.commands)):
-        return [offer]
-    return _parts(offer, _is_look)
+    if _LOOKING.isdisjoint(map(type, batch.commands)):
+        return [batch]
+    return _parts(batch, _is_look)
 
 
-def is_look_after(offer: Offer, before: Offer) -> bool:
-    """True where consumers are served between two offers, as `split_at_looks` would."""
-    if not offer.commands or not before.commands:
+def is_look_after(batch: CommandBatch, before: CommandBatch) -> bool:
+    """True where consumers are served between two batches, as `split_at_looks` would."""
+    if not batch.commands or not before.commands:
         return False
-    return _is_look(offer.commands[0], before.commands[-1])
+    return _is_look(batch.commands[0], before.commands[-1])
 
 
 def _is_look(command: SessionCommand, before: SessionCommand) -> bool:
-    """True for a command that looks at what consumers leave; a Get or Purge leaves them nothing."""
+    """True if consumers must be served before a command: it takes or ends what they could get."""
     return type(command) in _LOOKING and type(before) not in _TAKING
 
 
-def _parts(offer: Offer, is_cut: Callable[[SessionCommand, SessionCommand], bool]) -> list[Offer]:
-    parts: list[Offer] = []
-    first = number = offer.first
+def _parts(
+    batch: CommandBatch, is_cut: Callable[[SessionCommand, SessionCommand], bool]
+) -> list[CommandBatch]:
+    parts: list[CommandBatch] = []
+    first = number = batch.first
     commands: list[SessionCommand] = []
-    for command in offer.commands:
+    for command in batch.commands:
         if commands and is_cut(command, commands[-1]):
-            parts.append(Offer(offer.session, offer.lowest, first, commands))
+            parts.append(CommandBatch(batch.session, batch.lowest, first, commands))
             first, commands = number, []
         commands.append(command)
         number += width(command)
-    return [*parts, Offer(offer.session, offer.lowest, first, commands)]
+    return [*parts, CommandBatch(batch.session, batch.lowest, first, commands)]
 
 
-def numbers_of(kind: type[SessionCommand], offer: Offer) -> set[int]:
-    """Return the numbers of an offer's commands of one kind."""
+def numbers_of(kind: type[SessionCommand], batch: CommandBatch) -> set[int]:
+    """Return the numbers of a batch's commands of one kind."""
     found: set[int] = set()
-    number = offer.first
-    for command in offer.commands:
+    number = batch.first
+    for command in batch.commands:
         if type(command) is kind:
             found.add(number)
         number += width(command)

@@ -1,4 +1,4 @@
-"""How one queue's machine is to behave: the same on every replica."""
+"""Settings of one queue's machine: the same on every replica."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_page(self) -> bool:
-        """Whether messages can leave the memory: where their order is that of numbers."""
+        """True if messages can leave the memory: their order must be that of their numbers."""
         return self.order != "due" and self.requeue != "tail"
 
     @property
     def is_restored_unread(self) -> bool:
-        """Whether numbers and sizes are enough for `QueueMachine.restore_paged` after a restart.
+        """True if numbers and sizes are enough for `QueueMachine.restore_paged` after a restart.
 
         Levels and the keys of publishes stand in the messages.
         """

@@ -1,13 +1,13 @@
-"""Who consumes from a queue, whose turn it is, and the handing out of messages.
+"""The consumers of a queue: credit, priorities, turns, and the delivery of messages.
 
-Consumers that can take a message stand in a ring, one ring a priority; the highest priority that
-has anyone in its ring is served, one message a turn. A consumer without credit, or paused, leaves
+Consumers that can take a message stand in a ring, one ring a priority; the highest priority with
+a consumer in its ring is served, one message a turn. A consumer without credit, or paused, leaves
 its ring and comes back at the end (docs/rabbitmq-behaviour.md 1.8, round robin).
 
-Where only one consumer at a time may be served (single active consumer), all others wait outside
-the rings, whatever their credit. The first to come is active until it goes, however high the
-priority of a later one; without credit, or paused, it stays active and nobody is served. What a
-cancelled one still holds does not keep the next from being active.
+With a single active consumer, all other consumers wait outside the rings, whatever their credit.
+The first consumer is active until it is detached, also if a later one has a higher priority;
+without credit, or paused, it stays active and no consumer is served. The next one becomes active
+even while a cancelled one still holds messages.
 
 Invariant: a consumer is in its priority's ring exactly when it has credit and need not wait. Every
 change of credit or activity therefore ends in `refresh`.
@@ -45,10 +45,10 @@ SLACK_MIN: Final = 64
 
 
 class Consumer:
-    """One consumer and what it holds.
+    """One consumer and the messages that it holds.
 
     Attributes:
-        holder: Its channel's name.
+        channel_id: Its channel.
         tag: Its consumer tag.
         no_ack: Deliveries count as settled.
         exclusive: It refuses others.
@@ -56,7 +56,7 @@ class Consumer:
         priority: Higher is served first.
         arguments: As the client gave them.
         limit: Most messages it may hold: `prefetch` with 0 and no_ack resolved.
-        held: What it holds, by number; shared with the holder's record, outlives the consumer.
+        held: What it holds, by number; shared with the channel's record, outlives the consumer.
         is_active: False while its socket is full.
         is_reachable: False while the link to its node is clogged; no part of the replicated state.
         is_waiting: Another consumer is the single active one.
@@ -65,9 +65,9 @@ class Consumer:
 
     __slots__ = (
         "arguments",
+        "channel_id",
         "exclusive",
         "held",
-        "holder",
         "in_ring",
         "is_active",
         "is_reachable",
@@ -82,7 +82,7 @@ class Consumer:
 
     def __init__(
         self,
-        holder: str,
+        channel_id: str,
         tag: str,
         held: Held,
         *,
@@ -92,9 +92,9 @@ class Consumer:
         priority: int,
         arguments: dict[str, object],
     ) -> None:
-        self.holder = holder
+        self.channel_id = channel_id
         self.tag = tag
-        self.key = (holder, tag)
+        self.key = (channel_id, tag)
         self.held = held
         self.no_ack = no_ack
         self.exclusive = exclusive
@@ -109,7 +109,7 @@ class Consumer:
 
     @property
     def credit(self) -> int:
-        """How many messages it may take now; never negative."""
+        """How many messages the consumer may be given now; never negative."""
         if not self.is_active or not self.is_reachable:
             return 0
         if self.no_ack:
@@ -131,7 +131,7 @@ class Consumers:
     """
 
     __slots__ = (
-        "_by_holder",
+        "_by_channel",
         "_by_priority",
         "_candidates",
         "_credit_max",
@@ -155,7 +155,7 @@ class Consumers:
         self._credit_max = credit_max
         self._is_single_active = is_single_active
         self._by_priority = by_priority
-        self._by_holder: dict[str, dict[str, Consumer]] = {}
+        self._by_channel: dict[str, dict[str, Consumer]] = {}
         self._rings: dict[int, deque[Consumer]] = {}
         self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
@@ -168,28 +168,28 @@ class Consumers:
         self.count = 0
 
     def __iter__(self) -> Iterator[Consumer]:
-        for consumers in self._by_holder.values():
+        for consumers in self._by_channel.values():
             yield from consumers.values()
 
-    def find(self, holder: str, tag: str) -> Consumer | None:
+    def find(self, channel_id: str, tag: str) -> Consumer | None:
         """Return a consumer, or None."""
-        consumers = self._by_holder.get(holder)
+        consumers = self._by_channel.get(channel_id)
         return None if consumers is None else consumers.get(tag)
 
-    def of_holder(self, holder: str) -> list[Consumer]:
+    def of_channel(self, channel_id: str) -> list[Consumer]:
         """Return a channel's consumers in the order they came."""
-        return list(self._by_holder.get(holder, {}).values())
+        return list(self._by_channel.get(channel_id, {}).values())
 
-    def holders(self) -> list[str]:
+    def channel_ids(self) -> list[str]:
         """Return the names of all channels that consume here."""
-        return list(self._by_holder)
+        return list(self._by_channel)
 
     def attached(self) -> list[tuple[str, str]]:
-        """(holder, tag) of every consumer, channel by channel in the order they came."""
+        """(channel_id, tag) of every consumer, channel by channel in the order they came."""
         return [consumer.key for consumer in self]
 
     def active_key(self) -> tuple[str, str] | None:
-        """(holder, tag) of the one consumer that is served, None where all are, or there is none.
+        """(channel_id, tag) of the only consumer that is served; None if all are, or there is none.
 
         The single active consumer, or an exclusive one.
         """
@@ -225,14 +225,14 @@ class Consumers:
         return None
 
     def add(self, consumer: Consumer) -> None:
-        """Attach a consumer at the end of its ring, in place of the one of its (holder, tag).
+        """Attach a consumer at the end of its ring, in place of the one of its (channel_id, tag).
 
         With a single active consumer it keeps the place, and the activity, of the one replaced.
         """
         known = self.find(*consumer.key)
         if known is not None:
             self._detach(known)
-        self._by_holder.setdefault(consumer.holder, {})[consumer.tag] = consumer
+        self._by_channel.setdefault(consumer.channel_id, {})[consumer.tag] = consumer
         self.count += 1
         priority = consumer.priority
         if priority not in self._rings:
@@ -252,7 +252,7 @@ class Consumers:
         self.set_prefetch(consumer, consumer.prefetch)
 
     def remove(self, consumer: Consumer) -> None:
-        """Detach a consumer; was it the single active one, the next is active now."""
+        """Detach a consumer; if it was the single active one, the next becomes active."""
         self._detach(consumer)
         if self._is_single_active:
             del self._order[consumer.key]
@@ -266,18 +266,18 @@ class Consumers:
         self.refresh(consumer)
 
     def set_reachable(self, node: str, *, reachable: bool) -> None:
-        """Pause or resume all consumers of a node, for a shell whose way to it is clogged.
+        """Pause or resume all consumers of a node: the link to it is clogged, or free again.
 
         Not for replicated queues: replicas must not differ by what their links are like.
         """
         for consumer in self:
-            if consumer.is_reachable is not reachable and owner_of(consumer.holder)[0] == node:
+            if consumer.is_reachable is not reachable and owner_of(consumer.channel_id)[0] == node:
                 consumer.is_reachable = reachable
                 self.refresh(consumer)
 
-    def credited(self, holder: str, tag: str) -> bool:
+    def credited(self, channel_id: str, tag: str) -> bool:
         """A consumer holds less than before; False where there is none of that tag any more."""
-        consumers = self._by_holder.get(holder)
+        consumers = self._by_channel.get(channel_id)
         consumer = None if consumers is None else consumers.get(tag)
         if consumer is None:
             return False
@@ -286,7 +286,7 @@ class Consumers:
         return True
 
     def refresh(self, consumer: Consumer) -> None:
-        """Put a consumer into its ring or take it out, as its credit and its turn now say."""
+        """Put a consumer into its ring or take it out, depending on its credit."""
         if consumer.credit > 0 and not consumer.is_waiting:
             if not consumer.in_ring:
                 consumer.in_ring = True
@@ -328,14 +328,18 @@ class Consumers:
             consumer = ring[0]
             items, size_bytes = take(min(consumer.credit, most) if size == 1 else 1)
             if items:
-                ring.rotate(-1)
+                if size > 1:
+                    ring.rotate(-1)
                 _hand_out(messages, consumer, items, size_bytes)
-                self.refresh(consumer)
+                if not consumer.no_ack:
+                    self.refresh(consumer)
+                if len(items) == at_hand and not ready.is_paged:
+                    return False  # that was all
                 budget -= len(items)
         return False
 
     def _deal(self, messages: MessageState, ring: deque[Consumer], rounds_max: int) -> int:
-        """Deal whole rounds to a ring, as single turns would: nobody runs out before the last.
+        """Deal whole rounds to a ring, as single turns would: no consumer runs out before the last.
 
         As many messages as `rounds_max` asks for are at hand. Less than whole rounds where some
         had expired; then the turn is with who got none.
@@ -356,7 +360,7 @@ class Consumers:
         return len(items)
 
     def ring_keys(self) -> list[tuple[int, list[tuple[str, str]]]]:
-        """Return each priority with its ring's (holder, tag) in turn (snapshots).
+        """Return each priority with its ring's (channel_id, tag) in turn (snapshots).
 
         With a single active consumer: two lists, the active one and all in the order they came.
         """
@@ -368,7 +372,10 @@ class Consumers:
     def load_rings(self, rings: list[tuple[int, list[tuple[str, str]]]]) -> None:
         """Put the consumers already added into the turn that `ring_keys` gave."""
         turns = [
-            (priority, [c for holder, tag in keys if (c := self.find(holder, tag)) is not None])
+            (
+                priority,
+                [c for channel_id, tag in keys if (c := self.find(channel_id, tag)) is not None],
+            )
             for priority, keys in rings
         ]
         if not self._is_single_active:
@@ -418,10 +425,10 @@ class Consumers:
             self.refresh(consumer)
 
     def _detach(self, consumer: Consumer) -> None:
-        consumers = self._by_holder[consumer.holder]
+        consumers = self._by_channel[consumer.channel_id]
         del consumers[consumer.tag]
         if not consumers:
-            del self._by_holder[consumer.holder]
+            del self._by_channel[consumer.channel_id]
         self.count -= 1
         self._leave(consumer)
         priority = consumer.priority
@@ -447,7 +454,7 @@ def _in_exclusive_use(title: str) -> Refusal:
 
 
 def _fitting(head: Delivery | None, room_bytes: int) -> int:
-    """Say how many messages like the head, at least one, have about so many bytes."""
+    """Return how many messages of the head's size fit about so many bytes, at least 1."""
     return 1 if head is None else 1 + room_bytes // (head.message.body_size + 1)
 
 

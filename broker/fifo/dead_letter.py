@@ -57,47 +57,48 @@ Death = dict[str, object]
 
 
 class AtLeastOnceDeadLetters:
-    """Dead messages that stay until they have arrived (`Rules.is_held`), in the order of death.
+    """Dead messages held until their targets have them (`Rules.is_held`), in order of death.
 
     At-least-once dead-lettering, and delays: a message that died is out of every consumer's reach
-    but still the queue's, until the shell says that its targets have it (`QueueMachine.bury`). It
+    but still the queue's, until its targets have it (`QueueMachine.drop_dead_lettered`). It
     counts for the length limits meanwhile (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
 
     Attributes:
+        count: How many there are.
         size_bytes: Sum of their body sizes.
     """
 
-    __slots__ = ("_items", "size_bytes")
+    __slots__ = ("_items", "count", "size_bytes")
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[Reason, Delivery]] = {}
+        self.count = 0
         self.size_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def add(self, reason: Reason, items: list[Delivery]) -> None:
-        """Take in what died for one reason."""
+        """Add messages that died for one reason."""
         self._items.update([(item.number, (reason, item)) for item in items])
+        self.count = len(self._items)
         self.size_bytes += body_bytes(items)
 
-    def bury(self, numbers: list[int]) -> list[Delivery]:
-        """Forget these and return them; unknown numbers are ignored."""
+    def drop(self, numbers: list[int]) -> list[Delivery]:
+        """Remove messages by number and return them; unknown numbers are ignored."""
         pop = self._items.pop
         items = [found[1] for number in numbers if (found := pop(number, None)) is not None]
+        self.count = len(self._items)
         self.size_bytes -= body_bytes(items)
         return items
 
     def numbers(self) -> list[int]:
-        """The numbers of all that is held, in the order of their deaths."""
+        """The numbers of all held messages, in order of death."""
         return list(self._items)
 
     def items(self) -> list[Delivery]:
-        """All that is held, in the order of their deaths."""
+        """All held messages, in order of death."""
         return [item for _, item in self._items.values()]
 
     def records(self) -> list[Dead]:
-        """All that is held, in the order of their deaths, neighbours of one reason together."""
+        """All held messages in order of death, neighbours of one reason in one record."""
         records: list[Dead] = []
         for reason, item in self._items.values():
             if records and records[-1].reason == reason:
@@ -107,9 +108,9 @@ class AtLeastOnceDeadLetters:
         return records
 
     def load(self, records: list[Dead]) -> None:
-        """Take over what `records` of another one said."""
+        """Load what `records` returned."""
         self._items = {}
-        self.size_bytes = 0
+        self.count = self.size_bytes = 0
         for record in records:
             self.add(record.reason, record.items)
 
@@ -171,7 +172,7 @@ def deaths_of(message: Message) -> list[tuple[str, str]]:
 
 
 def is_cycle(message: Message, queue_name: str) -> bool:
-    """Tell whether a dead message would circle without any client's doing.
+    """True if a dead message would go round in a cycle without any client's doing.
 
     Args:
         message: As `dead_message` returned it.
@@ -231,7 +232,7 @@ def _summary(which: str, reason: str, queue: str, exchange: str) -> dict[str, ob
 def _first_told(
     reason: str, queue: str, time_s: int, exchange: str, routing_key: str, ttl_ms: int
 ) -> bytes:
-    """The entries that tell a first death of a message without copies."""
+    """The header entries of a first death of a message without CC."""
     death = _new_death(reason, queue, time_s, exchange, [routing_key], ttl_ms)
     new = {
         **_summary("first", reason, queue, exchange),
@@ -249,7 +250,7 @@ def _told(
     queue: str,
     time_s: int,
 ) -> dict[str, object]:
-    """The headers that tell one more death."""
+    """The headers after one more death."""
     new: dict[str, object] = {}
     if not deaths:
         new |= _summary("first", reason, queue, message.exchange)
@@ -277,7 +278,7 @@ def _new_death(
 
 
 def _with_death(deaths: list[Death], new: Death) -> list[Death]:
-    """The deaths with one more: a known pair counts on and moves to the front."""
+    """The x-death entries with one more: the count of a known pair grows, and it moves first."""
     others = []
     latest: Death | None = None
     for death in deaths:

@@ -1,4 +1,4 @@
-"""Which publishes a queue has seen, so that it drops their doubles.
+"""Message deduplication: the keys that a queue has seen, so that it drops duplicates.
 
 A publish is remembered by its key (`Message.dedup`) from when it is first seen, for `ttl_ms` and as
 long as at most `size` younger ones followed. A double renews nothing: who repeats himself for ever
@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 
 class Dedup:
-    """The memory of one queue.
+    """The deduplication keys of one queue.
 
     Args:
         size: Most keys it remembers; 0 remembers none.
@@ -32,7 +32,7 @@ class Dedup:
         return len(self._seen_ms)
 
     def is_double(self, key: str, now_ms: int) -> bool:
-        """Tell whether a key is remembered; if not, remember it from now on.
+        """True if a key is known; otherwise it is remembered from now on.
 
         Args:
             key: What tells publishes apart; "" is never a double.
@@ -55,7 +55,7 @@ class Dedup:
         return list(self._seen_ms.items())
 
     def load(self, records: list[tuple[str, int]]) -> None:
-        """Take over what `records` of another memory said; the newest `size` of them."""
+        """Load what `records` returned; the newest `size` of them."""
         kept = records[-self._size :] if self._size > 0 else []
         self._seen_ms = OrderedDict(kept)
 

@@ -1,4 +1,4 @@
-"""What a queue wants done after a batch: deliveries, answers, ledger. Shells run it, cores do not.
+"""The effects of a batch on a queue: deliveries, answers, ledger records. A shell executes them.
 
 The order a shell keeps: `ledger` first where it must be durable or broadcast before answers,
 then `replies` (a consume-ok precedes the consumer's first delivery), then `deliveries`, then
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
 
 class OutOfSequence(NamedTuple):
-    """An offer was not applied: its first number lies beyond `expected`."""
+    """A batch was not applied: its first number lies beyond `expected`."""
 
     session: str
     expected: int
@@ -64,7 +64,7 @@ class Dead(NamedTuple):
     Attributes:
         reason: Why.
         items: In order; number 0 for one that never got into the queue (reject-publish-dlx).
-        is_held: They wait here for `QueueMachine.bury` with their numbers.
+        is_held: They wait here for `QueueMachine.drop_dead_lettered` with their numbers.
     """
 
     reason: Reason
@@ -73,16 +73,16 @@ class Dead(NamedTuple):
 
 
 class Effects:
-    """Everything one batch caused. Mutable while the machine runs, then the shell's.
+    """The effects of one batch. The machine fills them, then they belong to the shell.
 
     Attributes:
-        deliveries: Messages for consumers by (holder, tag), in order.
+        deliveries: Messages for consumers by (channel_id, tag), in order.
         replies: Answers with a value, in order.
         verdicts: Answers without one, adjacent numbers merged.
         session_lost: Sessions the queue does not know (P10).
-        out_of_sequence: Offers that were not applied for a gap before them.
+        out_of_sequence: Batches that were not applied for a gap before them.
         dead: Messages that died, in order; empty unless the rules ask for them.
-        lost_consumers: (holder, tag) of consumers the queue itself ended.
+        lost_consumers: (channel_id, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
         unpaged: `Removed`, `Settled` and `Cleared` of messages that no ledger names and whose
             contents are among this disk's pages: those may go. The dead are filled first.
@@ -144,7 +144,7 @@ EndKind = type[ledger.Settled | ledger.Removed]
 
 
 class Recorder:
-    """What one queue has to tell since it was last asked: its effects, and in them its ledger.
+    """Collects the effects of one queue, its ledger among them, until they are taken.
 
     All parts of a `machine.QueueMachine` share one recorder, so that what they do stands in one
     order.
@@ -172,12 +172,12 @@ class Recorder:
         self.is_spilled = False
 
     def note(self, record: ledger.LedgerRecord) -> None:
-        """Add a record that counts."""
+        """Add a record to the ledger."""
         self.effects.ledger.append(record)
         self.position += 1
 
     def enqueued(self, first: int, messages: list[Message], origin: Origin, since_ms: int) -> None:
-        """Messages entered the queue; with the ledger "none" there is nothing to tell.
+        """Messages entered the queue; the ledger "none" records nothing.
 
         Args:
             first: Number of the first; the others follow.
@@ -198,11 +198,11 @@ class Recorder:
             self.note(ledger.Enqueued(numbers, [each for each in messages if each.persistent]))
 
     def taken(self, items: list[Delivery]) -> None:
-        """Messages were handed to a consumer; only a whole ledger tells of that."""
+        """Messages were handed to a consumer; only the ledger "all" records that."""
         self.effects.ledger.append(ledger.Taken([item.number for item in items]))
 
     def returned(self, items: list[Delivery]) -> None:
-        """Messages are ready again; only a whole ledger tells of that."""
+        """Messages are ready again; only the ledger "all" records that."""
         self.effects.ledger.append(ledger.Returned([item.number for item in items]))
 
     def ended(self, kind: EndKind, items: list[Delivery]) -> None:
@@ -227,7 +227,7 @@ class Recorder:
             self.note(ledger.Cleared(first, last))
 
     def _unpage(self, kind: EndKind, items: list[Delivery]) -> None:
-        """Tell of those among some messages that ended whose contents only pages have."""
+        """Note ended messages whose content is only in pages, so that the pages are removed."""
         stubs = [item for item in items if not item.message.content]
         if self.mode == "persistent":
             stubs = [item for item in stubs if not item.message.persistent]

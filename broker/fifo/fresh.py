@@ -1,4 +1,4 @@
-"""Which messages of a queue nobody was ever handed: what an orderly stop writes down (P16).
+"""Fresh messages: never handed to a consumer. An orderly stop records which they are (P16).
 
 In a queue that serves in the order of arrival they are the highest numbers, whatever came back;
 with priorities, nearly so. So a few numbers tell it. What can't be told in so few counts as
@@ -33,7 +33,7 @@ NOTHING_FRESH: Final = Fresh(1, 0, [])
 
 
 def fresh_among(below: int, next_number: int, taken: list[int]) -> Fresh:
-    """Say what was never handed out of a queue.
+    """Return which messages of a queue were never handed out.
 
     Args:
         below: Everything with a lower number may have been.

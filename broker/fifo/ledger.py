@@ -1,4 +1,4 @@
-"""The ledger: what happened in a queue, by message number (docs/protocol-rules.md P15).
+"""The ledger: the events of a queue, by message number (docs/protocol-rules.md P15).
 
 A classic queue's ledger goes to disk, a mirrored one's to its mirrors. It names messages, never
 consumers, so whoever replays it needs none of the queue's rules.
@@ -58,16 +58,16 @@ class Taken(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
 
 
 class Settled(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
-    """Messages were acknowledged, or delivered without a need for that: they are gone."""
+    """Messages are gone: they were acknowledged, or delivered to a consumer without acks."""
 
     numbers: list[int]
 
 
 class Removed(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
-    """Messages left unacknowledged: purged, rejected, expired, over a limit, dead-lettered.
+    """Messages are gone without an ack: purged, rejected, expired, over a limit, dead-lettered.
 
-    A message that died and is held for its burial (`limits.Rules.is_held`) is not among them: for
-    mirrors it is simply still there.
+    Dead messages that are held until their targets have them (`limits.Rules.is_held`) are not
+    among them: mirrors still have these.
     """
 
     numbers: list[int]
@@ -127,7 +127,7 @@ _decoder = msgspec.msgpack.Decoder(_Payload)
 
 
 def cut_records(records: list[LedgerRecord]) -> Iterator[list[LedgerRecord]]:
-    """Cut one turn's ledger into payloads, in order; nothing where mirrors have no use for it.
+    """Cut one turn's ledger into payloads, in order; none if no record concerns mirrors.
 
     Args:
         records: As `Effects.ledger` gives them.

@@ -1,4 +1,4 @@
-"""What a queue does about limits of age and length: `Limits`, and functions of what it holds.
+"""Limits of age and length: TTL, max-length, overflow, delivery limit.
 
 A message's age is decided once, when it enters: `stamped` writes when it expires into the message
 itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
@@ -34,8 +34,8 @@ class Rules(msgspec.Struct, array_like=True, frozen=True):
         overflow: What happens beyond the two.
         delivery_limit: Most redeliveries of a message.
         is_dead_lettered: The shell wants to hear of dead messages (`Effects.dead`).
-        is_held: A dead message stays here, out of reach of consumers, until it is buried
-            (`QueueMachine.bury`): at-least-once dead-lettering, and delays.
+        is_held: A dead message stays here, out of reach of consumers, until its targets have it
+            (`QueueMachine.drop_dead_lettered`): at-least-once dead-lettering, and delays.
     """
 
     message_ttl_ms: int | None = None
@@ -59,7 +59,7 @@ NEVER_MS: Final = 1 << 62
 
 
 class Limits:
-    """The rules of one queue, and what follows from them for each message.
+    """Applies the rules of one queue to its messages.
 
     Args:
         rules: Those it begins with.
@@ -81,7 +81,7 @@ class Limits:
         self.set_rules(rules)
 
     def set_rules(self, rules: Rules) -> None:
-        """Go by other rules from now on."""
+        """Apply other rules from now on."""
         self.rules = rules
         is_limited = rules.max_length is not None or rules.max_length_bytes is not None
         is_dropping = rules.overflow == "drop-head"
@@ -105,7 +105,7 @@ class Limits:
         return stamped(messages, now_ms, self.rules.message_ttl_ms)
 
     def is_too_long(self, ready: int, ready_bytes: int) -> bool:
-        """Tell whether so many ready messages, with so many bytes of bodies, are too many."""
+        """True if so many ready messages, with so many bytes of bodies, exceed a limit."""
         length_max, bytes_max = self.rules.max_length, self.rules.max_length_bytes
         return (length_max is not None and ready > length_max) or (
             bytes_max is not None and ready_bytes > bytes_max
@@ -125,21 +125,21 @@ class AdmissionResult(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a queue holds when messages ask to come in.
+    """The size of a queue when messages arrive.
 
     Attributes:
-        ready: Messages in the line.
+        ready: Ready messages.
         ready_bytes: Their bodies, in bytes.
         credit: How many messages consumers would take at once.
-        dying: Dead messages that are held; they count for the limits.
-        dying_bytes: Their bodies, in bytes.
+        held_dead: Dead messages that are held; they count for the limits.
+        held_dead_bytes: Their bodies, in bytes.
     """
 
     ready: int
     ready_bytes: int
     credit: int
-    dying: int
-    dying_bytes: int
+    held_dead: int
+    held_dead_bytes: int
 
 
 def stamped(messages: list[Message], now_ms: int, ttl_ms: int | None) -> list[Message]:
@@ -172,7 +172,7 @@ def delayed(messages: list[Message], now_ms: int) -> list[Message]:
 
 
 def fits(messages: list[Message], rules: Rules, room: Room) -> bool:
-    """Tell whether all messages may come in though no consumer takes any.
+    """True if all messages fit even if no consumer takes any.
 
     Args:
         messages: All that ask.
@@ -180,18 +180,18 @@ def fits(messages: list[Message], rules: Rules, room: Room) -> bool:
         room: What is here before them; its credit does not matter.
     """
     length_max, bytes_max = rules.max_length, rules.max_length_bytes
-    if length_max is not None and room.ready + room.dying + len(messages) > length_max:
+    if length_max is not None and room.ready + room.held_dead + len(messages) > length_max:
         return False
     if bytes_max is None:
         return True
     more_bytes = sum([message.body_size for message in messages])
-    return room.ready_bytes + room.dying_bytes + more_bytes <= bytes_max
+    return room.ready_bytes + room.held_dead_bytes + more_bytes <= bytes_max
 
 
 def admit(
     messages: list[Message], rules: Rules, room: Room, dedup: Dedup | None, now_ms: int
 ) -> list[AdmissionResult]:
-    """Say which messages may come in, as if each came alone and consumers had their turn after it.
+    """Decide which messages may enter, as if each came alone and consumers were served after it.
 
     Args:
         messages: In order.
@@ -231,7 +231,7 @@ def admit(
 
 
 def _not_served(room: Room) -> tuple[int, int]:
-    """What counts when waiting consumers have taken theirs: messages, and about their bytes."""
+    """What counts for the limits after waiting consumers are served: messages and bytes."""
     ready = max(0, room.ready - room.credit)
     ready_bytes = room.ready_bytes * ready // max(1, room.ready)
-    return ready + room.dying, ready_bytes + room.dying_bytes
+    return ready + room.held_dead, ready_bytes + room.held_dead_bytes

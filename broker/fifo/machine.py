@@ -8,16 +8,16 @@ Its parts have names:
     paging       which messages leave the memory, and which are to be read
     recorder     the effects, and the ledger among them
 
-There are two ways in. A local channel's handle calls `set_time`, the commands as methods and then
-`pump`, once a batch. A Raft entry, a forwarded operation and a replicated one are numbered commands
-of publisher sessions: `apply_batch`, `apply_entry` or `apply_offer` applies what is new, answers
-everything, and serves the consumers once. Either way the results lie in `take_effects`. This is
-the one place that knows which command is answered how: `sessions.VALUED` commands by a `Reply`, the
-others by a `Verdict`; an enqueue's verdict waits where the ledger must be safe first.
+It has two interfaces. A local channel's handle calls `set_time`, `enqueue` or `apply_command`, and
+then `pump`, once a batch. Raft entries and batches of other nodes are numbered commands of
+publisher sessions: `apply_entry`, `apply_encoded` or `apply_batch` applies the new commands,
+answers all of them, and serves the consumers once. `take_effects` returns the results of both. Only
+here is decided how a command is answered: `sessions.VALUED` commands by a `Reply`, the others by a
+`Verdict`. An enqueue's verdict waits if the ledger must be durable first.
 
-It does no IO, reads no clock and draws no random number, so replicas that are asked the same stay
-equal. It never raises for what a peer can cause: numbers that are not held are ignored, what is
-refused is a `Refusal` as a value.
+It does no IO, reads no clock and draws no random number, so replicas that apply the same commands
+stay equal. It never raises for what a peer can cause: numbers that are not held are ignored, and a
+refusal is a `Refusal` as a value.
 
 Invariants, beside those of the parts:
 1. After `pump` returned False, either nothing is ready or no consumer can take; the head has not
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -38,17 +38,17 @@ from broker.errors import Refusal
 from broker.fifo import ledger, limits, snapshot
 from broker.fifo.checked_out import GET_TAG
 from broker.fifo.commands import (
-    Batch,
     Cancel,
     ChannelCommand,
     Checkout,
+    CommandBatch,
     Discard,
     Drop,
     EndBoot,
     Enqueue,
     Get,
-    Offer,
     Purge,
+    QueueEntry,
     Release,
     Requeue,
     SessionCommand,
@@ -57,14 +57,14 @@ from broker.fifo.commands import (
     SetRules,
     Settle,
     Skip,
-    decode_batch,
+    decode_entry,
     owner_of,
 )
 from broker.fifo.config import LedgerMode, QueueConfig
 from broker.fifo.consumers import Consumer, Consumers
 from broker.fifo.effects import NO_ORIGIN, Effects, Reply
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
-from broker.fifo.handshake import Handshake, handshake_of
+from broker.fifo.join_state import JoinState, join_state_of
 from broker.fifo.limits import Rules
 from broker.fifo.message_state import MessageState
 from broker.fifo.paging import Paging
@@ -78,7 +78,7 @@ RESTORE_MESSAGES: Final = 1_000
 
 
 class QueueMachine:
-    """One queue. Batch in, batch out.
+    """One queue: takes commands, returns effects.
 
     Args:
         config: How this queue behaves.
@@ -128,11 +128,11 @@ class QueueMachine:
 
     @property
     def effects(self) -> Effects:
-        """What is due since the last `take_effects`."""
+        """The effects since the last `take_effects`."""
         return self.recorder.effects
 
     def take_effects(self) -> Effects:
-        """Return what is due since the last call, and begin anew."""
+        """Return the effects since the last call, and begin new ones."""
         recorder = self.recorder
         effects = recorder.effects
         recorder.effects = Effects()
@@ -158,12 +158,12 @@ class QueueMachine:
         self.messages.set_time(now_ms)
 
     def due_ms(self) -> int | None:
-        """When `set_time` and `pump` are due though nothing else happens; None is never."""
+        """When `set_time` and `pump` are due if nothing else happens, in ms; None is never."""
         return self.messages.due_ms()
 
     @property
     def rules(self) -> Rules:
-        """Limits as they are now."""
+        """The current limits."""
         return self.messages.limits.rules
 
     def set_rules(self, rules: Rules) -> None:
@@ -179,42 +179,42 @@ class QueueMachine:
 
     # Numbered commands.
 
-    def apply_batch(self, batch: Batch) -> None:
+    def apply_entry(self, entry: QueueEntry) -> None:
         """Apply a Raft entry's commands in order, then serve the consumers once."""
-        self.set_time(batch.now_ms)
-        for command in batch.commands:
-            if isinstance(command, Offer):
-                self._apply_offer(command)
+        self.set_time(entry.now_ms)
+        for command in entry.commands:
+            if isinstance(command, CommandBatch):
+                self._apply_batch(command)
             elif isinstance(command, EndBoot):
                 self.end_boot(command.node, command.boot)
             elif isinstance(command, SetRules):
                 self.set_rules(command.rules)
             else:
-                self.bury(command.numbers)
+                self.drop_dead_lettered(command.numbers)
         self.is_pump_due = self.pump()
 
-    def apply_entry(self, data: bytes) -> None:
-        """Apply a batch that `commands.encode_batch` wrote.
+    def apply_encoded(self, data: bytes) -> None:
+        """Apply a Raft entry that `commands.encode_entry` wrote.
 
         Raises:
-            msgspec.DecodeError: The bytes are no batch of a version known here: a bug, or a
+            msgspec.DecodeError: The bytes are no entry of a version known here: a bug, or a
                 newer node's entry. The replica must stop, not skip it.
         """
-        self.apply_batch(decode_batch(data))
+        self.apply_entry(decode_entry(data))
 
-    def apply_offer(self, offer: Offer, now_ms: int) -> None:
-        """Apply one session's offer, then serve the consumers once.
+    def apply_batch(self, batch: CommandBatch, now_ms: int) -> None:
+        """Apply one session's batch, then serve the consumers once.
 
         Args:
-            offer: Numbered commands; what was applied before is only answered.
+            batch: Numbered commands; what was applied before is only answered.
             now_ms: Milliseconds since the epoch.
         """
         self.set_time(now_ms)
-        self._apply_offer(offer)
+        self._apply_batch(batch)
         self.is_pump_due = self.pump()
 
     def apply_command(self, command: Checkout | ChannelCommand) -> object:
-        """Do what a channel of this node asks; `pump` follows.
+        """Execute a command of a channel of this node; `pump` follows.
 
         Args:
             command: As `QueueHandle.attach` or `submit` was given it.
@@ -223,7 +223,7 @@ class QueueMachine:
             Of a Checkout None or a 403 refusal, of a Get a `GetResult`, of a Purge or Drop how
             many messages went; of a Settle, Requeue or Discard False where a number was not held.
         """
-        return _COMMANDS[type(command)](self, command)
+        return self._COMMANDS[type(command)](self, command)
 
     def mark_durable(self, position: int) -> None:
         """Say that the ledger is safe up to a position: the verdicts owed for it are due.
@@ -234,29 +234,29 @@ class QueueMachine:
         """
         self.sessions.mark_durable(position, self.recorder.effects)
 
-    def _apply_offer(self, offer: Offer) -> None:
+    def _apply_batch(self, batch: CommandBatch) -> None:
         recorder = self.recorder
-        is_new = recorder.mode == "all" and not self.sessions.knows(offer.session)
-        admitted = self.sessions.admit(offer, recorder.effects)
+        is_new = recorder.mode == "all" and not self.sessions.knows(batch.session)
+        admitted = self.sessions.admit(batch, recorder.effects)
         if admitted is None:
             return
         number, commands, skipped, again = admitted
         if is_new:
-            recorder.note(ledger.Opened(offer.session))
+            recorder.note(ledger.Opened(batch.session))
         if skipped is not None:
-            self._record_skipped(offer.session, *skipped)
+            self._record_skipped(batch.session, *skipped)
         for old_number, command in again:
-            self._apply(offer.session, old_number, command)
+            self._apply(batch.session, old_number, command)
         for command in commands:
-            number = self._apply(offer.session, number, command)
-        self.sessions.advance(offer.session, number)
+            number = self._apply(batch.session, number, command)
+        self.sessions.advance(batch.session, number)
 
     def _apply(self, session: str, number: int, command: SessionCommand) -> int:
         """Apply one command; return the number after it."""
         if isinstance(command, Enqueue):
             return self._apply_enqueue(session, number, command)
         kind = type(command)
-        valued = _VALUED.get(kind)
+        valued = self._VALUED.get(kind)
         if valued is not None:
             value = valued(self, command)
             self.sessions.reply(session, number, value)
@@ -269,7 +269,7 @@ class QueueMachine:
             return last + 1
         recorder = self.recorder
         before = recorder.position
-        ok = _PLAIN[kind](self, command) is not False
+        ok = self._PLAIN[kind](self, command) is not False
         if not ok:
             self.sessions.reject(session, number, number)
         elif recorder.position > before and recorder.mode == "all":
@@ -312,7 +312,7 @@ class QueueMachine:
         return last + 1
 
     def _turn_away(self, session: str, number: int, messages: list[Message]) -> int:
-        """Refuse publishes that are beyond the limits: their publisher gets a nack."""
+        """Reject publishes that exceed the limits: their publisher gets a nack."""
         last = number + len(messages) - 1
         self.messages.refuse(messages)
         self.sessions.reject(session, number, last)
@@ -338,7 +338,7 @@ class QueueMachine:
     # Commands, as a local channel's handle calls them. `pump` follows once a batch.
 
     def enqueue(self, messages: list[Message], *, redelivered: bool = False) -> list[int]:
-        """Append messages in order, as far as limits and doubles allow.
+        """Append messages in order, except those that limits or deduplication keep out.
 
         Args:
             messages: In publish order; their `expires_ms` is 0.
@@ -373,25 +373,17 @@ class QueueMachine:
         rules, dedup = messages.limits.rules, messages.dedup
         if dedup is None and messages.limits.drops_head:
             return [limits.AdmissionResult("admitted", published)]
-        ready, dying = messages.ready, messages.dead_letters
-        room = limits.Room(len(ready), ready.size_bytes, 0, len(dying), dying.size_bytes)
+        ready, held_dead = messages.ready, messages.dead_letters
+        room = limits.Room(len(ready), ready.size_bytes, 0, held_dead.count, held_dead.size_bytes)
         if dedup is None and limits.fits(published, rules, room):
             return [limits.AdmissionResult("admitted", published)]
         room = room._replace(credit=sum([each.credit for each in self.consumers if each.in_ring]))
         return limits.admit(published, rules, room, dedup, messages.now_ms)
 
-    def checkout(
-        self,
-        holder: str,
-        tag: str,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        prefetch: int = 0,
-        priority: int = 0,
-        arguments: dict[str, object] | None = None,
-    ) -> Refusal | None:
-        """Attach a consumer, or replace the one of the same holder and tag.
+    # Commands of channels (`commands.py` says what each means).
+
+    def _checkout(self, command: Checkout) -> Refusal | None:
+        """Attach a consumer, or replace the one of the same channel and tag.
 
         Returns:
             None, or a 403 refusal where an exclusive consumer forbids it.
@@ -399,53 +391,49 @@ class QueueMachine:
         Source:
             docs/rabbitmq-behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3.
         """
-        known = self.consumers.find(holder, tag)
-        exclusive = exclusive and self.config.allow_exclusive
+        channel_id, tag = command.channel_id, command.tag
+        known = self.consumers.find(channel_id, tag)
+        exclusive = command.exclusive and self.config.allow_exclusive
         refusal = self.consumers.refusal(self.config.title, exclusive=exclusive, known=known)
         if refusal is not None:
             return refusal
         consumer = Consumer(
-            holder,
+            channel_id,
             tag,
-            self.messages.checked_out.place(holder, tag),
-            no_ack=no_ack,
+            self.messages.checked_out.place(channel_id, tag),
+            no_ack=command.no_ack,
             exclusive=exclusive,
-            prefetch=prefetch,
-            priority=priority,
-            arguments=arguments or {},
+            prefetch=command.prefetch,
+            priority=command.priority,
+            arguments=command.arguments,
         )
         self.consumers.add(consumer)
         return None
 
-    def cancel(self, holder: str, tag: str) -> bool:
-        """Detach a consumer; what it holds stays with the holder.
+    def _cancel(self, command: Cancel) -> None:
+        """Detach a consumer; what it holds stays with the channel. An unknown one is ignored."""
+        consumer = self.consumers.find(command.channel_id, command.tag)
+        if consumer is not None:
+            self.consumers.remove(consumer)
+            self.messages.checked_out.forget_if_empty(command.channel_id, command.tag)
 
-        Returns:
-            False where there was none.
-        """
-        consumer = self.consumers.find(holder, tag)
-        if consumer is None:
-            return False
-        self.consumers.remove(consumer)
-        self.messages.checked_out.forget_if_empty(holder, tag)
-        return True
-
-    def settle(self, holder: str, tag: str, numbers: list[int]) -> bool:
+    def _settle(self, command: Settle) -> bool:
         """Remove acknowledged messages; numbers not held are ignored.
 
         Returns:
             False where a number was not held: it has gone back since (P18).
         """
         held = self.messages.checked_out
-        items = held.take(holder, tag, numbers)
-        if items and not self.consumers.credited(holder, tag):
-            held.forget_if_empty(holder, tag)
+        channel_id, tag, numbers = command.channel_id, command.tag, command.numbers
+        items = held.take(channel_id, tag, numbers)
+        if items and not self.consumers.credited(channel_id, tag):
+            held.forget_if_empty(channel_id, tag)
         recorder = self.recorder
         if items and (recorder.mode != "none" or recorder.is_spilled):
             recorder.ended(ledger.Settled, items)
         return len(items) == len(numbers)
 
-    def requeue(self, holder: str, tag: str, numbers: list[int]) -> bool:
+    def _requeue(self, command: Requeue) -> bool:
         """Give messages back, each delivered once more than before; unknown numbers are ignored.
 
         What has expired by now at the head is not delivered again: it dies (classic queues).
@@ -456,54 +444,56 @@ class QueueMachine:
         Source:
             docs/rabbitmq-behaviour.md 1.9 and 1.16, requeue position.
         """
-        items = self._let_go(holder, tag, numbers)
+        items = self._let_go(command)
         if items:
             to_tail = self.config.requeue == "tail" and self.rules.delivery_limit is None
             self.messages.give_back(items, to_tail=to_tail)
-        return len(items) == len(numbers)
+        return len(items) == len(command.numbers)
 
-    def discard(self, holder: str, tag: str, numbers: list[int]) -> bool:
+    def _discard(self, command: Discard) -> bool:
         """Reject messages without requeue: they die.
 
         Returns:
             False where a number was not held.
         """
-        items = self._let_go(holder, tag, numbers)
+        items = self._let_go(command)
         if items:
             self.messages.die("rejected", items)
-        return len(items) == len(numbers)
+        return len(items) == len(command.numbers)
 
-    def release(self, holder: str) -> None:
+    def _release(self, command: Release) -> None:
         """End a channel: its consumers go, all it holds goes back."""
-        for consumer in self.consumers.of_holder(holder):
+        channel_id = command.channel_id
+        for consumer in self.consumers.of_channel(channel_id):
             self.consumers.remove(consumer)
-        items = self.messages.checked_out.release(holder)
+        items = self.messages.checked_out.release(channel_id)
         if items:
             self.messages.give_back(items, to_tail=False)
 
-    def _let_go(self, holder: str, tag: str, numbers: list[int]) -> list[Delivery]:
-        """Take what is really held out of a holder's hands; its consumer has credit again."""
+    def _let_go(self, command: Requeue | Discard) -> list[Delivery]:
+        """Take what is really held away from a channel; its consumer has credit again."""
         held = self.messages.checked_out
-        items = held.take(holder, tag, numbers)
-        if items and not self.consumers.credited(holder, tag):
-            held.forget_if_empty(holder, tag)
+        channel_id, tag = command.channel_id, command.tag
+        items = held.take(channel_id, tag, command.numbers)
+        if items and not self.consumers.credited(channel_id, tag):
+            held.forget_if_empty(channel_id, tag)
         return items
 
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+    def _set_active(self, command: SetActive) -> None:
         """Pause or resume deliveries to a consumer; an unknown one is ignored."""
-        consumer = self.consumers.find(holder, tag)
+        consumer = self.consumers.find(command.channel_id, command.tag)
         if consumer is not None:
-            consumer.is_active = active
+            consumer.is_active = command.active
             self.consumers.refresh(consumer)
 
-    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+    def _set_prefetch(self, command: SetPrefetch) -> None:
         """Change a consumer's limit; 0 is without limit; an unknown one is ignored."""
-        consumer = self.consumers.find(holder, tag)
+        consumer = self.consumers.find(command.channel_id, command.tag)
         if consumer is not None:
-            self.consumers.set_prefetch(consumer, prefetch)
+            self.consumers.set_prefetch(consumer, command.prefetch)
 
-    def get(self, holder: str, *, no_ack: bool) -> GetResult:
-        """Take the first ready message; unless `no_ack` the holder holds it under `GET_TAG`.
+    def _get(self, command: Get) -> GetResult:
+        """Take the first ready message; unless `no_ack` the channel holds it under `GET_TAG`.
 
         One that is on disk is not found: `paging.Paging.needed(1)` comes first.
         """
@@ -513,34 +503,54 @@ class QueueMachine:
         items, size_bytes = messages.ready.take(1)
         if not items:
             return GetResult(None, 0)
-        if no_ack:
+        if command.no_ack:
             self.recorder.ended(ledger.Settled, items)
         else:
             held = messages.checked_out
-            held.add(held.place(holder, GET_TAG), items, size_bytes)
+            held.add(held.place(command.channel_id, GET_TAG), items, size_bytes)
             if self.recorder.mode == "all":
                 self.recorder.taken(items)
         return GetResult(items[0], len(messages.ready))
 
-    def end_boot(self, node: str, boot: str) -> None:
-        """End every holder, consumer and session of a node's boot; what they held goes back."""
-        start = f"{node}/{boot}/"
-        holders = {*self.messages.checked_out.holders(), *self.consumers.holders()}
-        for holder in sorted(name for name in holders if name.startswith(start)):
-            self.release(holder)
-        self.sessions.end_boot(node, boot)
-
-    def purge(self) -> int:
+    def _purge(self, _command: Purge) -> int:
         """Remove all ready messages; what is held stays. Return how many they were."""
         return self.messages.purge()
 
-    def drop(self, numbers: list[int]) -> int:
+    def _drop(self, command: Drop) -> int:
         """Remove ready messages by number, as a purge would; return how many there were."""
-        return self.messages.drop(numbers)
+        return self.messages.drop(command.numbers)
 
-    def bury(self, numbers: list[int]) -> int:
+    # Any: the key is the type of the command that a method takes; typing can't say so of a dict.
+    _VALUED: ClassVar[dict[type, Callable[[Any, Any], object]]] = {
+        Checkout: _checkout,
+        Cancel: _cancel,
+        Get: _get,
+        Purge: _purge,
+        Drop: _drop,
+    }
+    _PLAIN: ClassVar[dict[type, Callable[[Any, Any], bool | None]]] = {
+        Settle: _settle,
+        Requeue: _requeue,
+        Discard: _discard,
+        Release: _release,
+        SetActive: _set_active,
+        SetPrefetch: _set_prefetch,
+    }
+    _COMMANDS: ClassVar[dict[type, Callable[[Any, Any], object]]] = {**_VALUED, **_PLAIN}
+
+    # What ends, and what is served.
+
+    def end_boot(self, node: str, boot: str) -> None:
+        """End every channel, consumer and session of a node's boot; what they held goes back."""
+        start = f"{node}/{boot}/"
+        channel_ids = {*self.messages.checked_out.channel_ids(), *self.consumers.channel_ids()}
+        for channel_id in sorted(each for each in channel_ids if each.startswith(start)):
+            self._release(Release(channel_id))
+        self.sessions.end_boot(node, boot)
+
+    def drop_dead_lettered(self, numbers: list[int]) -> int:
         """Forget held dead messages, which have arrived elsewhere; return how many there were."""
-        return self.messages.bury(numbers)
+        return self.messages.drop_dead_lettered(numbers)
 
     def pump(self) -> bool:
         """Hand ready messages to consumers (`Consumers.serve`).
@@ -567,9 +577,9 @@ class QueueMachine:
     # What shells ask for.
 
     def boots(self) -> list[tuple[str, str]]:
-        """(node, boot) of everyone known here: holders, consumers and sessions, sorted."""
-        held = self.messages.checked_out.holders()
-        names = {*held, *self.consumers.holders(), *self.sessions.names()}
+        """(node, boot) of everyone known here: channels, consumers and sessions, sorted."""
+        held = self.messages.checked_out.channel_ids()
+        names = {*held, *self.consumers.channel_ids(), *self.sessions.names()}
         return sorted({owner_of(name) for name in names})
 
     def redeliver_checked_out(self, node: str | None = None) -> None:
@@ -582,9 +592,9 @@ class QueueMachine:
             node: Only what this node holds, after its link broke; None is everybody.
         """
         deliveries = self.effects.deliveries
-        for holder, tag, held in self.messages.checked_out:
-            if held and tag != GET_TAG and (node is None or owner_of(holder)[0] == node):
-                deliveries[holder, tag] = list(held.values())
+        for channel_id, tag, held in self.messages.checked_out:
+            if held and tag != GET_TAG and (node is None or owner_of(channel_id)[0] == node):
+                deliveries[channel_id, tag] = list(held.values())
 
     @property
     def has_ready(self) -> bool:
@@ -715,81 +725,9 @@ class QueueMachine:
         self.config = msgspec.structs.replace(self.config, ledger=mode)
         self.recorder.mode = mode
 
-    def handshake(self) -> Handshake:
+    def join_state(self) -> JoinState:
         """Return what a joiner replays the ledger on (P20).
 
         Take and send the effects first: what is in the ledger after this call is replayed on it.
         """
-        return handshake_of(self.messages, self.sessions)
-
-
-def _checkout(machine: QueueMachine, command: Checkout) -> object:
-    return machine.checkout(
-        command.holder,
-        command.tag,
-        no_ack=command.no_ack,
-        exclusive=command.exclusive,
-        prefetch=command.prefetch,
-        priority=command.priority,
-        arguments=command.arguments,
-    )
-
-
-def _cancel(machine: QueueMachine, command: Cancel) -> object:
-    machine.cancel(command.holder, command.tag)
-    return None  # an unknown tag is answered alike
-
-
-def _get(machine: QueueMachine, command: Get) -> object:
-    return machine.get(command.holder, no_ack=command.no_ack)
-
-
-def _purge(machine: QueueMachine, _command: Purge) -> object:
-    return machine.purge()
-
-
-def _drop(machine: QueueMachine, command: Drop) -> object:
-    return machine.drop(command.numbers)
-
-
-def _settle(machine: QueueMachine, command: Settle) -> bool:
-    return machine.settle(command.holder, command.tag, command.numbers)
-
-
-def _requeue(machine: QueueMachine, command: Requeue) -> bool:
-    return machine.requeue(command.holder, command.tag, command.numbers)
-
-
-def _discard(machine: QueueMachine, command: Discard) -> bool:
-    return machine.discard(command.holder, command.tag, command.numbers)
-
-
-def _release(machine: QueueMachine, command: Release) -> None:
-    machine.release(command.holder)
-
-
-def _set_active(machine: QueueMachine, command: SetActive) -> None:
-    machine.set_active(command.holder, command.tag, active=command.active)
-
-
-def _set_prefetch(machine: QueueMachine, command: SetPrefetch) -> None:
-    machine.set_prefetch(command.holder, command.tag, command.prefetch)
-
-
-# Any: the key is the type of the command the function takes, which typing cannot say of a dict.
-_VALUED: Final[dict[type, Callable[[QueueMachine, Any], object]]] = {
-    Checkout: _checkout,
-    Cancel: _cancel,
-    Get: _get,
-    Purge: _purge,
-    Drop: _drop,
-}
-_PLAIN: Final[dict[type, Callable[[QueueMachine, Any], bool | None]]] = {
-    Settle: _settle,
-    Requeue: _requeue,
-    Discard: _discard,
-    Release: _release,
-    SetActive: _set_active,
-    SetPrefetch: _set_prefetch,
-}
-_COMMANDS: Final[dict[type, Callable[[QueueMachine, Any], object]]] = {**_VALUED, **_PLAIN}
+        return join_state_of(self.messages, self.sessions)

@@ -1,12 +1,12 @@
-"""Where every message of one queue is, and what becomes of it.
+"""The state of every message of one queue, and the transitions between states.
 
 A message is ready (`ready`), checked out by a channel (`checked_out`), dead and held until it has
-arrived elsewhere (`dead_letter`), or gone. Here is what moves it from one to the next whoever asks:
-time, limits, a purge, the return of what was held. Who gets messages, `consumers` say; who brings
-them, `machine`. Like that one: no IO, no clock, nothing random.
+arrived at its targets (`dead_letter`), or gone. This module moves messages between these states:
+for time, limits, a purge, the return of unacknowledged messages. `consumers` decides who gets
+messages. No IO, no clock, no randomness.
 
 Invariants:
-1. Every message enqueued is ready, held by exactly one (holder, tag), dead and held, or gone.
+1. Every message enqueued is ready, held by exactly one (channel_id, tag), dead and held, or gone.
 2. Message numbers grow by one from 1; the order of the ready ones is `ready.queue.ReadyQueue`'s.
 3. `now_ms` falls only when a clock was set right by more than a minute.
 """
@@ -141,8 +141,8 @@ class MessageState:
     def set_rules(self, rules: Rules) -> None:
         """Go by other rules; dead messages that were held are let go where the new hold none."""
         self.limits.set_rules(rules)
-        if len(self.dead_letters) and not (rules.is_dead_lettered and rules.is_held):
-            self.bury(self.dead_letters.numbers())
+        if self.dead_letters.count and not (rules.is_dead_lettered and rules.is_held):
+            self.drop_dead_lettered(self.dead_letters.numbers())
 
     # What comes in.
 
@@ -157,14 +157,17 @@ class MessageState:
             redelivered: They count as delivered once before.
         """
         count = len(messages)
-        # Nearly always every ttl_ms is -1, and the sum tells so at little cost.
-        if self.limits.has_ttl or sum([message.ttl_ms for message in messages]) != -count:
+        if count == 1:  # what a publisher that waits for each confirm sends
+            has_ttl = messages[0].ttl_ms != -1
+        else:  # nearly always every ttl_ms is -1, and the sum tells so at little cost
+            has_ttl = sum([message.ttl_ms for message in messages]) != -count
+        if has_ttl or self.limits.has_ttl:
             self.is_timed = True
             messages = self.limits.stamped(messages, self.now_ms)
         first = self.next_number
         self.next_number = after = first + count
         delivery_count = 1 if redelivered else 0
-        if count == 1:  # what a publisher that waits for each confirm sends
+        if count == 1:
             [message] = messages
             self.ready.append([Delivery(first, delivery_count, message)], message.body_size)
         else:
@@ -253,10 +256,10 @@ class MessageState:
         most = SHORTEN_MAX if self.config.burst_max else NO_LIMIT
         items: list[Delivery] = []
         if length_max is not None and len(ready) > length_max:
-            items = ready.take_dying(min(most, len(ready) - length_max), unread=unread)
+            items = ready.take_discarded(min(most, len(ready) - length_max), unread=unread)
         if bytes_max is not None:
             while ready.size_bytes > bytes_max and len(items) < most:
-                some = ready.take_dying(1, unread=unread)
+                some = ready.take_discarded(1, unread=unread)
                 if not some:
                     break
                 items += some
@@ -309,7 +312,7 @@ class MessageState:
             self.recorder.ended(ledger.Removed, items)
         return len(items)
 
-    def bury(self, numbers: list[int]) -> int:
+    def drop_dead_lettered(self, numbers: list[int]) -> int:
         """Forget held dead messages: they have arrived elsewhere, or nobody wants them.
 
         Args:
@@ -318,7 +321,7 @@ class MessageState:
         Returns:
             How many there were.
         """
-        items = self.dead_letters.bury(numbers)
+        items = self.dead_letters.drop(numbers)
         if items:
             self.recorder.ended(ledger.Removed, items)
         return len(items)
@@ -332,7 +335,7 @@ class MessageState:
     @property
     def ready_count(self) -> int:
         """How many messages are ready; the dead that are held count as that."""
-        return len(self.ready) + len(self.dead_letters)
+        return len(self.ready) + self.dead_letters.count
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return up to `count` ready messages in their order, `first` of them skipped.
@@ -384,7 +387,7 @@ class MessageState:
         return fresh_among(below, self.next_number, taken)
 
     def digest(self, fill: Callable[[list[Delivery]], list[Delivery]] | None = None) -> str:
-        """Equal for a master and a mirror with the same contents (`Replica.digest`).
+        """Equal for a master and a mirror with the same contents (`LedgerReplica.digest`).
 
         Args:
             fill: Reads what is on disk, by number; without it a stub is no message's equal.

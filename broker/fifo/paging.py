@@ -1,16 +1,16 @@
-"""What a queue keeps in memory: which messages leave it, and which are to be read from disk.
+"""Paging of a queue: which messages leave the memory, and which must be read from disk.
 
-The queue never reads. Its shell does, in the same turn, and serves again:
+The queue does no IO. Its shell reads in the same turn, and serves again:
 
     while machine.pump() or (numbers := machine.paging.needed()):
         machine.paging.page_in(numbers, disk.read(numbers))
 
-Ready messages leave from the tail (`ready.fifo`), then what consumers hold: of that stubs
-remain, and it is read when it is returned and at the head again.
+Ready messages leave from the tail (`ready.fifo`), then unacknowledged ones: stubs of these remain,
+and they are read when they are returned and at the head again.
 
-Invariants: 1. what a consumer is given was whole. 2. `ram_bytes` is the sum over all messages, by
-their states. 3. what left the memory is on disk: `PageOut.pages` were written in the same turn, and
-everything else before.
+Invariants: 1. consumers are given whole messages only. 2. `ram_bytes` is the sum over all messages,
+by their states. 3. messages that left the memory are on disk: `PageOut.pages` were written in the
+same turn, and all others before.
 """
 
 from __future__ import annotations
@@ -54,26 +54,30 @@ class Paging:
     def is_paged(self) -> bool:
         """Whether a `Get` or a consumer may have to wait for the disk."""
         messages = self._messages
-        return messages.ready.is_paged or messages.checked_out.stubs.count > 0
+        return messages.checked_out.stubs.count > 0 or messages.ready.is_paged
 
     @property
     def ram_bytes(self) -> int:
         """About what all messages here take of the memory, in bytes."""
         messages = self._messages
-        dying = messages.dead_letters
-        dying_bytes = len(dying) * MESSAGE_RAM_BYTES + dying.size_bytes
-        return messages.ready.ram_bytes + messages.checked_out.ram_bytes + dying_bytes
+        held, held_dead = messages.checked_out, messages.dead_letters
+        ram_bytes = messages.ready.ram_bytes
+        if held.count:
+            ram_bytes += held.ram_bytes
+        if held_dead.count:
+            ram_bytes += held_dead.count * MESSAGE_RAM_BYTES + held_dead.size_bytes
+        return ram_bytes
 
     def counts(self) -> Counts:
         """Count the messages here by their states."""
         messages = self._messages
-        ready, held, dying = messages.ready, messages.checked_out, messages.dead_letters
+        ready, held, held_dead = messages.ready, messages.checked_out, messages.dead_letters
         ready_stubs = ready.stubs
         delta, delta_bytes = ready.delta
         stubs = ready_stubs.count + held.stubs.count
         gamma = ready_stubs.recorded + held.stubs.recorded if self._is_durable else 0
-        whole = len(ready) + len(dying) - ready_stubs.count - delta
-        whole_bytes = ready.size_bytes + dying.size_bytes
+        whole = len(ready) + held_dead.count - ready_stubs.count - delta
+        whole_bytes = ready.size_bytes + held_dead.size_bytes
         unacked = held.count - held.stubs.count
         unacked_bytes = held.size_bytes - held.stubs.size_bytes
         return Counts(

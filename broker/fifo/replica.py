@@ -1,20 +1,20 @@
 """A mirror's copy of a queue, by replay of its master's ledger (docs/protocol-rules.md P15, P16).
 
 The mirror has no consumers, no credit, no limits and no clock: the master decides, and the ledger
-tells what came of it. When a message expires stands in the message; one that died and waits to be
-buried is still there for its mirrors. A mirror may hold less than its master (it joined later),
-never more: it ignores numbers it does not have. Pure; the shell writes what changes to the mirror's
-disk.
+tells what came of it. The message itself says when it expires. Mirrors still have a dead message
+that the master holds until its targets have it. A mirror may hold less than its master (it joined
+later), never more: it ignores numbers that it does not have. Pure; the shell writes changes to the
+mirror's disk.
 
     a new queue     all members begin empty: `apply` from the first record on
-    a joiner        `adopt` the handshake, then `apply` what follows it in the ring
-    synchronised    by `begin_fill`, `fill`, `end_fill`, while `apply` goes on
+    a joiner        `adopt` the join state, then `apply` what follows it in the ring
+    synchronised    by `begin_sync`, `apply_sync_batch`, `end_sync`, while `apply` goes on
     short of memory `page_out`: number and size stay here, the message is on disk alone
     the master dies `promote`: the queue goes on here
 
 Invariants:
 1. After the same ledger, a mirror holds what the master holds, less what is older than its
-   handshake and was not filled in.
+   join state and was not filled in.
 2. What a mirror saw settled never comes back: not by a batch of a synchronisation that was under
    way, not at promotion.
 3. Evidence (P11) names what it holds or saw settled, nothing that it emptied itself of.
@@ -30,8 +30,7 @@ from typing import Final, NamedTuple
 from broker.fifo.commands import owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.dedup import Dedup
-from broker.fifo.fill import Fill, Gone, gaps
-from broker.fifo.handshake import Handshake, Ranges, joined_ranges, ranges_of
+from broker.fifo.join_state import JoinState, Ranges, joined_ranges, ranges_of
 from broker.fifo.ledger import (
     Cleared,
     Enqueued,
@@ -47,6 +46,7 @@ from broker.fifo.message_state import digest_of
 from broker.fifo.ready.paged import Paged
 from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, PageOut
 from broker.fifo.sessions import SessionTable
+from broker.fifo.sync_batch import EndedSinceMark, SyncBatch, gaps
 from broker.message import Message
 
 SAMPLE: Final = 32
@@ -65,8 +65,8 @@ SMALL_GAP: Final = 1_024
 """Up to so many numbers are looked up one by one."""
 
 
-class Filled(NamedTuple):
-    """What a batch changed, for the mirror's disk.
+class SyncChanges(NamedTuple):
+    """What a batch of a synchronisation changed; to be written to the mirror's disk.
 
     Attributes:
         added: New here, ascending.
@@ -77,8 +77,8 @@ class Filled(NamedTuple):
     dropped: list[int]
 
 
-class Replica:
-    """The state of one mirror: empty at first.
+class LedgerReplica:
+    """The state of one mirror; it begins empty.
 
     Args:
         dedup_size: `QueueConfig.dedup_size` of the queue.
@@ -115,7 +115,7 @@ class Replica:
         self._ram: int | None = None  # sum of their body sizes, once `weigh` has begun
         self._paged: dict[int, Paged] = {}  # by priority; never an empty one
         self._is_timed = False  # a message that expires may be paged out
-        self._gone: Gone | None = None  # settled since `begin_fill`
+        self._gone: EndedSinceMark | None = None  # settled since `begin_sync`
 
     @property
     def depth(self) -> int:
@@ -130,7 +130,7 @@ class Replica:
         return body_bytes + MESSAGE_RAM_BYTES * len(self._contents) + paged_bytes
 
     def weigh(self) -> None:
-        """Know `ram_bytes` exactly from now on. It costs a fifth of a replay: only with a limit."""
+        """Count `ram_bytes` exactly from now on: a replay takes a fifth longer."""
         if self._ram is None:
             self._ram = _body_bytes(self._contents.values())
 
@@ -141,11 +141,11 @@ class Replica:
 
     @property
     def is_filling(self) -> bool:
-        """True between `begin_fill` and `end_fill` or `empty`."""
+        """True between `begin_sync` and `end_sync` or `empty`."""
         return self._gone is not None
 
     def holds(self, number: int) -> bool:
-        """Tell whether a message is here."""
+        """True if a message is here."""
         return number in self._contents or self._is_paged(number)
 
     def lowest(self) -> int | None:
@@ -176,7 +176,7 @@ class Replica:
     # Replay.
 
     def apply(self, records: list[LedgerRecord]) -> None:
-        """Do what the master did. Numbers that are not here are ignored.
+        """Replay what the master did. Numbers that are not here are ignored.
 
         Args:
             records: One payload, in the ring's order.
@@ -198,15 +198,15 @@ class Replica:
             elif isinstance(record, Opened):
                 self._sessions.replay_opened(record.session)
 
-    def adopt(self, handshake: Handshake) -> None:
-        """Begin again, empty, at the master's place in the ledger (P20)."""
+    def adopt(self, join_state: JoinState) -> None:
+        """Begin again, empty, at the master's position in the ledger (P20)."""
         self._clear()
-        self.next_number = handshake.next_number
+        self.next_number = join_state.next_number
         self._sessions = SessionTable()
-        self._sessions.load(handshake.sessions, handshake.ended)
-        self._sessions.is_whole = handshake.is_whole
-        self._dedup.load(handshake.dedup)
-        absent = {n for first, last in handshake.absent for n in range(first, last + 1)}
+        self._sessions.load(join_state.sessions, join_state.ended)
+        self._sessions.is_whole = join_state.is_whole
+        self._dedup.load(join_state.dedup)
+        absent = {n for first, last in join_state.absent for n in range(first, last + 1)}
         self._sessions.mark_absent(absent)
 
     def end_boot(self, node: str, boot: str) -> None:
@@ -218,7 +218,7 @@ class Replica:
         return sorted({owner_of(name) for name in self._sessions.names()})
 
     def empty(self) -> None:
-        """Drop all messages, and with them what they prove (P11, P26)."""
+        """Drop all messages, and the evidence of their publishes (P11, P26)."""
         named = [n for each in self._sessions.named_messages() for n in each]
         self._sessions.mark_absent({n for n in named if self.holds(n)})
         self._clear()
@@ -226,7 +226,7 @@ class Replica:
     # Paging.
 
     def page_out(self, limit_bytes: int, *, durable: bool) -> PageOut:
-        """Let go of messages until the rest fits; of no more than one turn of the loop can bear.
+        """Page messages out until the rest fits, in one call as many as a turn may take.
 
         The last to come go first: the master hands out the others before them, and a promoted
         mirror has the head of its queue at hand.
@@ -252,19 +252,19 @@ class Replica:
 
     # Synchronisation (P26).
 
-    def begin_fill(self) -> None:
-        """The master marked this place of the ledger: batches follow."""
-        self._gone = Gone()
+    def begin_sync(self) -> None:
+        """Begin a synchronisation at this position of the ledger: batches follow."""
+        self._gone = EndedSinceMark()
 
-    def fill(self, batch: Fill) -> Filled:
-        """Take one batch.
+    def apply_sync_batch(self, batch: SyncBatch) -> SyncChanges:
+        """Apply one batch of a synchronisation.
 
         Returns:
-            What it changed here; nothing where no fill is under way.
+            What it changed here; nothing where no synchronisation is under way.
         """
         gone = self._gone
         if gone is None:
-            return Filled([], [])
+            return SyncChanges([], [])
         dropped = self._gone_between(batch)
         if dropped:
             self._sessions.mark_absent(frozenset(dropped))
@@ -280,16 +280,16 @@ class Replica:
             self._ram += _body_bytes([message for _, message in added])
         self._sessions.mark_present(batch.numbers)
         gone.forget_up_to(batch.high)
-        return Filled(added, dropped)
+        return SyncChanges(added, dropped)
 
-    def end_fill(self) -> None:
-        """Every batch has come: what is here is what the master has."""
+    def end_sync(self) -> None:
+        """End a synchronisation: every batch has come, and the mirror is complete."""
         self._gone = None
 
     # The end of being a mirror.
 
     def promote(self, config: QueueConfig) -> QueueMachine:
-        """Become the queue: everything ready at its old place, and redelivered (P16).
+        """Become the master: all messages ready at their old places, as redelivered (P16).
 
         Paged messages stay where they are: nothing is read.
 
@@ -399,7 +399,7 @@ class Replica:
             self._paged.setdefault(level, Paged()).add(group)
         return PageOut([item for item in items if not (durable and item[1].persistent)])
 
-    def _gone_between(self, batch: Fill) -> list[int]:
+    def _gone_between(self, batch: SyncBatch) -> list[int]:
         """Messages here that the master does not have any more."""
         dropped: list[int] = []
         for first, last in gaps(batch.low, batch.high, batch.held):

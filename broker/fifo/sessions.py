@@ -1,13 +1,13 @@
-"""Publisher sessions as the queue sees them: a numbered command is done at most once (P10, P11).
+"""Publisher sessions in the queue: a numbered command is executed at most once (P10, P11).
 
 A session is named by (node, boot, queue, count). The table keeps, for each node boot, the newest
-session only: its next number, the verdicts it is still owed, and the values it was answered, until
-the session says (`lowest`) that it needs them no more.
+session only: its next number, its pending verdicts, and the values of its replies, until the
+session says (`lowest`) that it does not need them any more.
 
 Invariants: 1. commands of a session are applied in the order of their numbers, each once.
-2. a duplicate is answered as the original was, and not before the original is.
+2. a duplicate gets the answer of the original, and not before the original does.
 3. a session never seen is lost if it has answers already, or publishes that an earlier machine was
-   offered: what became of them is unknown here. Any other is asked to begin at 1.
+   sent: what became of them is unknown here. Any other is asked to begin at 1.
 4. sessions of an ended boot stay ended.
 
 In a mirrored queue a mirror keeps the same table by replay (`replay_*`), and serves from it once
@@ -31,11 +31,11 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import (
     Cancel,
     Checkout,
+    CommandBatch,
     Discard,
     Drop,
     Enqueue,
     Get,
-    Offer,
     Purge,
     Requeue,
     SessionCommand,
@@ -47,10 +47,10 @@ from broker.fifo.commands import (
 from broker.fifo.effects import Effects, OutOfSequence, Reply, pack_value, unpack_value
 
 REPLIES_MAX: Final = 1_000
-"""Values remembered for a session: as many commands as one offer may hold."""
+"""Values remembered for a session: as many commands as one batch may hold."""
 
 ENDED_MAX: Final = 64
-"""Ended boots remembered, to refuse their late offers; a node restarts far less often."""
+"""Ended boots remembered, to refuse their late batches; a node restarts far less often."""
 
 VALUED: Final = frozenset({Checkout, Cancel, Get, Purge, Drop})
 """Commands that are answered by a `Reply` with a value; all others by a `Verdict`."""
@@ -60,7 +60,7 @@ _ABOUT_HELD: Final = frozenset({Settle, Requeue, Discard})
 Numbered = tuple[int, SessionCommand]
 
 Admitted = tuple[int, list[SessionCommand], tuple[int, int] | None, list[Numbered]]
-"""What of an offer is to be applied: the number of the first new command, the new commands, the
+"""What of a batch is to be applied: the number of the first new command, the new commands, the
 numbers the session skipped, and the old commands to be done again first."""
 
 
@@ -69,9 +69,9 @@ Span = tuple[int, int, int]
 
 
 class ReplayEvidence:
-    """Which numbers of one session brought which messages: what answers duplicates (P11).
+    """The messages that each number of a session brought: with it duplicates are answered (P11).
 
-    A member that is promoted is offered again what its predecessor had not answered. It may say ok
+    A member that is promoted is sent again what its predecessor had not answered. It may say ok
     only of a message whose enqueue it holds, or that it saw enqueued and settled. So the ledger's
     enqueues are noted here, as spans: numbers `first` to `last` of the session are messages
     `number` and the following. Which messages this member never had is the table's business
@@ -100,7 +100,7 @@ class ReplayEvidence:
         spans.append((first, last, number))
 
     def forget_below(self, lowest: int) -> None:
-        """Forget the numbers nobody will ask for again."""
+        """Forget numbers below the lowest unanswered one."""
         spans = self._spans
         while spans and spans[0][0] < lowest:
             low, high, start = spans.popleft()
@@ -109,7 +109,7 @@ class ReplayEvidence:
                 return
 
     def spans(self) -> list[Span]:
-        """Everything noted, ascending."""
+        """All noted spans, ascending."""
         return list(self._spans)
 
     def messages(self) -> Iterator[range]:
@@ -120,7 +120,7 @@ class ReplayEvidence:
     def judge(
         self, first: int, last: int, absent: Container[int]
     ) -> Iterator[tuple[int, int, bool]]:
-        """Say of numbers `first` to `last` whether their enqueue is known here.
+        """Decide for numbers `first` to `last` whether their enqueue is known here.
 
         Args:
             first: First number asked for.
@@ -145,7 +145,7 @@ class ReplayEvidence:
 
 
 class SessionRecord(msgspec.Struct, array_like=True):
-    """A session in a snapshot or a handshake."""
+    """A session in a snapshot or a join state."""
 
     owner: str
     count: int
@@ -159,7 +159,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
 
 
 class _Session:
-    """State of one session: see the module."""
+    """One publisher session."""
 
     __slots__ = (
         "count",
@@ -187,7 +187,7 @@ class _Session:
         self.redone: set[int] = set()  # numbers below the floor that were done again
 
     def give_up_below(self, lowest: int) -> tuple[int, int] | None:
-        """Forget what nobody waits for; return the numbers that are now skipped, if any."""
+        """Forget answered numbers; return the range that is now skipped, or None."""
         if lowest <= self.lowest:
             return None
         self.lowest = lowest
@@ -231,27 +231,27 @@ class SessionTable:
         self.is_whole = True
         self.safe_position = 0
 
-    def admit(self, offer: Offer, effects: Effects) -> Admitted | None:
-        """Decide what of an offer is to be applied, and answer the rest.
+    def admit(self, batch: CommandBatch, effects: Effects) -> Admitted | None:
+        """Decide which commands of a batch are new, and answer the duplicates.
 
         Args:
-            offer: As it came, perhaps for the second time.
+            batch: As it came, perhaps for the second time.
             effects: Gets what is answered at once: duplicates, a lost session, a gap.
 
         Returns:
             None where nothing is to be applied.
         """
-        session = self._find(offer, effects)
+        session = self._find(batch, effects)
         if session is None:
             return None
-        skipped = session.give_up_below(offer.lowest)
-        if offer.first > session.next_number:
+        skipped = session.give_up_below(batch.lowest)
+        if batch.first > session.next_number:
             effects.out_of_sequence.append(OutOfSequence(session.name, session.next_number))
             return None if skipped is None else (session.next_number, [], skipped, [])
-        if offer.first == session.next_number:
-            return offer.first, offer.commands, skipped, []
+        if batch.first == session.next_number:
+            return batch.first, batch.commands, skipped, []
         again: list[Numbered] = []
-        commands = self._new_part(session, offer, effects, again)
+        commands = self._new_part(session, batch, effects, again)
         return session.next_number, commands, skipped, again
 
     def advance(self, name: str, next_number: int) -> None:
@@ -267,7 +267,7 @@ class SessionTable:
         self._named(name).rejected.append((first, last))
 
     def reply(self, name: str, number: int, value: object) -> None:
-        """Note the value a command was answered, for duplicates of it."""
+        """Note a command's answer, for duplicates of it."""
         replies = self._named(name).replies
         replies[number] = value
         if len(replies) > REPLIES_MAX:
@@ -292,11 +292,11 @@ class SessionTable:
             del self._ended[next(iter(self._ended))]
 
     def has_ended(self, name: str) -> bool:
-        """Tell whether a holder or session belongs to a boot that ended."""
+        """True if a channel or session belongs to a boot that has ended."""
         return bool(self._ended) and owner_of(name) in self._ended
 
     def knows(self, name: str) -> bool:
-        """Tell whether this very session, count included, is known."""
+        """True if this session is known, its count included."""
         session = self._sessions.get(name.rpartition("/")[0])
         return session is not None and session.name == name
 
@@ -341,13 +341,13 @@ class SessionTable:
         self._replayed(name)
 
     def mark_absent(self, numbers: Container[int]) -> None:
-        """These messages are not here: where evidence names them, it proves nothing."""
+        """Note that these messages are not here, so that their evidence does not count."""
         absent = self._absent
         named = self.named_messages()
         self._absent = {n for each in named for n in each if n in numbers or n in absent}
 
     def mark_present(self, numbers: Iterable[int]) -> None:
-        """These messages came after all."""
+        """Note that these messages have come."""
         if self._absent:
             self._absent.difference_update(numbers)
 
@@ -356,11 +356,11 @@ class SessionTable:
         return [each for s in self._sessions.values() for each in s.evidence.messages()]
 
     def is_absent(self, number: int) -> bool:
-        """Tell whether this member never had a message that evidence names."""
+        """True if this member never had a message that evidence names."""
         return number in self._absent
 
     def take_over(self) -> None:
-        """Serve from now on: what was done so far was done by another machine.
+        """Serve from now on; everything so far was done by another machine.
 
         A session never seen may now begin at its lowest unanswered number, if the table is whole:
         whatever it was answered for did not last, and nothing of the rest is here.
@@ -396,7 +396,7 @@ class SessionTable:
         return list(self._ended)
 
     def load(self, records: list[SessionRecord], ended: list[tuple[str, str]]) -> None:
-        """Take over what `records` and `ended` of another table said."""
+        """Load what `records` and `ended` returned."""
         self._sessions = {}
         for record in records:
             session = _Session(f"{record.owner}/{record.count}", record.count)
@@ -413,9 +413,9 @@ class SessionTable:
     def _named(self, name: str) -> _Session:
         return self._sessions[name.rpartition("/")[0]]
 
-    def _find(self, offer: Offer, effects: Effects) -> _Session | None:
-        """Return the offer's session, a new one if it may begin here, or None."""
-        owner, _, count_text = offer.session.rpartition("/")
+    def _find(self, batch: CommandBatch, effects: Effects) -> _Session | None:
+        """Return the batch's session, a new one if it may begin here, or None."""
+        owner, _, count_text = batch.session.rpartition("/")
         count = int(count_text)
         session = self._sessions.get(owner)
         if session is not None:
@@ -423,15 +423,15 @@ class SessionTable:
                 return session
             if count < session.count:
                 return None  # late; its node has long gone on with a newer session
-        has_past = offer.lowest != 1 or _was_offered_before(offer)
+        has_past = batch.lowest != 1 or _was_sent_before(batch)
         is_forgotten = has_past and not self._adopts_unknown
-        if is_forgotten or self.has_ended(offer.session):
-            effects.session_lost.append(offer.session)
+        if is_forgotten or self.has_ended(batch.session):
+            effects.session_lost.append(batch.session)
             return None
-        if offer.first != offer.lowest:  # what comes before was lost on the way
-            effects.out_of_sequence.append(OutOfSequence(offer.session, offer.lowest))
+        if batch.first != batch.lowest:  # what comes before was lost on the way
+            effects.out_of_sequence.append(OutOfSequence(batch.session, batch.lowest))
             return None
-        session = self._sessions[owner] = _Session(offer.session, count)
+        session = self._sessions[owner] = _Session(batch.session, count)
         return session
 
     def _replayed(self, name: str) -> _Session | None:
@@ -447,19 +447,19 @@ class SessionTable:
         return session
 
     def _new_part(
-        self, session: _Session, offer: Offer, effects: Effects, again: list[Numbered]
+        self, session: _Session, batch: CommandBatch, effects: Effects, again: list[Numbered]
     ) -> list[SessionCommand]:
-        """Answer the duplicates at the front of an offer; return the commands after them."""
-        number = offer.first
-        for index, command in enumerate(offer.commands):
+        """Answer the duplicates at the front of a batch; return the commands after them."""
+        number = batch.first
+        for index, command in enumerate(batch.commands):
             done = session.next_number - number
             if done <= 0:
-                return offer.commands[index:]
+                return batch.commands[index:]
             count = width(command)
             if count > done:  # an Enqueue or Skip of which a part is done
                 last = session.next_number - 1
                 self._answer_again(session, command, number, last, effects, again)
-                return [_without(command, done), *offer.commands[index + 1 :]]
+                return [_without(command, done), *batch.commands[index + 1 :]]
             last = number + count - 1
             self._answer_again(session, command, number, last, effects, again)
             number += count
@@ -508,7 +508,7 @@ class SessionTable:
         effects: Effects,
         again: list[Numbered],
     ) -> None:
-        """Answer, or do again, what was done under an earlier master (P11, P18)."""
+        """Answer, or execute again, commands that an earlier master executed (P11, P18)."""
         kind = type(command)
         if first > last:
             return
@@ -522,9 +522,9 @@ class SessionTable:
             again.append((first, command))
 
 
-def _was_offered_before(offer: Offer) -> bool:
-    """Tell whether an earlier master may have these publishes: its disk may be this one's (P11)."""
-    return any(type(each) is Enqueue and each.redelivered for each in offer.commands)
+def _was_sent_before(batch: CommandBatch) -> bool:
+    """True if an earlier master may have these publishes (P11)."""
+    return any(type(each) is Enqueue and each.redelivered for each in batch.commands)
 
 
 def _without(command: SessionCommand, done: int) -> SessionCommand:

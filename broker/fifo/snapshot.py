@@ -1,9 +1,9 @@
-"""A queue's state as bytes, in parts of at most 1 MiB (docs/protocol-rules.md P13).
+"""Snapshots of a queue: its state as bytes, in parts of at most 1 MiB (docs/protocol-rules.md P13).
 
     parts joined = section, section, ...        section = size (4 bytes, big endian), msgpack
     section 0    = head: [version, ...]         everything but messages
-    others       = [line, holder, tag, [[key, number, delivery_count, message], ...]]
-                   line 0 fresh, 1 returned (key is the sort key), 2 held, 3 dying (tag is the
+    others       = [kind, channel_id, tag, [[key, number, delivery_count, message], ...]]
+                   kind 0 fresh, 1 returned (key is the sort key), 2 held, 3 held_dead (tag is the
                    reason); in their orders
 
 A part may end anywhere in a section. Messages are grouped into sections of about 256 KiB, so that
@@ -33,7 +33,7 @@ SECTION_BYTES: Final = 1 << 18
 SECTION_ITEMS: Final = 1_000
 _SIZE_BYTES: Final = 4
 
-_FRESH, _RETURNED, _HELD, _DYING = range(4)
+_FRESH, _RETURNED, _HELD, _HELD_DEAD = range(4)
 
 
 class SnapshotError(Exception):
@@ -43,7 +43,7 @@ class SnapshotError(Exception):
 class ConsumerRecord(msgspec.Struct, array_like=True):
     """A consumer in a snapshot."""
 
-    holder: str
+    channel_id: str
     tag: str
     no_ack: bool
     exclusive: bool
@@ -53,8 +53,8 @@ class ConsumerRecord(msgspec.Struct, array_like=True):
     is_active: bool
 
 
-class State(msgspec.Struct, kw_only=True):
-    """All that makes two machines equal."""
+class SnapshotState(msgspec.Struct, kw_only=True):
+    """The whole state of a queue machine."""
 
     next_number: int
     next_return: int
@@ -69,7 +69,7 @@ class State(msgspec.Struct, kw_only=True):
     now_ms: int = 0
     rules: Rules | None = None
     dedup: list[tuple[str, int]] = []
-    dying: list[Dead] = []
+    held_dead: list[Dead] = []
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -87,8 +87,8 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 class _Section(msgspec.Struct, array_like=True):
-    line: int
-    holder: str
+    kind: int
+    channel_id: str
     tag: str
     items: list[tuple[int, int, int, Message]]
 
@@ -98,10 +98,10 @@ _head_decoder = msgspec.msgpack.Decoder(_Head)
 _section_decoder = msgspec.msgpack.Decoder(_Section)
 
 
-def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTable) -> State:
-    """Return the state of a queue, by its parts; effects not taken are no part of it."""
+def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTable) -> SnapshotState:
+    """Return the state of a queue, without effects that were not taken."""
     ready = messages.ready
-    return State(
+    return SnapshotState(
         next_number=messages.next_number,
         next_return=ready.next_return,
         consumers=[_record_of(consumer) for consumer in consumers],
@@ -110,19 +110,21 @@ def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTabl
         ended=sessions.ended(),
         fresh=ready.fresh(),
         returned=ready.returned(),
-        held=[(holder, tag, list(held.values())) for holder, tag, held in messages.checked_out],
+        held=[
+            (channel_id, tag, list(held.values())) for channel_id, tag, held in messages.checked_out
+        ],
         position=messages.recorder.position,
         now_ms=messages.now_ms,
         rules=messages.limits.rules,
         dedup=[] if messages.dedup is None else messages.dedup.records(),
-        dying=messages.dead_letters.records(),
+        held_dead=messages.dead_letters.records(),
     )
 
 
 def load_state(
-    state: State, messages: MessageState, consumers: Consumers, sessions: SessionTable
+    state: SnapshotState, messages: MessageState, consumers: Consumers, sessions: SessionTable
 ) -> None:
-    """Give the parts of a new queue the state that `state_of` read from another's.
+    """Load a state into the parts of a new queue.
 
     Args:
         state: As it was; without rules, the queue goes by those it begins with.
@@ -135,13 +137,13 @@ def load_state(
     messages.recorder.position = state.position
     messages.now_ms = state.now_ms
     messages.limits.set_rules(messages.config.rules if state.rules is None else state.rules)
-    messages.dead_letters.load(state.dying)
+    messages.dead_letters.load(state.held_dead)
     messages.remember(state.dedup)
     messages.ready.load(state.fresh, state.returned, state.next_return)
-    for holder, tag, items in state.held:
-        held.add(held.place(holder, tag), items, body_bytes(items))
+    for channel_id, tag, items in state.held:
+        held.add(held.place(channel_id, tag), items, body_bytes(items))
     for record in state.consumers:
-        consumers.add(_consumer_of(record, held.place(record.holder, record.tag)))
+        consumers.add(_consumer_of(record, held.place(record.channel_id, record.tag)))
     consumers.load_rings(state.rings)
     sessions.load(state.sessions, state.ended)
     messages.is_timed = any(item.message.expires_ms for item in messages.contents())
@@ -150,7 +152,7 @@ def load_state(
 def _record_of(consumer: Consumer) -> ConsumerRecord:
     """Return what a snapshot keeps of a consumer."""
     return ConsumerRecord(
-        consumer.holder,
+        consumer.channel_id,
         consumer.tag,
         consumer.no_ack,
         consumer.exclusive,
@@ -169,7 +171,7 @@ def _consumer_of(record: ConsumerRecord, held: Held) -> Consumer:
         held: The place of what it holds.
     """
     consumer = Consumer(
-        record.holder,
+        record.channel_id,
         record.tag,
         held,
         no_ack=record.no_ack,
@@ -182,7 +184,7 @@ def _consumer_of(record: ConsumerRecord, held: Held) -> Consumer:
     return consumer
 
 
-def encode_state(state: State) -> list[bytes]:
+def encode_state(state: SnapshotState) -> list[bytes]:
     """Return a snapshot's parts, each at most `PART_BYTES`."""
     parts: list[bytes] = []
     buffer = bytearray()
@@ -197,7 +199,7 @@ def encode_state(state: State) -> list[bytes]:
     return parts
 
 
-def decode_state(parts: list[bytes]) -> State:
+def decode_state(parts: list[bytes]) -> SnapshotState:
     """Read what `encode_state` wrote.
 
     Raises:
@@ -209,12 +211,12 @@ def decode_state(parts: list[bytes]) -> State:
         raise SnapshotError(f"expected a queue's snapshot, found: {error}") from error
 
 
-def _decode(sections: Iterator[bytes]) -> State:
+def _decode(sections: Iterator[bytes]) -> SnapshotState:
     first = next(sections)
     head = _head_decoder.decode(first)
     if head.version != VERSION:
         raise SnapshotError(f"expected snapshot version {VERSION}, found {head.version}")
-    state = State(
+    state = SnapshotState(
         next_number=head.next_number,
         next_return=head.next_return,
         consumers=head.consumers,
@@ -228,24 +230,24 @@ def _decode(sections: Iterator[bytes]) -> State:
         now_ms=head.now_ms,
         rules=head.rules,
         dedup=head.dedup,
-        dying=[],
+        held_dead=[],
     )
     for data in sections:
         section = _section_decoder.decode(data)
         items = [(key, Delivery(n, count, message)) for key, n, count, message in section.items]
-        if section.line == _FRESH:
+        if section.kind == _FRESH:
             state.fresh += [item for _, item in items]
-        elif section.line == _RETURNED:
+        elif section.kind == _RETURNED:
             state.returned += items
-        elif section.line == _DYING:
+        elif section.kind == _HELD_DEAD:
             reason = msgspec.convert(section.tag, Reason)
-            state.dying.append(Dead(reason, [item for _, item in items], True))
+            state.held_dead.append(Dead(reason, [item for _, item in items], True))
         else:
-            state.held.append((section.holder, section.tag, [item for _, item in items]))
+            state.held.append((section.channel_id, section.tag, [item for _, item in items]))
     return state
 
 
-def _sections(state: State) -> Iterator[bytes]:
+def _sections(state: SnapshotState) -> Iterator[bytes]:
     yield _encoder.encode(
         _Head(
             VERSION,
@@ -261,19 +263,19 @@ def _sections(state: State) -> Iterator[bytes]:
             state.dedup,
         )
     )
-    yield from _line_sections(_FRESH, "", "", [(0, item) for item in state.fresh])
-    yield from _line_sections(_RETURNED, "", "", state.returned)
-    for reason, items, _ in state.dying:
-        yield from _line_sections(_DYING, "", reason, [(0, item) for item in items])
-    for holder, tag, items in state.held:
+    yield from _sections_of(_FRESH, "", "", [(0, item) for item in state.fresh])
+    yield from _sections_of(_RETURNED, "", "", state.returned)
+    for reason, items, _ in state.held_dead:
+        yield from _sections_of(_HELD_DEAD, "", reason, [(0, item) for item in items])
+    for channel_id, tag, items in state.held:
         if items:
-            yield from _line_sections(_HELD, holder, tag, [(0, item) for item in items])
-        else:  # an empty place counts too: it says in which order holders came
-            yield _encoder.encode(_Section(_HELD, holder, tag, []))
+            yield from _sections_of(_HELD, channel_id, tag, [(0, item) for item in items])
+        else:  # an empty place counts too: it says in which order channels came
+            yield _encoder.encode(_Section(_HELD, channel_id, tag, []))
 
 
-def _line_sections(
-    line: int, holder: str, tag: str, items: list[tuple[int, Delivery]]
+def _sections_of(
+    kind: int, channel_id: str, tag: str, items: list[tuple[int, Delivery]]
 ) -> Iterator[bytes]:
     group: list[tuple[int, int, int, Message]] = []
     size = 0
@@ -281,10 +283,10 @@ def _line_sections(
         group.append((key, item.number, item.delivery_count, item.message))
         size += len(item.message.content)
         if size >= SECTION_BYTES or len(group) >= SECTION_ITEMS:
-            yield _encoder.encode(_Section(line, holder, tag, group))
+            yield _encoder.encode(_Section(kind, channel_id, tag, group))
             group, size = [], 0
     if group:
-        yield _encoder.encode(_Section(line, holder, tag, group))
+        yield _encoder.encode(_Section(kind, channel_id, tag, group))
 
 
 def _cut_sections(parts: list[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The runner of golden transcripts: it must fail when it should."""
+"""The runner of golden transcripts fails on every kind of difference."""
 
 from __future__ import annotations
 

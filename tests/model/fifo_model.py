@@ -1,4 +1,4 @@
-"""What a queue is, in lists and dicts and with one message a turn: slow and plainly right."""
+"""The model of a queue, in lists and dicts, one message a turn: slow and easy to verify."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class QueueModel:
         self.front: list[Delivery] = []  # returned, before the others
         self.tail: list[Delivery] = []
         self.held: dict[Key, list[Delivery]] = {}
-        self.dying: list[tuple[str, Delivery]] = []
+        self.held_dead: list[tuple[str, Delivery]] = []
         self.dead: list[tuple[str, Delivery, bool]] = []
         self.seen: list[tuple[str, int]] = []
         self.consumers: dict[Key, ConsumerModel] = {}
@@ -53,7 +53,7 @@ class QueueModel:
         self.rings: dict[int, list[Key]] = {}
         self.delivered: dict[Key, list[Delivery]] = {}
 
-    # The line.
+    # The ready queue.
 
     def _place(self, item: Delivery) -> tuple[int, int]:
         if self.config.order == "priority":
@@ -78,7 +78,7 @@ class QueueModel:
         if self.rules.is_dead_lettered:
             self.dead.append((reason, item, self.rules.is_held))
             if self.rules.is_held:
-                self.dying.append((reason, item))
+                self.held_dead.append((reason, item))
                 return
         self.gone += 1
 
@@ -155,7 +155,7 @@ class QueueModel:
     def _publish_one(self, each: Message, waiting: list[Message], credit: int) -> bool:
         """Publish a message; consumers with credit take what waits as it comes, and at once."""
         rules, config = self.rules, self.config
-        count = [*waiting[credit:], *(item.message for _, item in self.dying)]
+        count = [*waiting[credit:], *(item.message for _, item in self.held_dead)]
         size = sum(each.body_size for each in count) + each.body_size
         is_over = (rules.max_length is not None and len(count) + 1 > rules.max_length) or (
             rules.max_length_bytes is not None and size > rules.max_length_bytes
@@ -216,13 +216,13 @@ class QueueModel:
         to_tail = self.config.requeue == "tail" and self.rules.delivery_limit is None
         self.give_back(self.let_go(key, numbers), to_tail=to_tail)
 
-    def release(self, holder: str, tags: list[str]) -> None:
-        for key in [key for key in self.consumers if key[0] == holder]:
+    def release(self, channel_id: str, tags: list[str]) -> None:
+        for key in [key for key in self.consumers if key[0] == channel_id]:
             self.cancel(key)
-        items = [item for tag in tags for item in self.held.pop((holder, tag), [])]
+        items = [item for tag in tags for item in self.held.pop((channel_id, tag), [])]
         self.give_back(items, to_tail=False)
 
-    def get(self, holder: str, *, no_ack: bool) -> Delivery | None:
+    def get(self, channel_id: str, *, no_ack: bool) -> Delivery | None:
         self.expire(self.now_ms)
         if not self.ready:
             return None
@@ -230,7 +230,7 @@ class QueueModel:
         if no_ack:
             self.gone += 1
         else:
-            self.held.setdefault((holder, ""), []).append(item)
+            self.held.setdefault((channel_id, ""), []).append(item)
         return item
 
     def purge(self) -> int:
@@ -243,16 +243,16 @@ class QueueModel:
         self.gone += len(items)
         return len(items)
 
-    def bury(self, numbers: list[int]) -> int:
-        before = len(self.dying)
-        self.dying = [pair for pair in self.dying if pair[1].number not in numbers]
-        self.gone += before - len(self.dying)
-        return before - len(self.dying)
+    def drop_dead_lettered(self, numbers: list[int]) -> int:
+        before = len(self.held_dead)
+        self.held_dead = [pair for pair in self.held_dead if pair[1].number not in numbers]
+        self.gone += before - len(self.held_dead)
+        return before - len(self.held_dead)
 
     def set_rules(self, rules: Rules) -> None:
         self.rules = rules
         if not (rules.is_dead_lettered and rules.is_held):
-            self.bury([item.number for _, item in self.dying])
+            self.drop_dead_lettered([item.number for _, item in self.held_dead])
 
     def pump(self) -> None:
         self.serve()

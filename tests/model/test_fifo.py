@@ -6,12 +6,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.fifo.commands import (
+    Cancel,
+    Checkout,
+    Discard,
+    Drop,
+    Get,
+    Purge,
+    Release,
+    Requeue,
+    SetActive,
+    SetPrefetch,
+    Settle,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from tests.model.fifo_model import QueueModel, message
 
-HOLDERS = st.sampled_from(["a/1/1/1", "a/1/1/2", "a/2/1/1", "b/1/1/1"])
+CHANNEL_IDS = st.sampled_from(["a/1/1/1", "a/1/1/2", "a/2/1/1", "b/1/1/1"])
 TAGS = st.sampled_from(["s", "t"])
 ALL_TAGS = st.sampled_from(["s", "t", ""])
 MESSAGES = st.lists(
@@ -127,69 +140,73 @@ class QueueLife(RuleBasedStateMachine):
 
     @precondition(_has_consumers)
     @rule(
-        holder=HOLDERS,
+        channel_id=CHANNEL_IDS,
         tag=TAGS,
         no_ack=st.booleans(),
         exclusive=st.sampled_from([False, False, False, True]),
         prefetch=st.integers(0, 3),
         priority=st.integers(-1, 1),
     )
-    def checkout(self, holder, tag, no_ack, exclusive, prefetch, priority):
+    def checkout(self, channel_id, tag, no_ack, exclusive, prefetch, priority):
         options = {"no_ack": no_ack, "prefetch": prefetch, "priority": priority}
-        refusal = self.machine.checkout(holder, tag, exclusive=exclusive, **options)
-        is_accepted = self.model.checkout((holder, tag), exclusive=exclusive, **options)
+        refusal = self.machine.apply_command(
+            Checkout(channel_id, tag, exclusive=exclusive, **options)
+        )
+        is_accepted = self.model.checkout((channel_id, tag), exclusive=exclusive, **options)
         assert (refusal is None) == is_accepted
         self._pump()
 
-    def _some_held(self, data, holder, tag):
-        held = [item.number for item in self.model.held.get((holder, tag), [])]
+    def _some_held(self, data, channel_id, tag):
+        held = [item.number for item in self.model.held.get((channel_id, tag), [])]
         numbers = st.sampled_from(held) if held else st.integers(1, 9)
         return data.draw(st.lists(numbers, max_size=4)) + data.draw(
             st.lists(st.integers(1, 30), max_size=1)
         )
 
-    @rule(data=st.data(), holder=HOLDERS, tag=ALL_TAGS)
-    def settle(self, data, holder, tag):
-        numbers = self._some_held(data, holder, tag)
-        self.machine.settle(holder, tag, numbers)
-        self.model.settle((holder, tag), numbers)
+    @rule(data=st.data(), channel_id=CHANNEL_IDS, tag=ALL_TAGS)
+    def settle(self, data, channel_id, tag):
+        numbers = self._some_held(data, channel_id, tag)
+        self.machine.apply_command(Settle(channel_id, tag, numbers))
+        self.model.settle((channel_id, tag), numbers)
         self._pump()
 
-    @rule(data=st.data(), holder=HOLDERS, tag=ALL_TAGS)
-    def discard(self, data, holder, tag):
-        numbers = self._some_held(data, holder, tag)
-        self.machine.discard(holder, tag, numbers)
-        self.model.discard((holder, tag), numbers)
+    @rule(data=st.data(), channel_id=CHANNEL_IDS, tag=ALL_TAGS)
+    def discard(self, data, channel_id, tag):
+        numbers = self._some_held(data, channel_id, tag)
+        self.machine.apply_command(Discard(channel_id, tag, numbers))
+        self.model.discard((channel_id, tag), numbers)
         self._pump()
 
-    @rule(data=st.data(), holder=HOLDERS, tag=ALL_TAGS)
-    def requeue(self, data, holder, tag):
-        numbers = self._some_held(data, holder, tag)
-        self.machine.requeue(holder, tag, numbers)
-        self.model.requeue((holder, tag), numbers)
+    @rule(data=st.data(), channel_id=CHANNEL_IDS, tag=ALL_TAGS)
+    def requeue(self, data, channel_id, tag):
+        numbers = self._some_held(data, channel_id, tag)
+        self.machine.apply_command(Requeue(channel_id, tag, numbers))
+        self.model.requeue((channel_id, tag), numbers)
         self._pump()
 
-    @rule(holder=HOLDERS, tag=TAGS)
-    def cancel(self, holder, tag):
-        self.machine.cancel(holder, tag)
-        self.model.cancel((holder, tag))
+    @rule(channel_id=CHANNEL_IDS, tag=TAGS)
+    def cancel(self, channel_id, tag):
+        self.machine.apply_command(Cancel(channel_id, tag))
+        self.model.cancel((channel_id, tag))
         self._pump()
 
-    @rule(holder=HOLDERS)
-    def release(self, holder):
-        tags = list(self.machine.messages.checked_out.held_by(holder))
-        self.machine.release(holder)
-        self.model.release(holder, tags)
+    @rule(channel_id=CHANNEL_IDS)
+    def release(self, channel_id):
+        tags = list(self.machine.messages.checked_out.held_by(channel_id))
+        self.machine.apply_command(Release(channel_id))
+        self.model.release(channel_id, tags)
         self._pump()
 
     @rule()
     def end_boot(self):
-        holders = {
-            *self.machine.messages.checked_out.holders(),
+        channel_ids = {
+            *self.machine.messages.checked_out.channel_ids(),
             *(key[0] for key in self.model.consumers),
         }
-        for holder in sorted(name for name in holders if name.startswith("a/1/")):
-            self.model.release(holder, list(self.machine.messages.checked_out.held_by(holder)))
+        for channel_id in sorted(name for name in channel_ids if name.startswith("a/1/")):
+            self.model.release(
+                channel_id, list(self.machine.messages.checked_out.held_by(channel_id))
+            )
         self.machine.end_boot("a", "1")
         self._pump()
 
@@ -197,7 +214,7 @@ class QueueLife(RuleBasedStateMachine):
     @rule(data=st.data(), active=st.booleans())
     def set_active(self, data, active):
         key = data.draw(st.sampled_from(sorted(self.model.consumers)))
-        self.machine.set_active(*key, active=active)
+        self.machine.apply_command(SetActive(*key, active=active))
         self.model.consumers[key].active = active
         self.model.refresh(key)
         self._pump()
@@ -206,48 +223,50 @@ class QueueLife(RuleBasedStateMachine):
     @rule(data=st.data(), prefetch=st.integers(0, 3))
     def set_prefetch(self, data, prefetch):
         key = data.draw(st.sampled_from(sorted(self.model.consumers)))
-        self.machine.set_prefetch(*key, prefetch)
+        self.machine.apply_command(SetPrefetch(*key, prefetch))
         self.model.consumers[key].prefetch = prefetch
         self.model.refresh(key)
         self._pump()
 
     @rule()
     def unknown_consumers_are_ignored(self):
-        self.machine.set_active("a/1/1/1", "none", active=False)
-        self.machine.set_prefetch("a/1/1/1", "none", 1)
-        self.machine.cancel("a/1/1/1", "none")
+        self.machine.apply_command(SetActive("a/1/1/1", "none", active=False))
+        self.machine.apply_command(SetPrefetch("a/1/1/1", "none", 1))
+        self.machine.apply_command(Cancel("a/1/1/1", "none"))
 
     @precondition(_has_consumers)
-    @rule(holder=HOLDERS, no_ack=st.booleans())
-    def get(self, holder, no_ack):
-        result = self.machine.get(holder, no_ack=no_ack)
-        assert result.delivery == self.model.get(holder, no_ack=no_ack)
+    @rule(channel_id=CHANNEL_IDS, no_ack=st.booleans())
+    def get(self, channel_id, no_ack):
+        result = self.machine.apply_command(Get(channel_id, no_ack=no_ack))
+        assert result.delivery == self.model.get(channel_id, no_ack=no_ack)
         assert result.remaining == len(self.model.ready)
         self._pump()
 
     @rule()
     def purge(self):
-        assert self.machine.purge() == self.model.purge()
+        assert self.machine.apply_command(Purge()) == self.model.purge()
 
     @rule(first=st.integers(0, 3), count=st.integers(0, 3))
     def drop_some(self, first, count):
         seen = self._whole(self.machine.messages.peek(first, count))
         assert seen == self.model.ready[first : first + count]
         numbers = [item.number for item in seen] + [1]
-        assert self.machine.drop(numbers) == self.model.drop(numbers)
+        assert self.machine.apply_command(Drop(numbers)) == self.model.drop(numbers)
 
-    @precondition(lambda self: self.model.dying)
+    @precondition(lambda self: self.model.held_dead)
     @rule(data=st.data())
-    def bury(self, data):
-        held = [item.number for _, item in self.model.dying]
+    def drop_dead_lettered(self, data):
+        held = [item.number for _, item in self.model.held_dead]
         numbers = data.draw(st.lists(st.sampled_from(held), unique=True, max_size=3))
-        assert self.machine.bury([*numbers, 10_000]) == self.model.bury(numbers)
+        assert self.machine.drop_dead_lettered([*numbers, 10_000]) == self.model.drop_dead_lettered(
+            numbers
+        )
 
     @rule()
     def tell_of_the_dead_again(self):
         self._compare_effects()
         self.machine.messages.redeliver_dead()
-        self.model.dead = [(reason, item, True) for reason, item in self.model.dying]
+        self.model.dead = [(reason, item, True) for reason, item in self.model.held_dead]
         self._compare_effects()
 
     @rule()
@@ -266,7 +285,7 @@ class QueueLife(RuleBasedStateMachine):
         stat = self.machine.stat()
         model = self.model
         held = [item for items in model.held.values() for item in items]
-        waiting = [*model.ready, *(item for _, item in model.dying)]
+        waiting = [*model.ready, *(item for _, item in model.held_dead)]
         assert stat.ready + stat.unacked + model.gone == model.published
         assert self._whole(self.machine.messages.peek(0, 1000)) == model.ready
         assert stat.ready == len(waiting)

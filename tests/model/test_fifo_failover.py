@@ -13,8 +13,8 @@ from broker.fifo.commands import Enqueue, Get, Settle
 from broker.fifo.config import mirrored_config
 from broker.fifo.ledger import cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
-from tests.model.fills import Disk, fills_of
+from broker.fifo.replica import LedgerReplica
+from tests.model.sync_batches import Disk, batches_of
 from tests.model.test_fifo_sessions import Network
 
 SEEDS = 80
@@ -31,9 +31,9 @@ class Mirrored(Network):
         self.ring: list[bytes] = []
         self.marks: list[tuple[int, int]] = []  # payloads in the ring, ledger position then
         self.safe = 0
-        self.mirror = Replica()
+        self.mirror = LedgerReplica()
         self.deaths = 0
-        self.reoffered: set[int] = set()
+        self.resent: set[int] = set()
 
     def collect(self) -> None:
         effects = self.machine.take_effects()
@@ -56,10 +56,10 @@ class Mirrored(Network):
         self.to_node.clear()
         for payload in self.ring[: self.rng.randint(self.safe, len(self.ring))]:
             self.mirror.apply(decode_records(payload))
-        self.reoffered |= {
+        self.resent |= {
             body
-            for item in self.offers._pending
-            if item.is_offered and isinstance(item.command, Enqueue)
+            for item in self.batches._pending
+            if item.is_sent and isinstance(item.command, Enqueue)
             for body in item.token[item.offset : item.offset + len(item.command.messages)]
         }
         if self.forgets and self.rng.random() < 0.5:
@@ -67,22 +67,22 @@ class Mirrored(Network):
             self.machine.restore_messages(self.mirror.messages(), self.mirror.next_number)
         else:
             self.machine = self.mirror.promote(self.config)
-        self.mirror = Replica()
-        self.mirror.adopt(self.machine.handshake())
-        self.mirror.begin_fill()
+        self.mirror = LedgerReplica()
+        self.mirror.adopt(self.machine.join_state())
+        self.mirror.begin_sync()
         self.fill()
         self.ring, self.marks, self.safe = [], [], 0
-        self.ask_again(self.offers.fail_over())
+        self.ask_again(self.batches.fail_over())
 
     def fill(self) -> None:
-        for each in fills_of(self.machine, Disk(), []):
-            self.mirror.fill(each)
-        self.mirror.end_fill()
+        for each in batches_of(self.machine, Disk(), []):
+            self.mirror.apply_sync_batch(each)
+        self.mirror.end_sync()
 
-    def ask_again(self, unasked) -> None:
-        for command, token, since_ms in unasked:
+    def ask_again(self, reissuable) -> None:
+        for command, token, since_ms in reissuable:
             if isinstance(command, Get):
-                self.offers.add(command, since_ms, token)
+                self.batches.add(command, since_ms, token)
             else:
                 assert isinstance(command, Settle)
 
@@ -90,16 +90,16 @@ class Mirrored(Network):
         rng = self.rng
         self.now_ms += 1
         if rng.random() < 0.3:
-            self.offers.retarget()
+            self.batches.retarget()
         if rng.random() < 0.2:
-            self.offers.add(Settle("a/1/1/1", "", [rng.randint(1, 50)]), self.now_ms, None)
-        for offer in self.offers.to_send():
-            self.to_queue += [offer] * rng.choice([1, 1, 2])
+            self.batches.add(Settle("a/1/1/1", "", [rng.randint(1, 50)]), self.now_ms, None)
+        for batch in self.batches.to_send():
+            self.to_queue += [batch] * rng.choice([1, 1, 2])
         if rng.random() < loss:
             rng.shuffle(self.to_queue)
             rng.shuffle(self.to_node)
-        for offer in self._some_of(self.to_queue, loss):
-            self.machine.apply_offer(offer, 0)
+        for batch in self._some_of(self.to_queue, loss):
+            self.machine.apply_batch(batch, 0)
             self.collect()
         self.come_round()
         for kind, answer in self._some_of(self.to_node, loss):
@@ -111,9 +111,9 @@ class Mirrored(Network):
         if kind != "session_lost":
             super()._hear(kind, answer)
             return
-        outcomes, unasked = self.offers.renew(answer)
+        outcomes, reissuable = self.batches.renew(answer)
         self.note(outcomes)
-        self.ask_again(unasked)
+        self.ask_again(reissuable)
 
 
 def check(net: Mirrored) -> None:
@@ -136,7 +136,7 @@ def test_every_publish_is_answered_once_and_kept_once_whoever_dies(forgets: bool
         check(net)
         refused = {body for body, oks in net.ended.items() if oks == [False]}
         nacked += len(refused)
-        assert refused <= net.reoffered, "only what an earlier master was offered may be nacked"
+        assert refused <= net.resent, "only what an earlier master was sent may be nacked"
         if not forgets:
             assert not refused
         flags = {
@@ -144,6 +144,6 @@ def test_every_publish_is_answered_once_and_kept_once_whoever_dies(forgets: bool
             for delivery in net.machine.messages.contents()
         }
         for body, count in flags.items():
-            assert count or body not in net.reoffered, "offered to two masters, and not redelivered"
+            assert count or body not in net.resent, "sent to two masters, and not redelivered"
     assert deaths > SEEDS
     assert bool(nacked) is forgets

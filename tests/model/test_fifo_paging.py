@@ -1,4 +1,4 @@
-"""A machine that pages at random against the model, which never does: nobody may see a difference.
+"""A machine that pages at random behaves as the model, which never pages.
 
 The test is the shell: a dict is its disk.
 """
@@ -10,11 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from broker.fifo.commands import (
+    Get,
+)
 from broker.fifo.ledger import Cleared, Enqueued, Removed, Settled
 from broker.fifo.machine import QueueMachine
 from broker.fifo.ready.paged import Paged
 from tests.model.fifo_model import again, message
-from tests.model.test_fifo import HOLDERS, PLAIN, RULES, QueueLife
+from tests.model.test_fifo import CHANNEL_IDS, PLAIN, RULES, QueueLife
 
 LARGE = 40_000  # leaves a stub, and so do two of them that are held
 LIMITS = st.sampled_from([0, 1_000, 2_000, 3_000, 5_000, 50_000, 90_000, 1 << 30])
@@ -137,13 +140,13 @@ class PagedQueueLife(QueueLife):
         self.publish(messages, redelivered=False)
 
     @precondition(QueueLife._has_consumers)
-    @rule(data=st.data(), holder=HOLDERS, count=st.integers(1, 9), level=LIMITS)
-    def some_come_back(self, data, holder, count, level):
+    @rule(data=st.data(), channel_id=CHANNEL_IDS, count=st.integers(1, 9), level=LIMITS)
+    def some_come_back(self, data, channel_id, count, level):
         """They are got one by one, perhaps let go of the memory, and given back."""
         for _ in range(count):
-            self.get(holder, no_ack=False)
+            self.get(channel_id, no_ack=False)
         self.page_out(level)
-        self.requeue(data, holder, "")
+        self.requeue(data, channel_id, "")
 
     @rule(limit=LIMITS)
     def page_out(self, limit):
@@ -179,12 +182,12 @@ class PagedQueueLife(QueueLife):
             self._load(numbers)
 
     @precondition(QueueLife._has_consumers)
-    @rule(holder=HOLDERS, no_ack=st.booleans())
-    def get(self, holder, no_ack):
+    @rule(channel_id=CHANNEL_IDS, no_ack=st.booleans())
+    def get(self, channel_id, no_ack):
         while numbers := self.machine.paging.needed(1):
             self._load(numbers)
-        result = self.machine.get(holder, no_ack=no_ack)
-        assert result.delivery == self.model.get(holder, no_ack=no_ack)
+        result = self.machine.apply_command(Get(channel_id, no_ack=no_ack))
+        assert result.delivery == self.model.get(channel_id, no_ack=no_ack)
         assert result.remaining == len(self.model.ready)
         self._pump()
 
@@ -195,9 +198,9 @@ class PagedQueueLife(QueueLife):
         config, fresh = self.machine.config, self.machine.messages.fresh()
         new = {*range(fresh.first, fresh.last + 1)} - {*fresh.taken}
         held = [item for items in self.model.held.values() for item in items]
-        dying = [item for _, item in self.model.dying]
+        held_dead = [item for _, item in self.model.held_dead]
         taken = {item.number for item in self.model.ready if item.delivery_count}
-        taken |= {item.number for item in held + dying}
+        taken |= {item.number for item in held + held_dead}
         assert not new & taken
         if config.order == "fifo" and config.requeue == "original":
             assert {item.number for item in self.model.ready} - taken <= new

@@ -1,5 +1,5 @@
 """A mirrored queue without its network: a master, its ledger as bytes, mirrors that join at any
-moment, are filled, emptied and promoted; publishers that offer again and count what they are told.
+moment, are filled, emptied and promoted; publishers that send again and count what they are told.
 
 The ring is a list of payloads in one order; each mirror has read some of it. A death of the master
 cuts the list anywhere behind what a survivor has read (GM delivers alike, docs/protocol-rules.md
@@ -18,9 +18,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from broker.fifo import commands
-from broker.fifo.commands import Checkout, Discard, Enqueue, Get, Offer, Purge, Requeue
+from broker.fifo.commands import (
+    Checkout,
+    CommandBatch,
+    Discard,
+    Enqueue,
+    Get,
+    Purge,
+    Requeue,
+    Settle,
+)
 from broker.fifo.config import mirrored_config
-from broker.fifo.handshake import Handshake, Ranges, decode_handshake, encode_handshake
+from broker.fifo.join_state import JoinState, Ranges, decode_join_state, encode_join_state
 from broker.fifo.ledger import (
     Enqueued,
     Removed,
@@ -31,10 +40,10 @@ from broker.fifo.ledger import (
 )
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.message import Message
 from tests.model.fifo_model import message
-from tests.model.fills import Disk, next_fill, page_in, whole
+from tests.model.sync_batches import Disk, next_batch, page_in, whole
 
 CONFIG = mirrored_config("q", "/")
 MARK = "mark"
@@ -81,10 +90,10 @@ class Publisher:
     def answered(self, first: int, last: int) -> None:
         self.unanswered.difference_update(range(first, last + 1))
 
-    def offer(self, epoch: int, sent: dict[tuple[str, int], int]) -> Offer | None:
+    def batch(self, epoch: int, epochs: dict[tuple[str, int], int]) -> CommandBatch | None:
         """Everything that may still need an answer, from the lowest unanswered on."""
         lowest = self.lowest
-        offered, first, expected = [], 0, 0
+        sent, first, expected = [], 0, 0
         for start, (command, bodies) in sorted(self.pending.items()):
             if start + (len(bodies) or 1) <= lowest:
                 continue
@@ -92,11 +101,11 @@ class Publisher:
             first = first or start
             expected = start + (len(bodies) or 1)
             if isinstance(command, Enqueue):
-                again = sent.setdefault((self.name, start), epoch) != epoch
-                offered.append(Enqueue(command.messages, again))
+                again = epochs.setdefault((self.name, start), epoch) != epoch
+                sent.append(Enqueue(command.messages, again))
             else:
-                offered.append(command)
-        return Offer(self.name, lowest, first, offered) if offered else None
+                sent.append(command)
+        return CommandBatch(self.name, lowest, first, sent) if sent else None
 
 
 class Filling:
@@ -110,9 +119,9 @@ class Filling:
 
 class Mirror:
     def __init__(self, place: int, levels: int, *, is_founder: bool) -> None:
-        self.replica = Replica(*DEDUP, levels)
+        self.replica = LedgerReplica(*DEDUP, levels)
         self.place = place  # how much of the ring it has read
-        self.is_live = is_founder  # has its handshake
+        self.is_live = is_founder  # has its join state
         self.is_synced = is_founder
         self.begins = 1  # messages from here on it has
         self.filling: Filling | None = None  # under way to it
@@ -163,8 +172,8 @@ class MirroredQueue(RuleBasedStateMachine):
         for group in cut_records(effects.ledger):
             self.ring.append(("ledger", encode_records(group), None))
             self.positions.append(self.master.position)
-        for (holder, tag), items in effects.deliveries.items():
-            self.holders.setdefault((holder, tag), []).extend(item.number for item in items)
+        for (channel_id, tag), items in effects.deliveries.items():
+            self.holders.setdefault((channel_id, tag), []).extend(item.number for item in items)
             self._check_deliveries(items)
         for verdict in effects.verdicts:
             self._hear(verdict)
@@ -244,10 +253,10 @@ class MirroredQueue(RuleBasedStateMachine):
         self.master.pump()
         self.turn()
 
-    @precondition(lambda self: len(self.master.messages.dead_letters))
+    @precondition(lambda self: self.master.messages.dead_letters.count)
     @rule(count=st.integers(1, 3))
-    def bury(self, count):
-        self.master.bury(self.master.messages.dead_letters.numbers()[:count])
+    def drop_dead_lettered(self, count):
+        self.master.drop_dead_lettered(self.master.messages.dead_letters.numbers()[:count])
         self.turn()
 
     # Publishers and consumers.
@@ -259,30 +268,30 @@ class MirroredQueue(RuleBasedStateMachine):
         ttl_ms=st.sampled_from([-1, -1, 0, 2]),
         priority=st.integers(0, 3),
         is_persistent=st.booleans(),
-        is_offered=st.booleans(),
+        is_sent=st.booleans(),
     )
-    def publish(self, who, count, key, ttl_ms, priority, is_persistent, is_offered):
+    def publish(self, who, count, key, ttl_ms, priority, is_persistent, is_sent):
         bodies = list(range(self.body + 1, self.body + count + 1))
         self.body += count
         facts = {"persistent": is_persistent, "ttl_ms": ttl_ms, "priority": priority, "dedup": key}
         messages = [message(body, **facts) for body in bodies]
         self.keys.update(dict.fromkeys(bodies, key) if key else {})
         self.publishers[who].add(Enqueue(messages), bodies)
-        if is_offered:
-            self.offer(who, 99)
+        if is_sent:
+            self.batch(who, 99)
 
     @rule(who=WHO, count=st.integers(1, 5))
-    def offer(self, who, count):
-        whole = self.publishers[who].offer(self.epoch, self.sent)
+    def batch(self, who, count):
+        whole = self.publishers[who].batch(self.epoch, self.sent)
         if whole is not None:
-            some = Offer(whole.session, whole.lowest, whole.first, whole.commands[:count])
-            self.master.apply_offer(some, self.now_ms)
+            some = CommandBatch(whole.session, whole.lowest, whole.first, whole.commands[:count])
+            self.master.apply_batch(some, self.now_ms)
             self.turn()
 
     @rule(who=WHO, no_ack=st.booleans(), prefetch=st.integers(0, 3))
     def consume(self, who, no_ack, prefetch):
-        holder = self.publishers[who].name[:3] + "/1/1"
-        self.publishers[who].add(Checkout(holder, "t", no_ack, False, prefetch, 0, {}))
+        channel_id = self.publishers[who].name[:3] + "/1/1"
+        self.publishers[who].add(Checkout(channel_id, "t", no_ack, False, prefetch, 0, {}))
 
     @rule(
         who=WHO,
@@ -290,17 +299,17 @@ class MirroredQueue(RuleBasedStateMachine):
         data=st.data(),
     )
     def settle(self, who, kind, data):
-        holder = self.publishers[who].name[:3] + "/1/1"
-        held = self.holders.get((holder, "t"), [])
+        channel_id = self.publishers[who].name[:3] + "/1/1"
+        held = self.holders.get((channel_id, "t"), [])
         if held:
             numbers = data.draw(st.lists(st.sampled_from(held), unique=True, max_size=3))
-            self.publishers[who].add(kind(holder, "t", numbers))
-            self.offer(who, 99)
+            self.publishers[who].add(kind(channel_id, "t", numbers))
+            self.batch(who, 99)
 
     @rule(who=WHO, command=st.sampled_from([Get("c/1/1/1", False), Get("c/1/1/1", True), Purge()]))
     def take(self, who, command):
         self.publishers[who].add(command)
-        self.offer(who, 99)
+        self.batch(who, 99)
 
     # Mirrors.
 
@@ -308,8 +317,8 @@ class MirroredQueue(RuleBasedStateMachine):
     @rule()
     def join(self):
         mirror = Mirror(len(self.ring), self.levels, is_founder=False)
-        handshake = encode_handshake(self.master.handshake())
-        self.ring.append(("handshake", handshake, mirror))
+        join_state = encode_join_state(self.master.join_state())
+        self.ring.append(("join state", join_state, mirror))
         self.positions.append(self.master.position)
         mirror.begins = self.master.next_number
         self.mirrors.append(mirror)
@@ -333,12 +342,12 @@ class MirroredQueue(RuleBasedStateMachine):
                     records = decode_records(what)
                     mirror.replica.apply(records)
                     mirror.disk.write(records)
-            elif whom is mirror and kind == "handshake":
-                self._adopt(mirror, decode_handshake(what))
+            elif whom is mirror and kind == "join state":
+                self._adopt(mirror, decode_join_state(what))
             elif whom is mirror and kind == MARK:
                 self._mark(mirror, *what)
             elif whom is mirror and kind == END:
-                mirror.replica.end_fill()
+                mirror.replica.end_sync()
                 mirror.is_syncing = False
                 mirror.is_synced = True
         mirror.place += len(entries)
@@ -359,15 +368,15 @@ class MirroredQueue(RuleBasedStateMachine):
         if is_emptied:
             self._empty(mirror)
         mirror.has_all = False
-        mirror.replica.begin_fill()
+        mirror.replica.begin_sync()
         mirror.filling = Filling(next_number - 1, mirror.replica.ranges(), items_max)
 
     def _empty(self, mirror: Mirror) -> None:
         mirror.replica.empty()
         mirror.disk = Disk()
 
-    def _adopt(self, mirror: Mirror, handshake: Handshake) -> None:
-        mirror.replica.adopt(handshake)
+    def _adopt(self, mirror: Mirror, join_state: JoinState) -> None:
+        mirror.replica.adopt(join_state)
         mirror.disk = Disk()
         mirror.is_live = True
 
@@ -381,7 +390,7 @@ class MirroredQueue(RuleBasedStateMachine):
                 self._fill(mirror, mirror.filling)
 
     def _fill(self, mirror: Mirror, filling: Filling) -> None:
-        batch = next_fill(
+        batch = next_batch(
             self.master,
             self.disk,
             filling.low,
@@ -391,7 +400,7 @@ class MirroredQueue(RuleBasedStateMachine):
         )
         filling.low = batch.high + 1
         before = set(mirror.replica.numbers())
-        added, dropped = mirror.replica.fill(batch)
+        added, dropped = mirror.replica.apply_sync_batch(batch)
         mirror.disk.settle(dropped)
         mirror.disk.put(added)
         after = set(mirror.replica.numbers())
@@ -431,7 +440,7 @@ class MirroredQueue(RuleBasedStateMachine):
 
     @rule()
     def note_drained(self):
-        """P20: no message older than the handshake is left, and every member knows."""
+        """P20: no message older than the join state is left, and every member knows."""
         lowest = self.master.messages.lowest_number()
         if any(mirror.place < len(self.ring) for mirror in self.mirrors):
             return
@@ -480,24 +489,24 @@ class MirroredQueue(RuleBasedStateMachine):
             self._read(mirror, cut - mirror.place)
             if not heir.is_synced or not mirror.is_live or mirror.is_syncing:
                 # Begins again: it may hold what its new master never had, or be half-filled.
-                self._adopt(mirror, self._fresh_handshake())
+                self._adopt(mirror, self._fresh_join_state())
                 mirror.filling, mirror.is_synced, mirror.is_syncing = None, False, False
             if not mirror.is_synced:
                 mirror.begins = self.master.next_number
-        self._offer_again(set(contents.values()), set(gone.values()), heir)
+        self._send_again(set(contents.values()), set(gone.values()), heir)
 
-    def _fresh_handshake(self) -> Handshake:
-        return decode_handshake(encode_handshake(self.master.handshake()))
+    def _fresh_join_state(self) -> JoinState:
+        return decode_join_state(encode_join_state(self.master.join_state()))
 
-    def _offer_again(self, here: set[int], gone: set[int], heir: Mirror) -> None:
-        """P11: every publisher offers again what has no answer."""
+    def _send_again(self, here: set[int], gone: set[int], heir: Mirror) -> None:
+        """P11: every publisher sends again what has no answer."""
         for publisher in self.publishers:
-            offer = publisher.offer(self.epoch, self.sent)
-            if offer is None:
+            batch = publisher.batch(self.epoch, self.sent)
+            if batch is None:
                 continue
             asked = set(publisher.bodies_of(publisher.lowest, publisher.next)) - set(self.told)
             next_before = self.master.next_number
-            self.master.apply_offer(offer, self.now_ms)
+            self.master.apply_batch(batch, self.now_ms)
             self.turn()
             present, past = self.history()
             fresh = {b for n, b in {**present, **past}.items() if n >= next_before}
@@ -554,12 +563,12 @@ class MirroredQueue(RuleBasedStateMachine):
             self._read(mirror, len(self.ring) - mirror.place)
             while mirror.filling is not None:
                 self._fill(mirror, mirror.filling)
-            mirror.replica.end_fill()
+            mirror.replica.end_sync()
         old = [number for number, _ in self._contents()]
         self.master.set_rules(Rules())
-        self.master.purge()
-        for holder, tag in {*self.holders, ("c/1/1/1", "")}:
-            self.master.settle(holder, tag, old)
+        self.master.apply_command(Purge())
+        for channel_id, tag in {*self.holders, ("c/1/1/1", "")}:
+            self.master.apply_command(Settle(channel_id, tag, old))
         self.turn()
         assert self._contents() == []
         self.master.enqueue([message(self.body + 1)])

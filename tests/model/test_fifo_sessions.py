@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from broker.fifo.commands import (
     Cancel,
     Checkout,
+    CommandBatch,
     Discard,
     Drop,
     DropDeadLettered,
     EndBoot,
     Enqueue,
     Get,
-    Offer,
     Purge,
     Release,
     Requeue,
@@ -26,17 +26,17 @@ from broker.fifo.commands import (
     SetRules,
     Settle,
     Skip,
-    encode_batch,
+    encode_entry,
     session_name,
     width,
 )
 from broker.fifo.config import QueueConfig
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.offers import Offers
+from broker.queues.client.pending_commands import PendingCommands
 from tests.model.fifo_model import message
 
-HOLDER = st.sampled_from(["a/1/1/1", "a/2/1/1", "b/1/1/1"])
+CHANNEL = st.sampled_from(["a/1/1/1", "a/2/1/1", "b/1/1/1"])
 TAG = st.sampled_from(["s", "t", ""])
 NUMBERS = st.lists(st.integers(1, 12), max_size=3)
 COMMAND = st.one_of(
@@ -57,7 +57,7 @@ COMMAND = st.one_of(
     ),
     st.builds(
         Checkout,
-        HOLDER,
+        CHANNEL,
         st.sampled_from(["s", "t"]),
         st.booleans(),
         st.booleans(),
@@ -65,14 +65,14 @@ COMMAND = st.one_of(
         st.integers(0, 1),
         st.just({}),
     ),
-    st.builds(Cancel, HOLDER, TAG),
-    st.builds(Settle, HOLDER, TAG, NUMBERS),
-    st.builds(Requeue, HOLDER, TAG, NUMBERS),
-    st.builds(Discard, HOLDER, TAG, NUMBERS),
-    st.builds(Release, HOLDER),
-    st.builds(SetActive, HOLDER, st.sampled_from(["s", "t"]), st.booleans()),
-    st.builds(SetPrefetch, HOLDER, st.sampled_from(["s", "t"]), st.integers(0, 3)),
-    st.builds(Get, HOLDER, st.booleans()),
+    st.builds(Cancel, CHANNEL, TAG),
+    st.builds(Settle, CHANNEL, TAG, NUMBERS),
+    st.builds(Requeue, CHANNEL, TAG, NUMBERS),
+    st.builds(Discard, CHANNEL, TAG, NUMBERS),
+    st.builds(Release, CHANNEL),
+    st.builds(SetActive, CHANNEL, st.sampled_from(["s", "t"]), st.booleans()),
+    st.builds(SetPrefetch, CHANNEL, st.sampled_from(["s", "t"]), st.integers(0, 3)),
+    st.builds(Get, CHANNEL, st.booleans()),
     st.just(Purge()),
     st.builds(Drop, NUMBERS),
     st.builds(Skip, st.integers(1, 3)),
@@ -121,19 +121,19 @@ def _log(steps) -> list[bytes]:
     for index, step in enumerate(steps):
         now_ms = 1_000 + 2 * index - 3 * (index % 2)  # a new leader's clock may be behind
         if not isinstance(step, tuple):
-            log.append(encode_batch([] if step is None else [step], now_ms))
+            log.append(encode_entry([] if step is None else [step], now_ms))
             continue
         owner, shift, is_answered, commands = step
         right = numbers.get(owner, 1)
         first = max(1, right + shift)
         lowest = min(first, right) if is_answered else 1
-        log.append(encode_batch([Offer(f"{owner}/0", lowest, first, commands)], now_ms))
+        log.append(encode_entry([CommandBatch(f"{owner}/0", lowest, first, commands)], now_ms))
         numbers[owner] = max(right, first + sum(width(c) for c in commands))
     return log
 
 
 def _applied(machine: QueueMachine, entry: bytes) -> dict:
-    machine.apply_entry(entry)
+    machine.apply_encoded(entry)
     effects = machine.take_effects()
     shown = {name: getattr(effects, name) for name in effects.__slots__}
     shown["replies"] = [
@@ -165,15 +165,15 @@ def test_a_log_applied_from_any_snapshot_ends_alike(config, steps):
 
 
 class Network:
-    """A node with `Offers`, a queue that may be durable, and a network that loses and doubles."""
+    """A node, a queue that may be durable, and a network that loses and doubles."""
 
     def __init__(self, seed: int, ledger: str, *, can_expire: bool = False) -> None:
         self.rng = random.Random(seed)
         self.can_expire = can_expire
         self.config = QueueConfig(name="q", ledger=ledger)
         self.machine = QueueMachine(self.config)
-        self.offers = Offers("a", "1", 7, held_ms_max=100 if can_expire else 60_000)
-        self.to_queue: list[Offer] = []
+        self.batches = PendingCommands("a", "1", 7, held_ms_max=100 if can_expire else 60_000)
+        self.to_queue: list[CommandBatch] = []
         self.to_node: list[tuple] = []
         self.now_ms = 0
         self.asked = 0
@@ -185,12 +185,12 @@ class Network:
         bodies = list(range(self.asked, self.asked + self.rng.randint(1, 5)))
         self.asked += len(bodies)
         messages = [message(body, persistent=self.rng.random() < 0.5) for body in bodies]
-        assert self.offers.add(Enqueue(messages), self.now_ms, bodies)
+        assert self.batches.add(Enqueue(messages), self.now_ms, bodies)
 
     def purge(self) -> None:
         token = ("get", self.asked, self.now_ms)
         self.values[token] = []
-        self.offers.add(Get("a/1/1/1", False), self.now_ms, token)
+        self.batches.add(Get("a/1/1/1", False), self.now_ms, token)
 
     def note(self, outcomes) -> None:
         for outcome in outcomes:
@@ -209,14 +209,14 @@ class Network:
         rng = self.rng
         self.now_ms += 10
         if rng.random() < 0.3:
-            self.offers.retarget()
-        for offer in self.offers.to_send():
-            self.to_queue += [offer] * rng.choice([1, 1, 2])
+            self.batches.retarget()
+        for batch in self.batches.to_send():
+            self.to_queue += [batch] * rng.choice([1, 1, 2])
         if rng.random() < loss:
             rng.shuffle(self.to_queue)
             rng.shuffle(self.to_node)
-        for offer in self._some_of(self.to_queue, loss):
-            self.machine.apply_offer(offer, 0)
+        for batch in self._some_of(self.to_queue, loss):
+            self.machine.apply_batch(batch, 0)
             self.collect()
         if rng.random() < 0.5:
             self.machine.mark_durable(self.machine.position)
@@ -228,7 +228,7 @@ class Network:
         for kind, answer in self._some_of(self.to_node, loss):
             self._hear(kind, answer)
         if self.can_expire:
-            self.note(self.offers.expire(self.now_ms))
+            self.note(self.batches.expire(self.now_ms))
 
     def _some_of(self, line: list, loss: float) -> list:
         arrived = line[: self.rng.randint(0, len(line))]
@@ -237,14 +237,14 @@ class Network:
 
     def _hear(self, kind: str, answer) -> None:
         if kind == "verdicts":
-            self.note(self.offers.answered(answer))
+            self.note(self.batches.answered(answer))
         elif kind == "replies":
-            outcome = self.offers.replied(answer)
+            outcome = self.batches.replied(answer)
             self.note([] if outcome is None else [outcome])
         elif kind == "session_lost":
-            self.note(self.offers.session_lost(answer))
+            self.note(self.batches.session_lost(answer))
         else:
-            self.offers.out_of_sequence(answer.session, answer.expected)
+            self.batches.out_of_sequence(answer.session, answer.expected)
 
     def bodies_in_queue(self) -> list[int]:
         messages = self.machine.messages
@@ -261,7 +261,7 @@ class Network:
             self.step(loss=0.3)
         for _ in range(300):
             self.step(loss=0)
-            if not len(self.offers):
+            if not len(self.batches):
                 return
         raise AssertionError("a healed network left commands without an answer")
 
@@ -298,6 +298,6 @@ def test_what_expires_is_nacked_once_and_never_blocks_what_follows():
 
 def test_sessions_of_two_nodes_do_not_mix():
     machine = QueueMachine(QueueConfig(name="q"))
-    machine.apply_offer(Offer(session_name("a", "1", 7, 0), 1, 1, [Enqueue([message()])]), 0)
-    machine.apply_offer(Offer(session_name("b", "1", 7, 0), 1, 1, [Enqueue([message()])]), 0)
+    machine.apply_batch(CommandBatch(session_name("a", "1", 7, 0), 1, 1, [Enqueue([message()])]), 0)
+    machine.apply_batch(CommandBatch(session_name("b", "1", 7, 0), 1, 1, [Enqueue([message()])]), 0)
     assert machine.stat().ready == 2

@@ -43,6 +43,7 @@ class DueQueue(InMemory):
         self._items: dict[int, Delivery] = {}
         self._heap: list[tuple[int, int]] = []
         self.size_bytes = 0
+        self.is_paged = False
         self.redelivered_below = 0
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The ready messages of a queue in order of arrival, with everything in memory or not.
+"""The ready messages of a queue in order of arrival, in memory or paged out.
 
 From head to tail, each part possibly empty:
 
@@ -62,7 +62,7 @@ _number: Callable[[Delivery], int] = attrgetter("number")
 
 
 class PagedFifo(ReadyQueue):
-    """First in, first out.
+    """A FIFO of ready messages that may be paged out.
 
     Args:
         by_number: Returned messages go by number (their old places), else in order of return.
@@ -79,7 +79,8 @@ class PagedFifo(ReadyQueue):
         self._last = self._fresh  # where what arrives is put: fresh or tail
         self._returned: list[tuple[int, Delivery]] = []  # a heap
         self._next_return = 1
-        self._state: PagedState | None = None
+        self._state: PagedState | None = None  # None where not `is_paged`
+        self.is_paged = False
         self.redelivered_below = 0
         self.size_bytes = 0
 
@@ -142,10 +143,10 @@ class PagedFifo(ReadyQueue):
         return items, size_bytes
 
     @override
-    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+    def take_discarded(self, count: int, *, unread: bool) -> list[Delivery]:
         if self._state is None:
             return self.take(count)[0]
-        return self._take_dying_paged(self._state, count, is_unread=unread)
+        return self._take_discarded_paged(self._state, count, is_unread=unread)
 
     @override
     def head(self) -> Delivery | None:
@@ -199,6 +200,7 @@ class PagedFifo(ReadyQueue):
         items += self._fresh
         span = None
         state, self._state = self._state, None
+        self.is_paged = False
         if state is not None:
             items += state.stubs
             items += state.tail
@@ -292,16 +294,12 @@ class PagedFifo(ReadyQueue):
         self._fresh = self._last = deque(fresh)
         self._returned = list(returned)
         self._state = None
+        self.is_paged = False
         heapify(self._returned)
         self._next_return = next_return
         self.size_bytes = body_bytes(fresh) + body_bytes([item for _, item in returned])
 
     # Paging.
-
-    @property
-    @override
-    def is_paged(self) -> bool:
-        return self._state is not None
 
     @property
     @override
@@ -318,9 +316,11 @@ class PagedFifo(ReadyQueue):
     @property
     @override
     def ram_bytes(self) -> int:
-        state, count = self._state, len(self)
+        state = self._state
         if state is None:
+            count = len(self._fresh) + len(self._returned)
             return count * MESSAGE_RAM_BYTES + self.size_bytes
+        count = len(self)
         stubs, delta = state.stub_stats, state.delta
         return (
             (count - stubs.count - len(delta)) * MESSAGE_RAM_BYTES
@@ -611,7 +611,7 @@ class PagedFifo(ReadyQueue):
         redelivered_below: int,
         taken: Iterable[int] = (),
     ) -> None:
-        """Become a queue of which most is on disk.
+        """Load a queue that is mostly on disk.
 
         Args:
             paged: The delta, this queue's from now on.
@@ -629,8 +629,10 @@ class PagedFifo(ReadyQueue):
         if lowest is None or highest is None:
             self._fresh.extend(items)
             self._state, self._last = None, self._fresh
+            self.is_paged = False
             return
         state = self._state = PagedState(0)
+        self.is_paged = True
         state.delta, state.first_paged_number = paged, lowest
         state.delivery_count_overrides = {
             number: 1 for number in taken if number >= redelivered_below
@@ -664,7 +666,7 @@ class PagedFifo(ReadyQueue):
     # While it is paged.
 
     def _next_part(self, state: PagedState) -> Part:
-        """Say where the head is."""
+        """Return which part has the head."""
         returned, low = self._returned, state.first_paged_number
         if returned and (not self._by_number or returned[0][0] < low):
             return "returned"
@@ -697,7 +699,7 @@ class PagedFifo(ReadyQueue):
         self.size_bytes -= size_bytes
         return items, size_bytes
 
-    def _take_dying_paged(
+    def _take_discarded_paged(
         self, state: PagedState, count: int, *, is_unread: bool
     ) -> list[Delivery]:
         items: list[Delivery] = []
@@ -727,7 +729,7 @@ class PagedFifo(ReadyQueue):
         return state.stubs[0] if part == "stubs" else None
 
     def _pop(self, state: PagedState, part: Part) -> Delivery:
-        """Remove the head, wherever it is."""
+        """Remove the head, from whichever part has it."""
         if part == "delta":
             item = state.unread(state.first_paged_number, self.redelivered_below)
             state.delta.remove([item.number])
@@ -744,7 +746,7 @@ class PagedFifo(ReadyQueue):
         return item
 
     def along(self) -> Iterator[Delivery]:
-        """Everything in order; nothing may change meanwhile."""
+        """Yield all messages in order; nothing may change meanwhile."""
         returned = [item for _, item in sorted(self._returned)]
         state = self._state
         if state is None:
@@ -757,10 +759,11 @@ class PagedFifo(ReadyQueue):
 
     def _begin_paging(self) -> PagedState:
         self._state = PagedState(max([key for key, _ in self._returned], default=0))
+        self.is_paged = True
         return self._state
 
     def _settle(self) -> None:
-        """After a change: the tail is at hand where nothing is before it; no more state?"""
+        """After a change: load the tail if nothing is before it, and drop a state that is empty."""
         state = self._state
         if state is None:
             return
@@ -771,6 +774,7 @@ class PagedFifo(ReadyQueue):
         self._last = self._fresh
         if not state.stub_stats.count:
             self._state = None
+            self.is_paged = False
 
     def _join_tail(self, state: PagedState) -> None:
         if state.tail and not state.stubs and not state.delta:

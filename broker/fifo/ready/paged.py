@@ -79,11 +79,11 @@ class Paged:
 
     @property
     def ram_bytes(self) -> int:
-        """About what this takes of the memory, in bytes."""
+        """About how much memory this takes, in bytes."""
         return len(self._order) * CHUNK_RAM_BYTES
 
     def add(self, items: Iterable[tuple[int, int]]) -> None:
-        """Take in numbers; of one that is here the size is replaced.
+        """Add numbers; a number that is here gets the new size.
 
         Args:
             items: (number, body size in bytes), in any order.
@@ -112,7 +112,7 @@ class Paged:
         self.size_bytes += more_bytes
 
     def add_run(self, first: int, sizes: list[int]) -> None:
-        """Take in neighbours; as `add`, and several times as quick.
+        """Add consecutive numbers; as `add`, and several times as fast.
 
         Args:
             first: The lowest number; the others follow without a gap.
@@ -136,7 +136,7 @@ class Paged:
             at += len(some)
 
     def remove(self, numbers: list[int]) -> list[int]:
-        """Take out numbers; return those that were here, as they were asked for."""
+        """Remove numbers; return those that were here, in the order of the argument."""
         if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             return self._remove_run(numbers[0], len(numbers))
         chunks = self._chunks
@@ -177,7 +177,7 @@ class Paged:
         return found
 
     def remove_range(self, first: int, last: int) -> int:
-        """Take out all numbers from `first` to `last`, both included; return how many."""
+        """Remove all numbers from `first` to `last`, both included; return how many."""
         before = self._count
         low = bisect_left(self._order, first // CHUNK)
         high = bisect_right(self._order, last // CHUNK)
@@ -188,7 +188,7 @@ class Paged:
         return before - self._count
 
     def clear(self) -> None:
-        """Take out everything."""
+        """Remove everything."""
         self._chunks = {}
         self._order = []
         self._count = 0
@@ -216,7 +216,7 @@ class Paged:
         return chunk_id * CHUNK + next(n for n in range(CHUNK - 1, -1, -1) if cells[n])
 
     def first(self, count: int, bytes_max: int, *, each_bytes: int = 0) -> list[int]:
-        """The lowest numbers, ascending: what is read next.
+        """Return the lowest numbers, ascending: they are read next.
 
         Args:
             count: At most so many.
@@ -286,7 +286,7 @@ class Paged:
         return runs
 
     def copy(self) -> Paged:
-        """Return another set of the same."""
+        """Return a copy."""
         return Paged.load(self.dump())
 
     def dump(self) -> list[tuple[int, bytes]]:

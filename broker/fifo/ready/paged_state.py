@@ -1,4 +1,4 @@
-"""What a paged queue has beside what is wholly in memory; `fifo` tells what it does with it."""
+"""The state of a paged FIFO beside the messages that are wholly in memory (`fifo`)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PagedState:
 
 
 def leaves_stub(item: Delivery, eviction: Eviction) -> bool:
-    """Tell whether a message should leave, and is large enough for a stub."""
+    """True if a message should leave the memory and is large enough for a stub."""
     return eviction.excess_bytes > 0 and item.message.body_size >= STUB_BODY_MIN
 
 

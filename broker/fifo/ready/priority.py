@@ -37,9 +37,7 @@ class PriorityQueue(ReadyQueue):
         priority_max: The highest level; 0 counts as 1, more than 255 as 255.
     """
 
-    __slots__ = ("_count", "_filled", "_levels", "_top", "is_paged")
-
-    is_paged: bool
+    __slots__ = ("_count", "_filled", "_levels", "_top")
 
     def __init__(self, priority_max: int) -> None:
         self._top = max(1, min(priority_max, LEVEL_MAX))
@@ -100,12 +98,12 @@ class PriorityQueue(ReadyQueue):
         return count
 
     @override
-    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+    def take_discarded(self, count: int, *, unread: bool) -> list[Delivery]:
         items: list[Delivery] = []
         while self._filled and len(items) < count:
             level = self._filled.bit_length() - 1
             fifo = self._levels[level]
-            items += fifo.take_dying(count - len(items), unread=unread)
+            items += fifo.take_discarded(count - len(items), unread=unread)
             if fifo:
                 break
             self._filled ^= 1 << level

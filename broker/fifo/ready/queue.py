@@ -1,7 +1,7 @@
-"""What the queue machine asks of the ready messages of a queue, whatever their order.
+"""The interface of a queue's ready messages, for every order in which they may be.
 
-Not all of them need be in memory (`ram` tells the states, `fifo` how a queue pages). A queue never
-reads: what is on disk it names (`needed`), and is given it (`page_in`).
+Some of them may be on disk (`ram` has the states, `fifo` the paging). A queue does no IO: it names
+the messages to read (`needed`), and the shell hands them in (`page_in`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def body_bytes(items: list[Delivery]) -> int:
 
 
 class Eviction:
-    """One paging out, on its way through a queue.
+    """The progress of one paging out through a queue.
 
     Args:
         excess_bytes: As much memory is to be freed.
@@ -51,7 +51,7 @@ class Eviction:
         self.pages: list[tuple[int, Message]] = []
 
     def note(self, items: list[Delivery]) -> None:
-        """Note messages that leave the memory; content that is nowhere else must be written."""
+        """Note messages that leave the memory, and those whose content must be written to disk."""
         if self.durable:
             self.pages += [
                 (item.number, item.message)
@@ -66,13 +66,15 @@ class ReadyQueue(Protocol):
     """Ready messages in some order. One `Delivery` a message, handed out as it was put in.
 
     Attributes:
+        is_paged: False where everything is in memory; True may be late to end.
         size_bytes: Sum of the body sizes of all that is here, wherever their contents are.
         redelivered_below: An empty queue may be told that all messages below this number will
             count as delivered once: then the delta need not remember it of each.
     """
 
-    __slots__ = ("redelivered_below", "size_bytes")
+    __slots__ = ("is_paged", "redelivered_below", "size_bytes")
 
+    is_paged: bool
     size_bytes: int
     redelivered_below: int
 
@@ -100,8 +102,8 @@ class ReadyQueue(Protocol):
             The messages in order, and the sum of their body sizes in bytes.
         """
 
-    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
-        """Remove up to `count` messages from the head that nobody will be given.
+    def take_discarded(self, count: int, *, unread: bool) -> list[Delivery]:
+        """Remove up to `count` messages from the head that are discarded: expired, or over a limit.
 
         Args:
             count: At most so many.
@@ -112,7 +114,7 @@ class ReadyQueue(Protocol):
         """
 
     def head(self) -> Delivery | None:
-        """Return what is next, perhaps a stub; None where nothing is, or only its number known."""
+        """Return the next message, perhaps a stub; None if there is none, or only its number."""
 
     def take_expired(self, now_ms: int) -> list[Delivery]:
         """Remove from the head while it has expired at `now_ms` (docs/rabbitmq-behaviour.md 1.4).
@@ -144,7 +146,7 @@ class ReadyQueue(Protocol):
         """Return all ready messages in the order in which they would be handed out."""
 
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """Return `in_order()[first : first + count]`."""
+        """Return the messages at positions `first` to `first + count`."""
 
     def lowest(self) -> int | None:
         """Return the lowest number that is ready, where returns go by number; None when empty."""
@@ -156,7 +158,7 @@ class ReadyQueue(Protocol):
         """Return the lowest `count` messages from number `low` on, ascending."""
 
     def taken(self) -> tuple[int, list[int]]:
-        """Tell what was handed out before, and came back.
+        """Return the messages that were handed out before and came back.
 
         Returns:
             A number below which everything may have been; and the numbers of those that were.
@@ -175,17 +177,13 @@ class ReadyQueue(Protocol):
     def load(
         self, fresh: list[Delivery], returned: list[tuple[int, Delivery]], next_return: int
     ) -> None:
-        """Take over what `fresh`, `returned` and `next_return` of another queue said."""
+        """Load what `fresh`, `returned` and `next_return` of another queue returned."""
 
     # Paging.
 
     @property
-    def is_paged(self) -> bool:
-        """False where everything is in memory; True may be late to end."""
-
-    @property
     def ram_bytes(self) -> int:
-        """About what all this takes of the memory."""
+        """About how much memory all this takes, in bytes."""
 
     @property
     def stubs(self) -> Stubs:
@@ -199,7 +197,7 @@ class ReadyQueue(Protocol):
         """Return at least 1 if `take(1)` gives one, and never more than `take` would."""
 
     def page_out(self, eviction: Eviction) -> None:
-        """Free memory, the tail's first, as far as the queue can."""
+        """Page messages out, from the tail, as far as the queue can."""
 
     def needed(self, bytes_max: int) -> list[int]:
         """Return the numbers to be read so that the head is at hand; it is not now.
@@ -209,7 +207,7 @@ class ReadyQueue(Protocol):
         """
 
     def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
-        """Take what was read.
+        """Take messages that were read from disk.
 
         Args:
             numbers: As `needed` gave them; others are ignored.
@@ -230,18 +228,13 @@ class InMemory(ReadyQueue):
         return len(self)
 
     @override
-    def take_dying(self, count: int, *, unread: bool) -> list[Delivery]:
+    def take_discarded(self, count: int, *, unread: bool) -> list[Delivery]:
         del unread
         return self.take(count)[0]
 
     @override
     def clear(self) -> tuple[list[Delivery], tuple[int, int] | None]:
         return self.take(len(self))[0], None
-
-    @property
-    @override
-    def is_paged(self) -> bool:
-        return False
 
     @property
     @override
@@ -260,7 +253,7 @@ class InMemory(ReadyQueue):
 
     @override
     def page_out(self, eviction: Eviction) -> None:
-        """Nothing leaves."""
+        """Does nothing."""
         del eviction
 
     @override

@@ -1,4 +1,4 @@
-"""What messages take of the memory, and the four states they can be in.
+"""Memory use of messages, and their four states: alpha, beta, gamma, delta.
 
     alpha   everything in memory
     beta    a stub: the content only on disk, among the pages (it need not survive a restart)
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.message import Delivery, Message
 
 MESSAGE_RAM_BYTES: Final = 600
-"""What a whole message takes beside its body: objects, header, routing key, its place in a line."""
+"""What a whole message takes beside its body: objects, header, routing key, its place in it."""
 
 STUB_RAM_BYTES: Final = 450
 """What a stub takes."""
@@ -86,7 +86,7 @@ def stub_of(message: Message) -> Message:
 
 
 def unread(number: int, delivery_count: int, body_size: int) -> Delivery:
-    """Return a stub of a message of which only this is known."""
+    """Return a stub of a message of which only number and size are known."""
     return Delivery(number, delivery_count, Message("", "", b"", 0, 0, body_size, persistent=True))
 
 
@@ -107,7 +107,7 @@ class Stubs:
         self.size_bytes = 0
 
     def add(self, items: list[Delivery]) -> None:
-        """Count in; all of them are stubs."""
+        """Count stubs in."""
         self.count += len(items)
         for item in items:
             message = item.message
@@ -115,13 +115,13 @@ class Stubs:
             self.recorded += message.persistent
 
     def join(self, other: Stubs) -> None:
-        """Count in those that another one counts."""
+        """Add another count."""
         self.count += other.count
         self.recorded += other.recorded
         self.size_bytes += other.size_bytes
 
     def remove(self, items: list[Delivery]) -> None:
-        """Count out; what is no stub among them was not counted."""
+        """Count stubs out; other messages among them are ignored."""
         for item in items:
             message = item.message
             if not message.content:

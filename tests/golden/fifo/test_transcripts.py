@@ -4,10 +4,10 @@ Commands: new [requeue=] [credit=] [ledger=] [burst=] [order=] [levels=] [single
 takes, rules [ttl=] [length=] [bytes=] [overflow=] [limit=] [dead] [hold], time MS, bury NUMBERS...,
 drop NUMBERS..., dead (tells of the held dead again), enqueue COUNT [size=] [persistent=] [ttl=]
 [priority=], checkout TAG [prefetch=] [priority=] [no_ack] [exclusive], cancel TAG,
-settle|requeue|discard TAG NUMBERS..., release HOLDER, active TAG yes|no, prefetch TAG N, get
+settle|requeue|discard TAG NUMBERS..., release CHANNEL, active TAG yes|no, prefetch TAG N, get
 [no_ack], purge, stat, snapshot (restores a new machine from the old one's snapshot), redeliver,
-offer SESSION FIRST COUNT [lowest=], durable POSITION, end-boot NODE BOOT. A tag stands for holder
-`n/1/1/1` unless it is written HOLDER:TAG. Each prints its answer and the effects that follow.
+offer SESSION FIRST COUNT [lowest=], durable POSITION, end-boot NODE BOOT. A tag is of channel
+`n/1/1/1` unless it is written CHANNEL:TAG. Each prints its answer and the effects that follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from broker.fifo.commands import Enqueue, Offer
+from broker.fifo.commands import (
+    Cancel,
+    Checkout,
+    CommandBatch,
+    Discard,
+    Drop,
+    Enqueue,
+    Get,
+    Purge,
+    Release,
+    Requeue,
+    SetActive,
+    SetPrefetch,
+    Settle,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Effects
 from broker.fifo.limits import Rules
@@ -24,12 +38,12 @@ from broker.fifo.machine import QueueMachine
 from broker.message import Delivery, Message
 from tests.golden import datadriven
 
-HOLDER = "n/1/1/1"
+CHANNEL = "n/1/1/1"
 
 
 def _key(word: str) -> tuple[str, str]:
-    holder, colon, tag = word.rpartition(":")
-    return (holder if colon else HOLDER, tag)
+    channel_id, colon, tag = word.rpartition(":")
+    return (channel_id if colon else CHANNEL, tag)
 
 
 def _shown(delivery: Delivery) -> str:
@@ -81,8 +95,8 @@ class Player:
             names = " ".join(_shown(item) for item in items)
             lines.append(f"{'holds ' if is_held else ''}dead of {reason}: {names}")
         lines += [f"reply {r.session} {r.number}: {r.value}" for r in effects.replies]
-        for (holder, tag), items in effects.deliveries.items():
-            name = tag if holder == HOLDER else f"{holder}:{tag}"
+        for (channel_id, tag), items in effects.deliveries.items():
+            name = tag if channel_id == CHANNEL else f"{channel_id}:{tag}"
             lines.append(f"{name} <- {' '.join(_shown(item) for item in items)}")
         for v in effects.verdicts:
             lines.append(f"{v.session} {v.first}-{v.last} {'ok' if v.ok else 'refused'}")
@@ -125,58 +139,61 @@ class Player:
         return "" if due_ms is None else f"due at {due_ms}"
 
     def do_bury(self, words, _options):
-        return f"buried {self.machine.bury([int(word) for word in words])}"
+        return f"buried {self.machine.drop_dead_lettered([int(word) for word in words])}"
 
     def do_drop(self, words, _options):
-        return f"dropped {self.machine.drop([int(word) for word in words])}"
+        return f"dropped {self.machine.apply_command(Drop([int(word) for word in words]))}"
 
     def do_dead(self, _words, _options):
         self.machine.messages.redeliver_dead()
         return ""
 
     def do_checkout(self, words, options):
-        refusal = self.machine.checkout(
-            *_key(words[0]),
-            no_ack="no_ack" in words,
-            exclusive="exclusive" in words,
-            prefetch=int(options.get("prefetch", "0")),
-            priority=int(options.get("priority", "0")),
+        refusal = self.machine.apply_command(
+            Checkout(
+                *_key(words[0]),
+                no_ack="no_ack" in words,
+                exclusive="exclusive" in words,
+                prefetch=int(options.get("prefetch", "0")),
+                priority=int(options.get("priority", "0")),
+            )
         )
         return "" if refusal is None else f"{refusal.code.value} {refusal.text}"
 
     def do_cancel(self, words, _options):
-        return "" if self.machine.cancel(*_key(words[0])) else "unknown"
+        self.machine.apply_command(Cancel(*_key(words[0])))
+        return ""
 
     def do_settle(self, words, _options):
-        self.machine.settle(*_key(words[0]), [int(word) for word in words[1:]])
+        self.machine.apply_command(Settle(*_key(words[0]), [int(word) for word in words[1:]]))
         return ""
 
     def do_requeue(self, words, _options):
-        self.machine.requeue(*_key(words[0]), [int(word) for word in words[1:]])
+        self.machine.apply_command(Requeue(*_key(words[0]), [int(word) for word in words[1:]]))
         return ""
 
     def do_discard(self, words, _options):
-        self.machine.discard(*_key(words[0]), [int(word) for word in words[1:]])
+        self.machine.apply_command(Discard(*_key(words[0]), [int(word) for word in words[1:]]))
         return ""
 
     def do_release(self, words, _options):
-        self.machine.release(words[0])
+        self.machine.apply_command(Release(words[0]))
         return ""
 
     def do_active(self, words, _options):
-        self.machine.set_active(*_key(words[0]), active=words[1] == "yes")
+        self.machine.apply_command(SetActive(*_key(words[0]), active=words[1] == "yes"))
         return ""
 
     def do_prefetch(self, words, _options):
-        self.machine.set_prefetch(*_key(words[0]), int(words[1]))
+        self.machine.apply_command(SetPrefetch(*_key(words[0]), int(words[1])))
         return ""
 
     def do_get(self, words, _options):
-        delivery, remaining = self.machine.get(HOLDER, no_ack="no_ack" in words)
+        delivery, remaining = self.machine.apply_command(Get(CHANNEL, no_ack="no_ack" in words))
         return f"{'nothing' if delivery is None else _shown(delivery)}, {remaining} remain"
 
     def do_purge(self, _words, _options):
-        return f"purged {self.machine.purge()}"
+        return f"purged {self.machine.apply_command(Purge())}"
 
     def do_stat(self, _words, _options):
         stat = self.machine.stat()
@@ -196,7 +213,7 @@ class Player:
         session, first, count = words[0], int(words[1]), int(words[2])
         lowest = int(options.get("lowest", "1"))
         command = Enqueue(_messages(count, options))
-        self.machine.apply_offer(Offer(session, lowest, first, [command]), 0)
+        self.machine.apply_batch(CommandBatch(session, lowest, first, [command]), 0)
         return f"ready {self.machine.stat().ready}"
 
     def do_durable(self, words, _options):

@@ -27,7 +27,7 @@ from tests.golden.datadriven import Case, run
 from tests.unit.session.rig import _NAMES, Client, World, command, publish
 
 _KINDS = {name: kind for kind, name in _NAMES.items()}
-_SKIPPED = {"token", "queue", "checkout", "command", "holder", "messages", "error", "message"}
+_SKIPPED = {"token", "queue", "checkout", "command", "channel_id", "messages", "error", "message"}
 
 
 def value_of(text: str) -> object:
@@ -77,7 +77,7 @@ def show_effect(effect: Effect) -> str:
     return " ".join(words)
 
 
-class Stage:
+class TranscriptSession:
     def __init__(self) -> None:
         self.world = World()
 
@@ -154,7 +154,7 @@ class Stage:
     "path", sorted(Path(__file__).parent.glob("*.txt")), ids=lambda path: path.stem
 )
 def test_transcript(path: Path) -> None:
-    run(path, Stage().handle)
+    run(path, TranscriptSession().handle)
 
 
 def test_every_method_a_client_may_send_has_a_name() -> None:

@@ -9,33 +9,33 @@ from broker.fifo import ledger
 from broker.fifo.commands import (
     UNENCODABLE,
     Checkout,
+    CommandBatch,
     Drop,
     DropDeadLettered,
     EndBoot,
     Enqueue,
-    Offer,
     Purge,
     SetRules,
     Settle,
     Skip,
-    decode_batch,
-    decode_offer,
+    decode_commands,
+    decode_entry,
     encodable,
-    encode_batch,
-    encode_offer,
+    encode_commands,
+    encode_entry,
     owner_of,
     session_name,
     width,
 )
 from broker.fifo.effects import Effects, Verdict, pack_value, unpack_value
-from broker.fifo.handshake import Handshake, decode_handshake
+from broker.fifo.join_state import JoinState, decode_join_state
 from broker.fifo.limits import Rules
 from broker.message import Delivery
 from broker.ports import GetResult
 from tests.model.fifo_model import message
 from tests.wire import every_field
 
-OFFER = Offer(
+BATCH = CommandBatch(
     session_name("rabbit@a", "b0", 7, 2),
     3,
     4,
@@ -49,21 +49,21 @@ OFFER = Offer(
 )
 
 
-def test_batches_and_offers_come_back_as_they_were():
+def test_entries_and_batches_come_back_as_they_were():
     rules = Rules(1, 2, 3, "reject-publish", 4, True, True)
-    commands = [OFFER, EndBoot("a", "1"), SetRules(rules), DropDeadLettered([1, 2])]
-    batch = decode_batch(encode_batch(commands, 99))
-    assert (batch.now_ms, batch.commands) == (99, commands)
-    assert decode_offer(encode_offer(OFFER)) == OFFER
+    commands = [BATCH, EndBoot("a", "1"), SetRules(rules), DropDeadLettered([1, 2])]
+    entry = decode_entry(encode_entry(commands, 99))
+    assert (entry.now_ms, entry.commands) == (99, commands)
+    assert decode_commands(encode_commands(BATCH)) == BATCH
 
 
 def test_a_consumers_arguments_may_be_of_every_field_type():
     checkout = Checkout("h", "t", True, False, 1, 0, every_field.values())
-    offered = Offer("s", 1, 1, [checkout])
-    (offer,) = decode_batch(encode_batch([offered], 99)).commands
-    assert offer == decode_offer(encode_offer(offered))
-    assert isinstance(offer, Offer)
-    (found,) = offer.commands
+    sent = CommandBatch("s", 1, 1, [checkout])
+    (batch,) = decode_entry(encode_entry([sent], 99)).commands
+    assert batch == decode_commands(encode_commands(sent))
+    assert isinstance(batch, CommandBatch)
+    (found,) = batch.commands
     assert isinstance(found, Checkout)
     assert found.arguments == plain_table(every_field.values())
     assert found.arguments["timestamp"] == 2**64 - 1
@@ -71,15 +71,15 @@ def test_a_consumers_arguments_may_be_of_every_field_type():
 
 @pytest.mark.parametrize("value", [object(), "\udcff", 1 << 64], ids=["type", "text", "integer"])
 def test_what_can_be_encoded_is_told_from_what_can_not(value):
-    poison = Offer("s", 1, 1, [Checkout("h", "t", True, False, 1, 0, {"deep": [value]})])
+    poison = CommandBatch("s", 1, 1, [Checkout("h", "t", True, False, 1, 0, {"deep": [value]})])
     with pytest.raises(UNENCODABLE):
-        encode_batch([OFFER, poison], 99)
-    assert encodable([OFFER, poison, DropDeadLettered([1])]) == [OFFER, DropDeadLettered([1])]
+        encode_entry([BATCH, poison], 99)
+    assert encodable([BATCH, poison, DropDeadLettered([1])]) == [BATCH, DropDeadLettered([1])]
 
 
 def test_garbage_is_a_decode_error():
     with pytest.raises(msgspec.DecodeError):
-        decode_batch(b"\xc1nonsense")
+        decode_entry(b"\xc1nonsense")
 
 
 def test_an_enqueue_is_as_wide_as_its_messages():
@@ -87,7 +87,7 @@ def test_an_enqueue_is_as_wide_as_its_messages():
 
 
 def test_names_tell_their_owner():
-    assert owner_of(OFFER.session) == ("rabbit@a", "b0")
+    assert owner_of(BATCH.session) == ("rabbit@a", "b0")
     assert owner_of("rabbit@a/b0/17/1") == ("rabbit@a", "b0")
 
 
@@ -132,10 +132,10 @@ def test_a_ledger_of_an_earlier_version_is_readable():
     assert ledger.decode_records(data) == [ledger.Enqueued([7], [message()], "s", 3, 2, 0)]
 
 
-def test_a_handshake_of_an_earlier_version_is_readable():
+def test_a_join_state_of_an_earlier_version_is_readable():
     data = msgspec.msgpack.encode([1, 9, [], [("a", "1")], [(2, 3)], True])
-    expected = Handshake(1, 9, [], [("a", "1")], [(2, 3)], True, [])
-    assert decode_handshake(data) == expected
+    expected = JoinState(1, 9, [], [("a", "1")], [(2, 3)], True, [])
+    assert decode_join_state(data) == expected
 
 
 def test_ledger_records_come_back_from_their_bytes():

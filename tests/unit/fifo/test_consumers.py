@@ -70,7 +70,7 @@ def test_removing_the_last_consumer_leaves_nothing():
     consumers.add(consumer)
     consumers.remove(consumer)
     assert consumers.next_ring() is None
-    assert (consumers.count, consumers.holders(), consumers.ring_keys()) == (0, [], [])
+    assert (consumers.count, consumers.channel_ids(), consumers.ring_keys()) == (0, [], [])
 
 
 def _single(*, by_priority: bool = True) -> Consumers:

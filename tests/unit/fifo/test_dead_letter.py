@@ -1,4 +1,4 @@
-"""What dead letters tell, as pamqp reads it from the bytes."""
+"""The headers of dead letters, decoded by pamqp."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Doubles of publishes: dropped and confirmed, by the queue, its replicas and its next master."""
+"""Deduplication in the queue, its replicas and its next master."""
 
 from __future__ import annotations
 
 import msgspec
 
 from broker.fifo import ledger
-from broker.fifo.commands import Enqueue, Offer, encode_batch
+from broker.fifo.commands import CommandBatch, Enqueue, encode_entry
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Verdict
-from broker.fifo.handshake import decode_handshake, encode_handshake
+from broker.fifo.join_state import decode_join_state, encode_join_state
 from broker.fifo.ledger import cut_records, decode_records, encode_records
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.message import Message
 from tests.model.fifo_model import message
 
@@ -40,7 +40,7 @@ def test_a_double_is_dropped_and_counts_as_published():
     machine = _machine()
     assert machine.enqueue([_keyed("a"), _keyed("b"), _keyed("a"), message(), message()]) == []
     assert machine.stat().ready == 4
-    machine.apply_offer(Offer(SESSION, 1, 1, [Enqueue([_keyed("b"), _keyed("c")])]), NOW_MS)
+    machine.apply_batch(CommandBatch(SESSION, 1, 1, [Enqueue([_keyed("b"), _keyed("c")])]), NOW_MS)
     assert machine.take_effects().verdicts == [Verdict(SESSION, 1, 2, True)]
     assert machine.stat().ready == 5
 
@@ -67,33 +67,35 @@ def test_what_is_refused_is_not_remembered():
 
 def test_a_double_is_confirmed_when_the_first_is_durable():
     machine = _machine(ledger="persistent")
-    machine.apply_offer(Offer(SESSION, 1, 1, [Enqueue([_keyed("a")])]), NOW_MS)
-    machine.apply_offer(Offer(OTHER, 1, 1, [Enqueue([_keyed("a")])]), NOW_MS)
+    machine.apply_batch(CommandBatch(SESSION, 1, 1, [Enqueue([_keyed("a")])]), NOW_MS)
+    machine.apply_batch(CommandBatch(OTHER, 1, 1, [Enqueue([_keyed("a")])]), NOW_MS)
     assert machine.take_effects().verdicts == []
     machine.mark_durable(machine.position)
     assert machine.take_effects().verdicts == [
         Verdict(SESSION, 1, 1, True),
         Verdict(OTHER, 1, 1, True),
     ]
-    machine.apply_offer(Offer(OTHER, 2, 2, [Enqueue([_keyed("a")])]), NOW_MS)
+    machine.apply_batch(CommandBatch(OTHER, 2, 2, [Enqueue([_keyed("a")])]), NOW_MS)
     assert machine.take_effects().verdicts == [Verdict(OTHER, 2, 2, True)]
 
 
 def test_replicas_remember_alike():
     """Rows: 1.11 message dedup"""
     machine, late = _machine(), _machine()
-    machine.apply_entry(
-        encode_batch([Offer(SESSION, 1, 1, [Enqueue([_keyed("a"), _keyed("b")])])], NOW_MS)
+    machine.apply_encoded(
+        encode_entry([CommandBatch(SESSION, 1, 1, [Enqueue([_keyed("a"), _keyed("b")])])], NOW_MS)
     )
     late.restore(machine.snapshot())
-    again = encode_batch([Offer(SESSION, 1, 3, [Enqueue([_keyed("b"), _keyed("c")])])], NOW_MS + 5)
+    again = encode_entry(
+        [CommandBatch(SESSION, 1, 3, [Enqueue([_keyed("b"), _keyed("c")])])], NOW_MS + 5
+    )
     for each in (machine, late):
-        each.apply_entry(again)
+        each.apply_encoded(again)
     assert machine.stat().ready == 3
     assert late.snapshot() == machine.snapshot()
 
 
-def _replayed(machine: QueueMachine, replica: Replica) -> None:
+def _replayed(machine: QueueMachine, replica: LedgerReplica) -> None:
     for group in cut_records(machine.take_effects().ledger):
         replica.apply(decode_records(encode_records(group)))
 
@@ -101,11 +103,13 @@ def _replayed(machine: QueueMachine, replica: Replica) -> None:
 def test_a_promoted_mirror_knows_what_its_master_knew():
     """Rows: 1.11 message dedup"""
     machine = _machine(ledger="all")
-    founder, joiner = Replica(3, 100), Replica(3, 100)
-    machine.apply_offer(Offer(SESSION, 1, 1, [Enqueue([_keyed("a"), message()])]), NOW_MS)
+    founder, joiner = LedgerReplica(3, 100), LedgerReplica(3, 100)
+    machine.apply_batch(CommandBatch(SESSION, 1, 1, [Enqueue([_keyed("a"), message()])]), NOW_MS)
     _replayed(machine, founder)
-    joiner.adopt(decode_handshake(encode_handshake(machine.handshake())))
-    machine.apply_offer(Offer(SESSION, 1, 3, [Enqueue([_keyed("b"), _keyed("a")])]), NOW_MS + 60)
+    joiner.adopt(decode_join_state(encode_join_state(machine.join_state())))
+    machine.apply_batch(
+        CommandBatch(SESSION, 1, 3, [Enqueue([_keyed("b"), _keyed("a")])]), NOW_MS + 60
+    )
     effects = machine.take_effects()
     assert ledger.Skipped(SESSION, 4, 4) in effects.ledger
     for replica in (founder, joiner):

@@ -1,4 +1,4 @@
-"""What a long queue costs the interpreter: decision 0032."""
+"""The cost of a long queue for the garbage collector: decision 0032."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import gc
 
 import pytest
 
+from broker.fifo.commands import (
+    Checkout,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from tests.model.fifo_model import message
-from tests.unit.fifo.test_paging import HOLDER
+from tests.unit.fifo.test_paging import CHANNEL
 
 WAITING = 100_000
 WALKED_MAX = 2_000
@@ -34,7 +37,7 @@ def test_nor_in_what_a_consumer_holds():
     gc.collect()
     before = len(gc.get_objects())
     machine.enqueue([message(100) for _ in range(WAITING)])
-    machine.checkout(HOLDER, "t", prefetch=0)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=0))
     while machine.pump():
         machine.take_effects()
     machine.take_effects()

@@ -1,4 +1,4 @@
-"""How messages die: age, length, deliveries, rejection; and those that are held when dead."""
+"""Dead-lettering: by TTL, length, delivery limit, rejection; at-least-once dead letters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ import msgspec
 import pytest
 
 from broker.fifo import ledger
-from broker.fifo.commands import Batch, DropDeadLettered, Enqueue, Offer, SetRules, encode_batch
+from broker.fifo.commands import (
+    Checkout,
+    CommandBatch,
+    Discard,
+    Drop,
+    DropDeadLettered,
+    Enqueue,
+    Get,
+    Purge,
+    QueueEntry,
+    Release,
+    Requeue,
+    SetRules,
+    encode_entry,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.effects import Dead, Verdict
 from broker.fifo.limits import Rules
@@ -14,7 +28,7 @@ from broker.fifo.machine import QueueMachine
 from broker.message import Delivery, Message
 from tests.model.fifo_model import message
 
-HOLDER = "a/1/1/1"
+CHANNEL = "a/1/1/1"
 SESSION = "a/1/7/0"
 NOW_MS = 1_000_000
 
@@ -86,18 +100,20 @@ def test_a_message_without_age_keeps_what_is_behind_it():
     assert machine.due_ms() is None
     machine.set_time(NOW_MS + 50)
     assert _deaths(machine) == []
-    assert machine.get(HOLDER, no_ack=True).delivery.number == 1
-    assert machine.get(HOLDER, no_ack=True).delivery is None, "never delivered expired"
+    assert machine.apply_command(Get(CHANNEL, no_ack=True)).delivery.number == 1
+    assert machine.apply_command(Get(CHANNEL, no_ack=True)).delivery is None, (
+        "never delivered expired"
+    )
 
 
 def test_ttl_zero_goes_to_a_waiting_consumer_or_dies_at_once():
     """Rows: 1.4 TTL 0"""
     machine = _machine()
-    machine.checkout(HOLDER, "t", prefetch=2)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=2))
     machine.enqueue([_timed(0)] * 3)
     machine.pump()
     effects = machine.take_effects()
-    assert [item.number for item in effects.deliveries[HOLDER, "t"]] == [1, 2]
+    assert [item.number for item in effects.deliveries[CHANNEL, "t"]] == [1, 2]
     assert [(dead.reason, len(dead.items)) for dead in effects.dead] == [("expired", 1)]
 
 
@@ -108,12 +124,12 @@ def test_ttl_zero_is_not_delivered_again(requeue):
     Rows: 1.4 TTL 0; 1.9 ack / nack / reject
     """
     machine = _machine(requeue=requeue)
-    machine.checkout(HOLDER, "t", prefetch=1)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=1))
     machine.enqueue([_timed(0)])
     machine.pump()
     assert machine.take_effects().deliveries
     machine.set_time(NOW_MS + (requeue == "tail"))
-    machine.requeue(HOLDER, "t", [1])
+    machine.apply_command(Requeue(CHANNEL, "t", [1]))
     machine.pump()
     assert not machine.effects.deliveries
     assert _deaths(machine) == [("expired", [1])]
@@ -126,7 +142,7 @@ def test_what_expired_in_the_line_is_passed_over(consumers):
     machine.enqueue([message(), _timed(5), _timed(5), message(), _timed(5), message(), message()])
     machine.set_time(NOW_MS + 6)
     for index in range(consumers):
-        machine.checkout(HOLDER, f"t{index}", prefetch=9)
+        machine.apply_command(Checkout(CHANNEL, f"t{index}", prefetch=9))
     machine.pump()
     effects = machine.take_effects()
     delivered = {tag: [d.number for d in items] for (_, tag), items in effects.deliveries.items()}
@@ -139,23 +155,23 @@ def test_the_turn_is_with_who_got_none_where_some_had_expired():
     machine = _machine()
     machine.enqueue([message(), _timed(5), message(), message()])
     machine.set_time(NOW_MS + 6)
-    machine.checkout(HOLDER, "a", prefetch=9)
-    machine.checkout(HOLDER, "b", prefetch=9)
+    machine.apply_command(Checkout(CHANNEL, "a", prefetch=9))
+    machine.apply_command(Checkout(CHANNEL, "b", prefetch=9))
     machine.pump()
     machine.enqueue([message()])
     machine.pump()
     deliveries = machine.take_effects().deliveries
-    assert [item.number for item in deliveries[HOLDER, "a"]] == [1, 4]
-    assert [item.number for item in deliveries[HOLDER, "b"]] == [3, 5]
+    assert [item.number for item in deliveries[CHANNEL, "a"]] == [1, 4]
+    assert [item.number for item in deliveries[CHANNEL, "b"]] == [3, 5]
 
 
 def test_a_requeued_message_keeps_its_time():
     """Rows: 1.4 When removed"""
     machine = _machine()
     machine.enqueue([_timed(10)])
-    machine.get(HOLDER, no_ack=False)
+    machine.apply_command(Get(CHANNEL, no_ack=False))
     machine.set_time(NOW_MS + 20)
-    machine.requeue(HOLDER, "", [1])
+    machine.apply_command(Requeue(CHANNEL, "", [1]))
     assert _deaths(machine) == [("expired", [1])]
 
 
@@ -178,7 +194,7 @@ def test_drop_head_drops_the_oldest_ready_ones():
     """Rows: 1.6 max-length / -bytes; 1.6 drop-head (default); 1.5 Triggers; 1.5 Order vs confirm"""
     machine = _machine(Rules(max_length=2, is_dead_lettered=True))
     machine.enqueue([message()] * 3)
-    machine.get(HOLDER, no_ack=False)
+    machine.apply_command(Get(CHANNEL, no_ack=False))
     assert _deaths(machine) == []
     machine.enqueue([message()] * 2)
     assert _deaths(machine) == [("maxlen", [2, 3])]
@@ -200,7 +216,7 @@ def test_what_a_drop_brings_to_the_head_may_have_expired():
 def test_what_a_waiting_consumer_gets_never_counts():
     """Rows: 1.6 drop-head (default)"""
     machine = _machine(Rules(max_length=0, is_dead_lettered=True))
-    machine.checkout(HOLDER, "t", prefetch=2)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=2))
     machine.enqueue([message()] * 3)
     assert _deaths(machine) == [("maxlen", [3])]
     assert machine.stat().unacked == 2
@@ -226,7 +242,7 @@ def test_bytes_refuse_what_does_not_fit_and_take_what_does():
 def test_a_queue_that_delivers_at_once_is_not_full():
     """Rows: 1.6 reject-publish"""
     machine = _machine(Rules(max_length=1, overflow="reject-publish"))
-    machine.checkout(HOLDER, "t", prefetch=3)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=3))
     assert machine.enqueue([message()] * 5) == [4]
     machine.pump()
     assert machine.stat()[:2] == (1, 3)
@@ -235,9 +251,9 @@ def test_a_queue_that_delivers_at_once_is_not_full():
 def test_what_waits_for_its_turn_in_a_batch_uses_up_credit():
     """Rows: 1.6 reject-publish"""
     machine = _machine(Rules(max_length=1, overflow="reject-publish"))
-    machine.checkout(HOLDER, "t", prefetch=3)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=3))
     commands = [Enqueue([message()] * 2), Enqueue([message()] * 4)]
-    machine.apply_offer(Offer(SESSION, 1, 1, commands), NOW_MS)
+    machine.apply_batch(CommandBatch(SESSION, 1, 1, commands), NOW_MS)
     assert machine.take_effects().verdicts == [
         Verdict(SESSION, 1, 4, True),
         Verdict(SESSION, 5, 6, False),
@@ -258,9 +274,9 @@ def test_requeue_may_exceed_a_limit_that_refuses():
     """Rows: 1.6 reject-publish"""
     machine = _machine(Rules(max_length=1, overflow="reject-publish"))
     machine.enqueue([message()])
-    machine.get(HOLDER, no_ack=False)
+    machine.apply_command(Get(CHANNEL, no_ack=False))
     assert machine.enqueue([message()]) == []
-    machine.requeue(HOLDER, "", [1])
+    machine.apply_command(Requeue(CHANNEL, "", [1]))
     assert _deaths(machine) == []
     assert machine.stat().ready == 2
 
@@ -271,14 +287,14 @@ def test_a_session_hears_which_of_its_publishes_were_refused():
     Rows: 1.6 reject-publish; 1.16 enqueue refused
     """
     machine = _machine(Rules(max_length=1, overflow="reject-publish"), ledger="all")
-    offer = Offer(SESSION, 1, 1, [Enqueue([message()] * 3)])
-    machine.apply_offer(offer, NOW_MS)
+    batch = CommandBatch(SESSION, 1, 1, [Enqueue([message()] * 3)])
+    machine.apply_batch(batch, NOW_MS)
     effects = machine.take_effects()
     assert effects.verdicts == [Verdict(SESSION, 2, 3, False)]
     assert ledger.Rejected(SESSION, 2, 3) in effects.ledger
     machine.mark_durable(machine.position)
     assert machine.take_effects().verdicts == [Verdict(SESSION, 1, 1, True)]
-    machine.apply_offer(offer, NOW_MS)
+    machine.apply_batch(batch, NOW_MS)
     again = machine.take_effects().verdicts
     assert again == [Verdict(SESSION, 1, 1, True), Verdict(SESSION, 2, 3, False)]
 
@@ -287,9 +303,9 @@ def test_rejected_messages_die_and_purged_ones_do_not():
     """Rows: 1.5 Triggers; 1.3 queue.purge"""
     machine = _machine(ledger="all")
     machine.enqueue([message()] * 3)
-    machine.get(HOLDER, no_ack=False)
-    machine.discard(HOLDER, "", [1])
-    machine.purge()
+    machine.apply_command(Get(CHANNEL, no_ack=False))
+    machine.apply_command(Discard(CHANNEL, "", [1]))
+    machine.apply_command(Purge())
     effects = machine.take_effects()
     assert [(dead.reason, [d.number for d in dead.items]) for dead in effects.dead] == [
         ("rejected", [1])
@@ -304,14 +320,14 @@ def test_a_message_dies_when_it_came_back_more_often_than_allowed():
     """Rows: 1.5 Triggers; 1.16 delivery-limit; 1.16 what counts"""
     machine = _machine(Rules(delivery_limit=1, is_dead_lettered=True), requeue="tail")
     machine.enqueue([message()])
-    for end in (machine.requeue, machine.requeue):
-        assert machine.get(HOLDER, no_ack=False).delivery is not None
-        end(HOLDER, "", [1])
+    for _ in range(2):
+        assert machine.apply_command(Get(CHANNEL, no_ack=False)).delivery is not None
+        machine.apply_command(Requeue(CHANNEL, "", [1]))
     assert _deaths(machine) == [("delivery_limit", [1])]
     machine.enqueue([message()])
     for _ in range(2):
-        machine.get(HOLDER, no_ack=False)
-        machine.release(HOLDER)
+        machine.apply_command(Get(CHANNEL, no_ack=False))
+        machine.apply_command(Release(CHANNEL))
     assert _deaths(machine) == [("delivery_limit", [2])]
 
 
@@ -328,36 +344,36 @@ def test_without_dead_lettering_nobody_hears_of_the_dead():
 HELD = Rules(is_dead_lettered=True, is_held=True, max_length=2, overflow="reject-publish")
 
 
-def test_held_dead_messages_count_until_they_are_buried():
+def test_held_dead_messages_count_until_they_are_dropped():
     """Rows: 1.18 worker; 1.18 reasons; 1.16 length limits; 1.16 purge"""
     machine = _machine(HELD, ledger="all")
     machine.enqueue([message(2), message(2)])
-    machine.get(HOLDER, no_ack=False)
-    machine.discard(HOLDER, "", [1])
+    machine.apply_command(Get(CHANNEL, no_ack=False))
+    machine.apply_command(Discard(CHANNEL, "", [1]))
     effects = machine.take_effects()
     assert effects.dead == [Dead("rejected", [Delivery(1, 0, message(2))], True)]
     assert not any(isinstance(record, ledger.Removed) for record in effects.ledger)
     assert machine.stat()[:5] == (2, 0, 0, 4, 0)
     assert machine.enqueue([message()]) == [0]
-    assert machine.purge() == 1
+    assert machine.apply_command(Purge()) == 1
     assert [item.number for item in machine.messages.contents()] == [1]
-    assert machine.bury([1, 7]) == 1
+    assert machine.drop_dead_lettered([1, 7]) == 1
     assert machine.take_effects().ledger[-1] == ledger.Removed([1])
     assert machine.enqueue([message()]) == []
 
 
-def test_a_new_leader_hears_of_the_held_dead_again_and_buries_through_its_log():
+def test_a_new_leader_hears_of_the_held_dead_again_and_drops_them_through_its_log():
     """Rows: 1.18 worker"""
     machine = _machine(HELD)
     machine.enqueue([_timed(5), message()])
-    machine.get("b/1/1/1", no_ack=False)
-    machine.discard("b/1/1/1", "", [1])
+    machine.apply_command(Get("b/1/1/1", no_ack=False))
+    machine.apply_command(Discard("b/1/1/1", "", [1]))
     restored = _machine(HELD)
     restored.restore(machine.snapshot())
     restored.messages.redeliver_dead()
     assert restored.take_effects().dead == machine.take_effects().dead
     for each in (machine, restored):
-        each.apply_entry(encode_batch([DropDeadLettered([1])], NOW_MS))
+        each.apply_encoded(encode_entry([DropDeadLettered([1])], NOW_MS))
     assert restored.stat().ready == machine.stat().ready == 1
     assert restored.snapshot() == machine.snapshot()
 
@@ -366,9 +382,9 @@ def test_rules_that_hold_no_more_let_go_of_the_held():
     """Rows: 1.18 change strategy"""
     machine = _machine(HELD)
     machine.enqueue([message()])
-    machine.get(HOLDER, no_ack=False)
-    machine.discard(HOLDER, "", [1])
-    machine.apply_batch(Batch(1, NOW_MS, [SetRules(Rules(is_dead_lettered=True))]))
+    machine.apply_command(Get(CHANNEL, no_ack=False))
+    machine.apply_command(Discard(CHANNEL, "", [1]))
+    machine.apply_entry(QueueEntry(1, NOW_MS, [SetRules(Rules(is_dead_lettered=True))]))
     assert machine.stat().ready == 0
     machine.take_effects()
     machine.messages.redeliver_dead()
@@ -401,9 +417,9 @@ def test_delays_end_in_the_order_of_their_times_and_can_be_cancelled():
     assert _ready(machine) == [5, 4, 2, 3, 1]
     assert _deaths(machine) == [("delayed", [5])]
     assert machine.due_ms() == NOW_MS + 50
-    assert machine.drop([2, 9]) == 1
+    assert machine.apply_command(Drop([2, 9])) == 1
     machine.set_time(NOW_MS + 210)
     assert _deaths(machine) == [("delayed", [4, 3])]
     assert machine.stat().ready == 4
-    assert machine.bury([5, 4, 3]) == 3
+    assert machine.drop_dead_lettered([5, 4, 3]) == 3
     assert _ready(machine) == [1]

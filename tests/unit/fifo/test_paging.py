@@ -1,4 +1,4 @@
-"""A machine that pages: what leaves, what is read, what it costs. The test is its disk."""
+"""A machine that pages messages out and in; the test plays its disk."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import pytest
 from broker.fifo.checked_out import HELD_MIN_BYTES
 from broker.fifo.commands import (
     Cancel,
+    Checkout,
+    CommandBatch,
     Enqueue,
     Get,
-    Offer,
     Purge,
+    Release,
+    Requeue,
     Settle,
     split_at_gets,
     split_at_looks,
@@ -26,7 +29,7 @@ from broker.fifo.ready.ram import HEAD_MESSAGES, MESSAGE_RAM_BYTES, STUB_RAM_BYT
 from broker.message import Message
 from tests.model.fifo_model import message
 
-HOLDER = "a/1/1/1"
+CHANNEL = "a/1/1/1"
 MIB = 1 << 20
 
 
@@ -94,7 +97,7 @@ def test_a_deep_queue_takes_little_memory_and_keeps_its_order(persistent):
     assert (counts.alpha + counts.delta, counts.beta, counts.gamma) == (20_000, 0, 0)
     assert counts.alpha <= MIB // 1_600
     assert disk.written == (0 if persistent else counts.delta)
-    disk.machine.checkout(HOLDER, "t", no_ack=True)
+    disk.machine.apply_command(Checkout(CHANNEL, "t", no_ack=True))
     assert disk.serve() == [(number, 0) for number in range(1, 20_001)]
     assert disk.read == counts.delta
     assert disk.ram_max <= 2 * MIB
@@ -116,33 +119,33 @@ def test_large_bodies_leave_stubs_first():
     assert (deeper.beta + deeper.gamma) * STUB_RAM_BYTES <= 50_000
     kept = {item.number for item in disk.machine.messages.contents() if item.message.content}
     assert disk.written == len({*range(2, 201, 2)} - kept)
-    disk.machine.checkout(HOLDER, "t", no_ack=True)
+    disk.machine.apply_command(Checkout(CHANNEL, "t", no_ack=True))
     assert [number for number, _ in disk.serve()] == list(range(1, 201))
 
 
 def test_what_consumers_hold_leaves_too_and_comes_back_at_the_head():
     disk = Disk(_machine(), durable=False)
     disk.publish([message(1_000)] * 1_000)
-    disk.machine.checkout(HOLDER, "t")
+    disk.machine.apply_command(Checkout(CHANNEL, "t"))
     assert len(disk.serve()) == 1_000
     disk.page_out(500_000)
     counts = disk.machine.paging.counts()
     assert (counts.beta, counts.unacked_ram) == (1_000, 0)
     assert disk.machine.paging.ram_bytes == 1_000 * STUB_RAM_BYTES
-    disk.machine.settle(HOLDER, "t", list(range(1, 501)))
-    disk.machine.release(HOLDER)
+    disk.machine.apply_command(Settle(CHANNEL, "t", list(range(1, 501))))
+    disk.machine.apply_command(Release(CHANNEL))
     assert disk.machine.paging.counts().beta == 500
     disk.page_out(100_000)
     assert disk.machine.paging.counts().delta > 250
     assert disk.machine.paging.ram_bytes <= 100_000
-    disk.machine.checkout(HOLDER, "t")
+    disk.machine.apply_command(Checkout(CHANNEL, "t"))
     assert disk.serve() == [(number, 1) for number in range(501, 1_001)]
 
 
 def test_little_that_is_held_is_left_alone():
     disk = Disk(_machine())
     disk.publish([message(1_000)] * 20)
-    disk.machine.checkout(HOLDER, "t")
+    disk.machine.apply_command(Checkout(CHANNEL, "t"))
     disk.serve()
     assert 20 * (1_000 + MESSAGE_RAM_BYTES - STUB_RAM_BYTES) < HELD_MIN_BYTES
     disk.page_out(0)
@@ -154,7 +157,7 @@ def test_a_message_that_is_lost_loses_only_itself():
     disk.publish([message(1_000, persistent=True)] * 100, 20_000)
     machine = disk.machine
     machine.take_effects()
-    machine.checkout(HOLDER, "t", no_ack=True)
+    machine.apply_command(Checkout(CHANNEL, "t", no_ack=True))
     while machine.pump() or not machine.paging.needed():
         pass
     first = machine.paging.needed()
@@ -173,8 +176,8 @@ def test_nothing_is_read_that_nobody_waits_for():
     machine = disk.machine
     assert machine.pump() is False
     assert machine.paging.needed() == []
-    machine.get(HOLDER, no_ack=True)
-    machine.checkout(HOLDER, "t", prefetch=3)
+    machine.apply_command(Get(CHANNEL, no_ack=True))
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=3))
     machine.pump()
     assert machine.paging.needed() == []
     assert disk.read == 0
@@ -189,34 +192,44 @@ def test_a_get_finds_what_is_on_disk_once_it_was_asked_for():
     for number in range(1, 101):
         if numbers := machine.paging.needed(1):
             machine.paging.page_in(numbers, [(each, disk.stored[each]) for each in numbers])
-        result = machine.get(HOLDER, no_ack=True)
+        result = machine.apply_command(Get(CHANNEL, no_ack=True))
         assert result.delivery is not None
         assert (result.delivery.number, result.remaining) == (number, 100 - number)
 
 
-def test_gets_begin_the_parts_of_an_offer():
-    enqueue, get, settle = Enqueue([message()] * 3), Get(HOLDER, False), Settle(HOLDER, "", [1])
-    offer = Offer("a/1/7/0", 4, 5, [enqueue, get, settle, get, get])
-    assert split_at_gets(offer) == [
-        Offer("a/1/7/0", 4, 5, [enqueue]),
-        Offer("a/1/7/0", 4, 8, [get, settle]),
-        Offer("a/1/7/0", 4, 10, [get]),
-        Offer("a/1/7/0", 4, 11, [get]),
+def test_gets_begin_the_parts_of_a_batch():
+    enqueue, get, settle = (
+        Enqueue([message()] * 3),
+        Get(CHANNEL, False),
+        Settle(CHANNEL, "", [1]),
+    )
+    batch = CommandBatch("a/1/7/0", 4, 5, [enqueue, get, settle, get, get])
+    assert split_at_gets(batch) == [
+        CommandBatch("a/1/7/0", 4, 5, [enqueue]),
+        CommandBatch("a/1/7/0", 4, 8, [get, settle]),
+        CommandBatch("a/1/7/0", 4, 10, [get]),
+        CommandBatch("a/1/7/0", 4, 11, [get]),
     ]
-    plain = Offer("a/1/7/0", 4, 5, [enqueue, settle])
+    plain = CommandBatch("a/1/7/0", 4, 5, [enqueue, settle])
     assert split_at_gets(plain) == [plain]
 
 
 def test_consumers_are_served_before_what_looks_at_what_they_leave():
-    enqueue, get, settle = Enqueue([message()] * 3), Get(HOLDER, False), Settle(HOLDER, "", [1])
-    cancel = Cancel(HOLDER, "t")
-    offer = Offer("a/1/7/0", 4, 5, [get, get, enqueue, settle, get, Purge(), get, cancel, get])
-    assert [(part.first, part.commands) for part in split_at_looks(offer)] == [
+    enqueue, get, settle = (
+        Enqueue([message()] * 3),
+        Get(CHANNEL, False),
+        Settle(CHANNEL, "", [1]),
+    )
+    cancel = Cancel(CHANNEL, "t")
+    batch = CommandBatch(
+        "a/1/7/0", 4, 5, [get, get, enqueue, settle, get, Purge(), get, cancel, get]
+    )
+    assert [(part.first, part.commands) for part in split_at_looks(batch)] == [
         (5, [get, get, enqueue, settle]),
         (11, [get, Purge(), get, cancel]),
         (15, [get]),
     ]
-    plain = Offer("a/1/7/0", 4, 5, [enqueue, settle])
+    plain = CommandBatch("a/1/7/0", 4, 5, [enqueue, settle])
     assert split_at_looks(plain) == [plain]
 
 
@@ -225,12 +238,14 @@ def test_a_deep_queue_is_purged_by_ranges_that_spare_what_is_held():
     machine = disk.machine
     disk.publish([message(10, persistent=True)] * 1_000)
     for _ in range(600):
-        machine.get(HOLDER, no_ack=False)
-    machine.requeue(HOLDER, "", [n for n in range(1, 601) if n not in (300, 301, 500)])
+        machine.apply_command(Get(CHANNEL, no_ack=False))
+    machine.apply_command(
+        Requeue(CHANNEL, "", [n for n in range(1, 601) if n not in (300, 301, 500)])
+    )
     disk.page_out(0)
     machine.take_effects()
     assert machine.paging.counts().delta > 990
-    assert machine.purge() == 997
+    assert machine.apply_command(Purge()) == 997
     ledger = machine.take_effects().ledger
     spans = [record for record in ledger if isinstance(record, Cleared)]
     named = [n for record in ledger if isinstance(record, Removed) for n in record.numbers]
@@ -282,7 +297,7 @@ def test_dead_lettered_over_a_limit_they_are_read_first():
 def _given_after(machine: QueueMachine, stored: dict[int, Message]) -> list[tuple[int, int]]:
     disk = Disk(machine)
     disk.stored = dict(stored)
-    machine.checkout(HOLDER, "t", no_ack=True)
+    machine.apply_command(Checkout(CHANNEL, "t", no_ack=True))
     return disk.serve()
 
 
@@ -385,11 +400,11 @@ def test_the_head_that_was_read_is_not_let_go_again_at_once():
     disk = Disk(_machine())
     for _ in range(50):
         disk.publish([message(1_000)] * 100, MIB)
-    disk.machine.checkout(HOLDER, "t", prefetch=1)
+    disk.machine.apply_command(Checkout(CHANNEL, "t", prefetch=1))
     given = []
     while not given or given[-1] < 2_000:
         numbers = [number for number, _ in disk.serve()]
-        disk.machine.settle(HOLDER, "t", numbers)
+        disk.machine.apply_command(Settle(CHANNEL, "t", numbers))
         disk.page_out(MIB)
         given += numbers
     assert given == list(range(1, given[-1] + 1))
@@ -414,7 +429,7 @@ def _calls(level: int | None) -> int:
             disk.machine.pump()
             if level is not None:
                 disk.stored.update(disk.machine.paging.page_out(level, durable=False).pages)
-        disk.machine.checkout(HOLDER, "t", no_ack=True)
+        disk.machine.apply_command(Checkout(CHANNEL, "t", no_ack=True))
         disk.serve()
     finally:
         sys.setprofile(None)

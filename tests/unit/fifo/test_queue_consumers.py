@@ -1,4 +1,4 @@
-"""Which consumer gets which message: turns, credit, priorities, one active at a time."""
+"""The distribution of messages: round robin, credit, priorities, single active consumer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import msgspec
 import pytest
 
 from broker.errors import ReplyCode
+from broker.fifo.commands import (
+    Cancel,
+    Checkout,
+    Get,
+    Release,
+    Requeue,
+    Settle,
+)
 from broker.fifo.config import QueueConfig, classic_config, quorum_config
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from tests.model.fifo_model import message
 
 HERE, THERE = "a/1/1/1", "b/1/1/1"
@@ -38,20 +46,20 @@ def _given(machine: QueueMachine, count: int = 0) -> dict[str, list[int]]:
 def test_consumers_take_turns_and_the_blocked_leave_theirs():
     """Rows: 1.8 round robin"""
     machine = _classic()
-    machine.checkout(HERE, "a")
-    machine.checkout(HERE, "b", prefetch=2)
-    machine.checkout(THERE, "c")
+    machine.apply_command(Checkout(HERE, "a"))
+    machine.apply_command(Checkout(HERE, "b", prefetch=2))
+    machine.apply_command(Checkout(THERE, "c"))
     assert _given(machine, 6) == {"a": [1, 4], "b": [2, 5], "c": [3, 6]}
     assert _given(machine, 2) == {"a": [7], "c": [8]}
-    machine.settle(HERE, "b", [2])
+    machine.apply_command(Settle(HERE, "b", [2]))
     assert _given(machine, 3) == {"a": [9], "c": [10], "b": [11]}
 
 
 def test_a_turn_goes_on_where_it_stopped():
     """Rows: 1.8 round robin"""
     machine = _classic()
-    machine.checkout(HERE, "a")
-    machine.checkout(HERE, "b")
+    machine.apply_command(Checkout(HERE, "a"))
+    machine.apply_command(Checkout(HERE, "b"))
     turns = [next(iter(_given(machine, 1))) for _ in range(4)]
     assert turns == ["a", "b", "a", "b"]
 
@@ -59,11 +67,11 @@ def test_a_turn_goes_on_where_it_stopped():
 def test_prefetch_is_each_consumers_own():
     """Rows: 1.8 prefetch"""
     machine = _classic()
-    machine.checkout(HERE, "a", prefetch=1)
-    machine.checkout(HERE, "b", prefetch=3)
+    machine.apply_command(Checkout(HERE, "a", prefetch=1))
+    machine.apply_command(Checkout(HERE, "b", prefetch=3))
     assert _given(machine, 9) == {"a": [1], "b": [2, 3, 4]}
-    assert machine.get(HERE, no_ack=False).delivery.number == 5
-    machine.settle(HERE, "b", [2, 4])
+    assert machine.apply_command(Get(HERE, no_ack=False)).delivery.number == 5
+    machine.apply_command(Settle(HERE, "b", [2, 4]))
     assert _given(machine) == {"b": [6, 7]}
 
 
@@ -72,7 +80,7 @@ def test_no_prefetch_is_no_limit_but_2000_on_a_quorum_queue():
     classic = QueueMachine(classic_config("q", "/", durable=True))
     quorum = _quorum()
     for machine in (classic, quorum):
-        machine.checkout(HERE, "a")
+        machine.apply_command(Checkout(HERE, "a"))
         machine.enqueue([message() for _ in range(2_500)])
         while machine.pump():
             pass
@@ -82,49 +90,49 @@ def test_no_prefetch_is_no_limit_but_2000_on_a_quorum_queue():
 def test_who_need_not_acknowledge_has_no_prefetch():
     """Rows: 1.8 default prefetch"""
     machine = _quorum()
-    machine.checkout(HERE, "a", prefetch=1, no_ack=True)
+    machine.apply_command(Checkout(HERE, "a", prefetch=1, no_ack=True))
     assert len(_given(machine, 2_500)["a"] + _given(machine)["a"]) == 2_500
 
 
 def test_the_higher_priority_gets_all_until_it_can_take_no_more():
     """Rows: 1.8 consumer priority; 1.16 consumer priority"""
     for machine in (_classic(), _quorum()):
-        machine.checkout(HERE, "low", priority=-5)
-        machine.checkout(HERE, "none")
-        machine.checkout(HERE, "high", priority=3, prefetch=2)
-        machine.checkout(THERE, "high too", priority=3, prefetch=2)
+        machine.apply_command(Checkout(HERE, "low", priority=-5))
+        machine.apply_command(Checkout(HERE, "none"))
+        machine.apply_command(Checkout(HERE, "high", priority=3, prefetch=2))
+        machine.apply_command(Checkout(THERE, "high too", priority=3, prefetch=2))
         assert _given(machine, 5) == {"high": [1, 3], "high too": [2, 4], "none": [5]}
-        machine.settle(HERE, "high", [1])
+        machine.apply_command(Settle(HERE, "high", [1]))
         assert _given(machine, 1) == {"high": [6]}
-        machine.cancel(HERE, "none")
+        machine.apply_command(Cancel(HERE, "none"))
         assert _given(machine, 1) == {"low": [7]}
 
 
 def test_of_a_classic_queue_the_first_is_active_then_the_highest_then_the_oldest():
     """Rows: 1.8 SAC"""
     machine = _classic(is_single_active=True)
-    machine.checkout(HERE, "a")
-    machine.checkout(HERE, "old")
-    machine.checkout(THERE, "high", priority=7)
-    machine.checkout(THERE, "high too", priority=7)
+    machine.apply_command(Checkout(HERE, "a"))
+    machine.apply_command(Checkout(HERE, "old"))
+    machine.apply_command(Checkout(THERE, "high", priority=7))
+    machine.apply_command(Checkout(THERE, "high too", priority=7))
     assert _given(machine, 2) == {"a": [1, 2]}
     assert machine.consumers.active_key() == (HERE, "a")
-    machine.cancel(HERE, "a")
+    machine.apply_command(Cancel(HERE, "a"))
     assert _given(machine, 1) == {"high": [3]}
-    machine.release(THERE)
+    machine.apply_command(Release(THERE))
     assert _given(machine) == {"old": [3]}
     assert machine.consumers.active_key() == (HERE, "old")
-    machine.release(HERE)
+    machine.apply_command(Release(HERE))
     assert machine.consumers.active_key() is None
 
 
 def test_of_a_quorum_queue_the_next_active_is_the_oldest():
     """Rows: 1.16 SAC"""
     machine = _quorum(is_single_active=True)
-    machine.checkout(HERE, "a")
-    machine.checkout(HERE, "old")
-    machine.checkout(THERE, "high", priority=7)
-    machine.cancel(HERE, "a")
+    machine.apply_command(Checkout(HERE, "a"))
+    machine.apply_command(Checkout(HERE, "old"))
+    machine.apply_command(Checkout(THERE, "high", priority=7))
+    machine.apply_command(Cancel(HERE, "a"))
     assert _given(machine, 1) == {"old": [1]}
 
 
@@ -135,31 +143,31 @@ def test_what_a_cancelled_active_one_holds_stays_with_it(make):
     Rows: 1.8 SAC; 1.16 SAC; 1.8 basic.cancel; 1.16 cancel
     """
     machine = make(is_single_active=True)
-    machine.checkout(HERE, "a", prefetch=1)
-    machine.checkout(THERE, "b", prefetch=1)
+    machine.apply_command(Checkout(HERE, "a", prefetch=1))
+    machine.apply_command(Checkout(THERE, "b", prefetch=1))
     assert _given(machine, 2) == {"a": [1]}
-    machine.cancel(HERE, "a")
+    machine.apply_command(Cancel(HERE, "a"))
     assert _given(machine) == {"b": [2]}
     assert machine.stat().unacked == 2
-    assert machine.settle(HERE, "a", [1])
+    assert machine.apply_command(Settle(HERE, "a", [1]))
     assert machine.stat().unacked == 1
 
 
 def test_nobody_else_is_served_while_the_active_one_is_busy():
     """Rows: 1.8 SAC"""
     machine = _classic(is_single_active=True)
-    machine.checkout(HERE, "a", prefetch=1)
-    machine.checkout(THERE, "b", priority=9)
+    machine.apply_command(Checkout(HERE, "a", prefetch=1))
+    machine.apply_command(Checkout(THERE, "b", priority=9))
     assert _given(machine, 3) == {"a": [1]}
-    machine.settle(HERE, "a", [1])
+    machine.apply_command(Settle(HERE, "a", [1]))
     assert _given(machine) == {"a": [2]}
 
 
 def test_a_node_that_dies_takes_its_active_consumer_along():
     """Rows: 1.8 SAC; 1.16 SAC"""
     for machine in (_classic(is_single_active=True), _quorum(is_single_active=True)):
-        machine.checkout(HERE, "a")
-        machine.checkout(THERE, "b")
+        machine.apply_command(Checkout(HERE, "a"))
+        machine.apply_command(Checkout(THERE, "b"))
         assert _given(machine, 2) == {"a": [1, 2]}
         machine.end_boot("a", "1")
         assert _given(machine) == {"b": [1, 2]}
@@ -168,56 +176,58 @@ def test_a_node_that_dies_takes_its_active_consumer_along():
 def test_the_active_consumer_survives_a_snapshot():
     machine, other = _quorum(is_single_active=True), _quorum(is_single_active=True)
     for tag in ("a", "b", "c"):
-        machine.checkout(HERE, tag)
-    machine.cancel(HERE, "a")
-    machine.checkout(HERE, "a")
+        machine.apply_command(Checkout(HERE, tag))
+    machine.apply_command(Cancel(HERE, "a"))
+    machine.apply_command(Checkout(HERE, "a"))
     other.restore(machine.snapshot())
     assert other.consumers.active_key() == (HERE, "b")
-    other.cancel(HERE, "b")
+    other.apply_command(Cancel(HERE, "b"))
     assert other.consumers.active_key() == (HERE, "c")
 
 
 def test_a_consumer_alone_must_be_alone():
     """Rows: 1.8 exclusive consumer"""
     machine = _classic()
-    assert machine.checkout(HERE, "a") is None
+    assert machine.apply_command(Checkout(HERE, "a")) is None
     assert machine.consumers.active_key() is None
-    refusal = machine.checkout(THERE, "b", exclusive=True)
+    refusal = machine.apply_command(Checkout(THERE, "b", exclusive=True))
     assert refusal.code is ReplyCode.ACCESS_REFUSED
     assert refusal.text == "queue 'q' in vhost '/' in exclusive use"
-    machine.cancel(HERE, "a")
-    assert machine.checkout(THERE, "b", exclusive=True) is None
+    machine.apply_command(Cancel(HERE, "a"))
+    assert machine.apply_command(Checkout(THERE, "b", exclusive=True)) is None
     assert machine.consumers.active_key() == (THERE, "b")
-    assert machine.checkout(HERE, "a").text == refusal.text
-    assert machine.checkout(HERE, "c", exclusive=True).text == refusal.text
-    machine.release(THERE)
-    assert machine.checkout(HERE, "a") is None
+    assert machine.apply_command(Checkout(HERE, "a")).text == refusal.text
+    assert machine.apply_command(Checkout(HERE, "c", exclusive=True)).text == refusal.text
+    machine.apply_command(Release(THERE))
+    assert machine.apply_command(Checkout(HERE, "a")) is None
 
 
 def test_where_one_at_a_time_is_active_nobody_is_exclusive():
     """Rows: 1.8 SAC"""
     machine = _classic(is_single_active=True)
-    assert machine.checkout(HERE, "a", exclusive=True).code is ReplyCode.ACCESS_REFUSED
+    assert (
+        machine.apply_command(Checkout(HERE, "a", exclusive=True)).code is ReplyCode.ACCESS_REFUSED
+    )
     assert machine.consumers.active_key() is None
 
 
 def test_a_quorum_queue_knows_no_exclusive_consumer():
     """Rows: 1.8 exclusive consumer; 1.16 exclusive consume flag"""
     for machine in (_quorum(), _quorum(is_single_active=True)):
-        assert machine.checkout(HERE, "a", exclusive=True) is None
-        assert machine.checkout(THERE, "b", exclusive=True) is None
+        assert machine.apply_command(Checkout(HERE, "a", exclusive=True)) is None
+        assert machine.apply_command(Checkout(THERE, "b", exclusive=True)) is None
 
 
 def test_a_cancelled_consumer_keeps_what_it_has_and_gets_no_more():
     """Rows: 1.8 basic.cancel; 1.16 cancel"""
     for machine in (_classic(), _quorum()):
-        machine.checkout(HERE, "a")
+        machine.apply_command(Checkout(HERE, "a"))
         assert _given(machine, 2) == {"a": [1, 2]}
-        assert machine.cancel(HERE, "a")
-        assert not machine.cancel(HERE, "a")
+        machine.apply_command(Cancel(HERE, "a"))
+        machine.apply_command(Cancel(HERE, "a"))
         assert _given(machine, 1) == {}
         assert (machine.stat().unacked, machine.stat().consumers) == (2, 0)
-        machine.release(HERE)
+        machine.apply_command(Release(HERE))
         assert machine.stat().ready == 3
 
 
@@ -225,31 +235,31 @@ def test_only_what_was_handed_out_before_is_redelivered():
     """Rows: 1.8 delivery flags; 1.16 what counts"""
     machine = _classic()
     machine.enqueue([message(), message()])
-    assert machine.get(HERE, no_ack=False).delivery.delivery_count == 0
-    machine.requeue(HERE, "", [1])
-    machine.checkout(THERE, "a")
+    assert machine.apply_command(Get(HERE, no_ack=False)).delivery.delivery_count == 0
+    machine.apply_command(Requeue(HERE, "", [1]))
+    machine.apply_command(Checkout(THERE, "a"))
     machine.pump()
     items = machine.take_effects().deliveries[THERE, "a"]
     assert [(item.number, item.delivery_count) for item in items] == [(1, 1), (2, 0)]
-    machine.release(THERE)
-    assert machine.get(HERE, no_ack=True).delivery.delivery_count == 2
+    machine.apply_command(Release(THERE))
+    assert machine.apply_command(Get(HERE, no_ack=True)).delivery.delivery_count == 2
 
 
 def test_all_that_a_mirror_got_before_its_promotion_is_redelivered():
     """Rows: 1.8 delivery flags"""
-    master, replica = _classic(ledger="all"), Replica()
+    master, replica = _classic(ledger="all"), LedgerReplica()
     master.enqueue([message(), message()])
     replica.apply(master.take_effects().ledger)
     heir = replica.promote(master.config)
     heir.enqueue([message()])
-    counts = [heir.get(HERE, no_ack=True).delivery.delivery_count for _ in range(3)]
+    counts = [heir.apply_command(Get(HERE, no_ack=True)).delivery.delivery_count for _ in range(3)]
     assert [count > 0 for count in counts] == [True, True, False]
 
 
 def test_one_pump_hands_out_a_mebibyte_and_a_larger_message_goes_alone():
     machine = QueueMachine(QueueConfig(name="q", burst_max=2_000))
     machine.enqueue([message(400_000)] * 9 + [message(5 << 20)] * 2)
-    machine.checkout(HERE, "t", no_ack=True)
+    machine.apply_command(Checkout(HERE, "t", no_ack=True))
     pumps = []
     more = True
     while more:

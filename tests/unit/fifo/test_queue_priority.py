@@ -1,18 +1,24 @@
-"""Priority queues as a whole: what leaves, expires, overflows and comes back, in which order."""
+"""Priority queues: the order of deliveries, expiry, overflow and requeues."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
+from broker.fifo.commands import (
+    Checkout,
+    Get,
+    Requeue,
+    Settle,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.message import Message
 from tests.model.fifo_model import message
 
-HOLDER = "a/1/1/1"
+CHANNEL = "a/1/1/1"
 NOW_MS = 1_000_000
 
 
@@ -34,7 +40,7 @@ def _publish(machine: QueueMachine, *priorities: int) -> None:
 def _got(machine: QueueMachine) -> list[int]:
     """Numbers of all that is ready, as basic.get hands them out."""
     found = []
-    while (delivery := machine.get(HOLDER, no_ack=True).delivery) is not None:
+    while (delivery := machine.apply_command(Get(CHANNEL, no_ack=True)).delivery) is not None:
         found.append(delivery.number)
     return found
 
@@ -91,14 +97,14 @@ def test_what_a_consumer_holds_is_not_overtaken():
     Rows: 1.7 message priority
     """
     machine = _machine()
-    machine.checkout(HOLDER, "t", prefetch=2)
+    machine.apply_command(Checkout(CHANNEL, "t", prefetch=2))
     _publish(machine, 0, 0, 0)
     machine.pump()
     _publish(machine, 9)
     machine.pump()
-    machine.settle(HOLDER, "t", [1, 2])
+    machine.apply_command(Settle(CHANNEL, "t", [1, 2]))
     machine.pump()
-    items = machine.take_effects().deliveries[HOLDER, "t"]
+    items = machine.take_effects().deliveries[CHANNEL, "t"]
     assert [item.number for item in items] == [1, 2, 4, 3]
 
 
@@ -107,10 +113,10 @@ def test_a_requeued_message_goes_back_to_its_level_and_place():
     machine = _machine()
     _publish(machine, 5, 5, 0, 5)
     for _ in range(4):
-        machine.get(HOLDER, no_ack=False)
+        machine.apply_command(Get(CHANNEL, no_ack=False))
     _publish(machine, 5, 9)
-    machine.requeue(HOLDER, "", [4, 3])
-    machine.requeue(HOLDER, "", [1])
+    machine.apply_command(Requeue(CHANNEL, "", [4, 3]))
+    machine.apply_command(Requeue(CHANNEL, "", [1]))
     assert _got(machine) == [6, 1, 4, 5, 3]
 
 
@@ -121,7 +127,7 @@ def test_no_level_ages():
     for _ in range(1_000):
         machine.set_time(machine.now_ms + 60_000)
         _publish(machine, 1)
-        assert machine.get(HOLDER, no_ack=True).delivery.message.priority == 1
+        assert machine.apply_command(Get(CHANNEL, no_ack=True)).delivery.message.priority == 1
     assert _got(machine) == [1]
 
 
@@ -135,7 +141,7 @@ def test_expiry_stops_at_the_first_level_it_does_not_empty():
     assert _deaths(machine) == [("expired", [3, 2])]
     assert machine.stat().ready == 3
     assert machine.due_ms() == NOW_MS + 500
-    assert machine.get(HOLDER, no_ack=True).delivery.number == 4
+    assert machine.apply_command(Get(CHANNEL, no_ack=True)).delivery.number == 4
     assert _deaths(machine) == [("expired", [5, 1])]
     assert machine.stat().ready == 0
 
@@ -145,9 +151,9 @@ def test_no_consumer_gets_what_expired_on_a_lower_level():
     machine = _machine()
     machine.enqueue([_message(0, 5), _message(3, 500), _message(0, 500)])
     machine.set_time(NOW_MS + 10)
-    machine.checkout(HOLDER, "t")
+    machine.apply_command(Checkout(CHANNEL, "t"))
     machine.pump()
-    items = machine.take_effects().deliveries[HOLDER, "t"]
+    items = machine.take_effects().deliveries[CHANNEL, "t"]
     assert [item.number for item in items] == [2, 3]
 
 
@@ -164,11 +170,11 @@ def test_what_is_too_much_is_dropped_from_the_highest_level():
 
 def test_mirrors_and_their_heirs_know_the_levels():
     """Rows: 1.7 with mirroring"""
-    master, replica = _machine(ledger="all"), Replica()
+    master, replica = _machine(ledger="all"), LedgerReplica()
     _publish(master, 1, 5, 0, 5, 200)
-    master.get(HOLDER, no_ack=False)
-    master.requeue(HOLDER, "", [5])
-    master.get(HOLDER, no_ack=True)
+    master.apply_command(Get(CHANNEL, no_ack=False))
+    master.apply_command(Requeue(CHANNEL, "", [5]))
+    master.apply_command(Get(CHANNEL, no_ack=True))
     replica.apply(master.take_effects().ledger)
     heir = replica.promote(master.config)
     assert heir.messages.digest() == master.messages.digest()
@@ -180,8 +186,8 @@ def test_a_restored_queue_has_the_same_order():
     machine = _machine()
     _publish(machine, 1, 5, 0, 5, 9)
     for _ in range(3):
-        machine.get(HOLDER, no_ack=False)
-    machine.requeue(HOLDER, "", [2])
+        machine.apply_command(Get(CHANNEL, no_ack=False))
+    machine.apply_command(Requeue(CHANNEL, "", [2]))
     other = _machine()
     other.restore(machine.snapshot())
     assert other.snapshot() == machine.snapshot()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from broker.errors import Refusal
-from broker.fifo.commands import Enqueue, Offer, Purge, Settle, Skip
+from broker.fifo.commands import CommandBatch, Enqueue, Purge, Settle, Skip
 from broker.fifo.effects import Effects, OutOfSequence, Reply, Verdict
 from broker.fifo.sessions import ENDED_MAX, REPLIES_MAX, SessionTable
 from tests.model.fifo_model import message
@@ -12,7 +12,7 @@ SETTLE = Settle("a/1/1/1", "t", [1])
 
 def _admit(table: SessionTable, first: int, count: int, lowest: int = 1, session: str = SESSION):
     effects = Effects()
-    admitted = table.admit(Offer(session, lowest, first, [SETTLE] * count), effects)
+    admitted = table.admit(CommandBatch(session, lowest, first, [SETTLE] * count), effects)
     if admitted is not None:
         table.advance(session, admitted[0] + len(admitted[1]))
     return admitted, effects
@@ -33,16 +33,16 @@ def test_an_unknown_session_that_has_answers_already_is_lost():
     assert effects.session_lost == [SESSION]
 
 
-def test_an_unknown_session_whose_publishes_an_earlier_master_was_offered_is_lost():
+def test_an_unknown_session_whose_publishes_an_earlier_master_was_sent_is_lost():
     """P11. They may be among what was read from its disk: doing them again would double them."""
     table = SessionTable()
     effects = Effects()
     again = Enqueue([message()], redelivered=True)
-    assert table.admit(Offer(SESSION, 1, 1, [again]), effects) is None
+    assert table.admit(CommandBatch(SESSION, 1, 1, [again]), effects) is None
     assert effects.session_lost == [SESSION]
     table.take_over()  # a mirror that was promoted would know the session, had it done anything
     effects = Effects()
-    assert table.admit(Offer(SESSION, 1, 1, [again]), effects) == (1, [again], None, [])
+    assert table.admit(CommandBatch(SESSION, 1, 1, [again]), effects) == (1, [again], None, [])
     assert effects.session_lost == []
 
 
@@ -73,7 +73,7 @@ def test_of_an_enqueue_done_in_part_the_rest_is_new():
     table = SessionTable()
     _admit(table, 1, 2)
     messages = [message(1), message(2), message(3)]
-    admitted = table.admit(Offer(SESSION, 1, 1, [Enqueue(messages), Skip(2)]), Effects())
+    admitted = table.admit(CommandBatch(SESSION, 1, 1, [Enqueue(messages), Skip(2)]), Effects())
     assert admitted == (3, [Enqueue(messages[2:]), Skip(2)], None, [])
 
 
@@ -119,12 +119,12 @@ def test_a_newer_count_replaces_a_session_and_the_older_is_silent_after():
 
 def test_remembered_values_are_bounded():
     table = SessionTable()
-    offer = Offer(SESSION, 1, 1, [Purge()] * (REPLIES_MAX + 1))
-    table.admit(offer, Effects())
+    batch = CommandBatch(SESSION, 1, 1, [Purge()] * (REPLIES_MAX + 1))
+    table.admit(batch, Effects())
     table.advance(SESSION, REPLIES_MAX + 2)
     for number in range(1, REPLIES_MAX + 2):
         table.reply(SESSION, number, number)
-    table.admit(offer, effects := Effects())
+    table.admit(batch, effects := Effects())
     assert isinstance(effects.replies[0].value, Refusal)
     assert effects.replies[1:] == [Reply(SESSION, n, n) for n in range(2, REPLIES_MAX + 2)]
 

@@ -3,6 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from broker.fifo.commands import (
+    Checkout,
+    Get,
+    SetActive,
+)
 from broker.fifo.config import QueueConfig
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
@@ -38,11 +43,13 @@ def test_no_part_is_larger_than_a_megabyte_whatever_the_messages():
 
 def test_consumers_come_back_with_their_turn_and_arguments():
     machine = QueueMachine(CONFIG)
-    machine.checkout("h", "a", prefetch=3, arguments={"x-priority": 1, "note": ["x", None]})
-    machine.checkout("h", "b", no_ack=True)
+    machine.apply_command(
+        Checkout("h", "a", prefetch=3, arguments={"x-priority": 1, "note": ["x", None]})
+    )
+    machine.apply_command(Checkout("h", "b", no_ack=True))
     machine.enqueue([message()])
     machine.pump()
-    machine.set_active("h", "b", active=False)
+    machine.apply_command(SetActive("h", "b", active=False))
     other = _restored(machine.snapshot())
     assert other.snapshot() == machine.snapshot()
     other.enqueue([message()] * 3)
@@ -52,7 +59,7 @@ def test_consumers_come_back_with_their_turn_and_arguments():
 
 def test_consumers_arguments_of_every_field_type_come_back():
     machine = QueueMachine(CONFIG)
-    machine.checkout("h", "a", arguments=every_field.values())
+    machine.apply_command(Checkout("h", "a", arguments=every_field.values()))
     parts = machine.snapshot()
     assert _restored(parts).snapshot() == parts
 
@@ -77,7 +84,7 @@ def test_restoring_leaves_nothing_to_be_done():
     """P15: a ledger that notes what was taken long ago would be replayed by mirrors twice."""
     machine = QueueMachine(QueueConfig(name="q", ledger="all"))
     machine.enqueue([message()])
-    machine.get("h", no_ack=False)
+    machine.apply_command(Get("h", no_ack=False))
     other = QueueMachine(QueueConfig(name="q", ledger="all"))
     other.restore(machine.snapshot())
     assert not other.take_effects()

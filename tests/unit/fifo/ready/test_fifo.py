@@ -23,88 +23,88 @@ def _numbers(items: list[Delivery]) -> list[int]:
     return [item.number for item in items]
 
 
-def _line(*numbers: int, by_number: bool = True) -> PagedFifo:
-    line = PagedFifo(by_number=by_number)
+def _ready(*numbers: int, by_number: bool = True) -> PagedFifo:
+    ready = PagedFifo(by_number=by_number)
     items = _items(*numbers)
-    line.append(items, body_bytes(items))
-    return line
+    ready.append(items, body_bytes(items))
+    return ready
 
 
 def test_messages_leave_in_the_order_they_came():
-    line = _line(1, 2, 3)
-    items, size_bytes = line.take(2)
+    ready = _ready(1, 2, 3)
+    items, size_bytes = ready.take(2)
     assert (_numbers(items), size_bytes) == ([1, 2], 3)
-    assert (len(line), line.size_bytes) == (1, 3)
+    assert (len(ready), ready.size_bytes) == (1, 3)
 
 
 def test_taking_more_than_there_is_takes_all():
-    assert _numbers(_line(1, 2).take(9)[0]) == [1, 2]
+    assert _numbers(_ready(1, 2).take(9)[0]) == [1, 2]
 
 
 def test_returned_messages_go_to_their_old_places():
-    line = _line(1, 2, 3, 4)
-    items, _ = line.take(3)
-    line.give_back([items[2]])
-    line.give_back([items[0]])
-    assert _numbers(line.in_order()) == [1, 3, 4]
-    assert _numbers(line.take(2)[0]) == [1, 3]
+    ready = _ready(1, 2, 3, 4)
+    items, _ = ready.take(3)
+    ready.give_back([items[2]])
+    ready.give_back([items[0]])
+    assert _numbers(ready.in_order()) == [1, 3, 4]
+    assert _numbers(ready.take(2)[0]) == [1, 3]
 
 
 def test_returned_messages_keep_the_order_of_return_where_asked():
-    line = _line(1, 2, 3, 4, by_number=False)
-    items, _ = line.take(3)
-    line.give_back([items[2]])
-    line.give_back([items[0]])
-    assert _numbers(line.take(9)[0]) == [3, 1, 4]
+    ready = _ready(1, 2, 3, 4, by_number=False)
+    items, _ = ready.take(3)
+    ready.give_back([items[2]])
+    ready.give_back([items[0]])
+    assert _numbers(ready.take(9)[0]) == [3, 1, 4]
 
 
-def test_a_loaded_line_is_the_saved_one():
-    line = _line(1, 2, 3, by_number=False)
-    line.give_back(line.take(1)[0])
+def test_a_loaded_queue_is_the_saved_one():
+    ready = _ready(1, 2, 3, by_number=False)
+    ready.give_back(ready.take(1)[0])
     other = PagedFifo(by_number=False)
-    other.load(line.fresh(), line.returned(), line.next_return)
-    assert other.in_order() == line.in_order()
-    assert (other.size_bytes, other.next_return) == (line.size_bytes, line.next_return)
+    other.load(ready.fresh(), ready.returned(), ready.next_return)
+    assert other.in_order() == ready.in_order()
+    assert (other.size_bytes, other.next_return) == (ready.size_bytes, ready.next_return)
 
 
 def test_the_head_is_what_is_taken_next():
-    line = _line(1, 2, 3)
-    first, _ = line.take(1)
-    assert line.head() == line.peek(0, 1)[0]
-    line.give_back(first)
-    assert line.head() == first[0]
-    line.take(9)
-    assert line.head() is None
+    ready = _ready(1, 2, 3)
+    first, _ = ready.take(1)
+    assert ready.head() == ready.peek(0, 1)[0]
+    ready.give_back(first)
+    assert ready.head() == first[0]
+    ready.take(9)
+    assert ready.head() is None
 
 
 def test_what_expires_behind_a_head_that_lives_stays():
-    line = PagedFifo(by_number=True)
+    ready = PagedFifo(by_number=True)
     items = [_expiring(1, 5), _expiring(2, 9), _expiring(3, 5), _expiring(4, 0)]
-    line.append(items, body_bytes(items))
-    assert _numbers(line.take_expired(4)) == []
-    assert _numbers(line.take_expired(5)) == [1]
-    assert _numbers(line.take_expired(9)) == [2, 3]
-    assert _numbers(line.take_expired(1 << 60)) == []
-    assert (len(line), line.size_bytes) == (1, 3)
+    ready.append(items, body_bytes(items))
+    assert _numbers(ready.take_expired(4)) == []
+    assert _numbers(ready.take_expired(5)) == [1]
+    assert _numbers(ready.take_expired(9)) == [2, 3]
+    assert _numbers(ready.take_expired(1 << 60)) == []
+    assert (len(ready), ready.size_bytes) == (1, 3)
 
 
 def test_a_returned_message_that_lives_keeps_fresh_ones_from_expiring():
-    line = PagedFifo(by_number=True)
+    ready = PagedFifo(by_number=True)
     items = [_expiring(1, 5), _expiring(2, 0), _expiring(3, 5)]
-    line.append(items, body_bytes(items))
-    taken, _ = line.take(2)
-    line.give_back(taken)
-    assert _numbers(line.take_expired(7)) == [1]
-    assert _numbers(line.in_order()) == [2, 3]
+    ready.append(items, body_bytes(items))
+    taken, _ = ready.take(2)
+    ready.give_back(taken)
+    assert _numbers(ready.take_expired(7)) == [1]
+    assert _numbers(ready.in_order()) == [2, 3]
 
 
 def test_messages_are_dropped_by_number_wherever_they_stand():
-    line = _line(1, 2, 3, 4, 5)
-    taken, _ = line.take(2)
-    line.give_back(taken)
-    assert _numbers(line.drop([4, 2, 9])) == [2, 4]
-    assert _numbers(line.drop([4])) == []
-    assert (_numbers(line.in_order()), line.size_bytes) == ([1, 3, 5], 9)
+    ready = _ready(1, 2, 3, 4, 5)
+    taken, _ = ready.take(2)
+    ready.give_back(taken)
+    assert _numbers(ready.drop([4, 2, 9])) == [2, 4]
+    assert _numbers(ready.drop([4])) == []
+    assert (_numbers(ready.in_order()), ready.size_bytes) == ([1, 3, 5], 9)
 
 
 def test_a_queue_gets_the_order_its_settings_ask_for():
@@ -116,7 +116,7 @@ def test_a_queue_gets_the_order_its_settings_ask_for():
 
 
 def test_only_an_original_place_goes_by_number():
-    line = ready_queue(QueueConfig(name="q", requeue="front"))
+    ready = ready_queue(QueueConfig(name="q", requeue="front"))
     items = _items(1, 2)
-    line.give_back([items[1], items[0]])
-    assert _numbers(line.in_order()) == [2, 1]
+    ready.give_back([items[1], items[0]])
+    assert _numbers(ready.in_order()) == [2, 1]

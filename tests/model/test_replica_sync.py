@@ -11,20 +11,28 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.fifo.commands import Enqueue, Offer
+from broker.fifo.commands import (
+    Checkout,
+    CommandBatch,
+    Enqueue,
+    Get,
+    Purge,
+    Requeue,
+    Settle,
+)
 from broker.fifo.config import mirrored_config
-from broker.fifo.fill import Fill
-from broker.fifo.handshake import Ranges, decode_handshake, encode_handshake
+from broker.fifo.join_state import Ranges, decode_join_state, encode_join_state
 from broker.fifo.ledger import Cleared, LedgerRecord, cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
+from broker.fifo.sync_batch import SyncBatch
 from broker.message import Message
 from tests.model.fifo_model import message
-from tests.model.fills import Disk, next_fill, page_in, whole
+from tests.model.sync_batches import Disk, next_batch, page_in, whole
 
 SEEDS = 400
 STEPS = 60
-HOLDER = "a/1/1/1"
+CHANNEL = "a/1/1/1"
 SESSION = "a/1/7/0"
 
 
@@ -33,7 +41,7 @@ class Pair:
 
     Attributes:
         ring: What the mirror has not read yet: payloads, and marks as calls.
-        batches: Cut, and not yet taken by the mirror.
+        batches: SyncBatchPlan, and not yet taken by the mirror.
         filled: How many batches it took.
     """
 
@@ -42,17 +50,17 @@ class Pair:
         self.config = mirrored_config("q", "/")
         self.master = QueueMachine(self.config)
         self.disk = Disk()
-        self.replica = Replica()
+        self.replica = LedgerReplica()
         self.copy = Disk()
         self.ring: list[bytes | Callable[[], None]] = []
-        self.batches: list[Fill] = []
+        self.batches: list[SyncBatch] = []
         self.filled = 0
         self.cleared = 0
         self.low = self.last = 0
         self.has: Ranges | None = None
         self.is_marked = self.is_over = False
         self.published = 0
-        self.master.apply_offer(Offer(SESSION, 1, 1, []), 1)
+        self.master.apply_batch(CommandBatch(SESSION, 1, 1, []), 1)
 
     # The master
 
@@ -64,27 +72,27 @@ class Pair:
         ]
         first = self.published + 1
         self.published += count
-        self.master.apply_offer(Offer(SESSION, 1, first, [Enqueue(messages)]), 1)
+        self.master.apply_batch(CommandBatch(SESSION, 1, first, [Enqueue(messages)]), 1)
         self.turn()
 
     def get(self) -> None:
         for _ in range(self.rng.choice((1, 1, 4))):
             page_in(self.master, self.disk, 1)
-            self.master.get(HOLDER, no_ack=self.rng.random() < 0.3)
+            self.master.apply_command(Get(CHANNEL, no_ack=self.rng.random() < 0.3))
         self.turn()
 
     def settle(self) -> None:
-        held = list(self.master.messages.checked_out.held_by(HOLDER).get("", {}))
+        held = list(self.master.messages.checked_out.held_by(CHANNEL).get("", {}))
         some = self.rng.sample(held, self.rng.randint(0, len(held)))
         if self.rng.random() < 0.7:
-            self.master.settle(HOLDER, "", some)
+            self.master.apply_command(Settle(CHANNEL, "", some))
         else:
-            self.master.requeue(HOLDER, "", some)
+            self.master.apply_command(Requeue(CHANNEL, "", some))
         self.turn()
 
     def purge(self) -> None:
         if self.rng.random() < 0.2:
-            self.master.purge()
+            self.master.apply_command(Purge())
             self.turn()
 
     def page(self) -> None:
@@ -100,8 +108,8 @@ class Pair:
     # The mirror
 
     def join(self) -> None:
-        handshake = encode_handshake(self.master.handshake())
-        self.ring.append(lambda: self.replica.adopt(decode_handshake(handshake)))
+        join_state = encode_join_state(self.master.join_state())
+        self.ring.append(lambda: self.replica.adopt(decode_join_state(join_state)))
 
     def mark(self, *, is_emptied: bool) -> None:
         self.low, self.last = 1, self.master.next_number - 1
@@ -111,7 +119,7 @@ class Pair:
             if is_emptied:
                 self.replica.empty()
                 self.copy = Disk()
-            self.replica.begin_fill()
+            self.replica.begin_sync()
             self.has = self.replica.ranges()[: self.rng.choice((0, 1, 99))]
 
         self.ring.append(reached)
@@ -123,13 +131,13 @@ class Pair:
         if self.low > self.last:
             self.is_over = True
             return
-        batch = next_fill(self.master, self.disk, self.low, self.last, self.has, items_max=3)
+        batch = next_batch(self.master, self.disk, self.low, self.last, self.has, items_max=3)
         self.low = batch.high + 1
         self.batches.append(batch)
 
     def take(self) -> None:
         if self.batches:
-            added, dropped = self.replica.fill(self.batches.pop(0))
+            added, dropped = self.replica.apply_sync_batch(self.batches.pop(0))
             self.copy.settle(dropped)
             self.copy.put(added)
             self.filled += 1
@@ -165,7 +173,7 @@ class Pair:
             self.rng.choice((*steps, self.cut, self.cut, self.take, self.take))()
         while self.ring or self.batches or not self.is_over:
             self.rng.choice((self.read, self.cut, self.take, self.page_copy))()
-        self.replica.end_fill()
+        self.replica.end_sync()
 
     def copied(self) -> list[tuple[int, Message]]:
         paged = self.copy.read(self.replica.paged_numbers(), keep=True)
@@ -203,12 +211,12 @@ def test_a_mirror_that_is_promoted_goes_on_with_what_it_has_paged_out(block: int
         machine = pair.replica.promote(pair.config)
         assert whole(machine, pair.copy) == before, seed
         assert machine.stat().ready == len(before)
-        offer = Offer(SESSION, 1, 1, [Enqueue([message()] * pair.published)])
-        machine.apply_offer(offer, 1)
+        batch = CommandBatch(SESSION, 1, 1, [Enqueue([message()] * pair.published)])
+        machine.apply_batch(batch, 1)
         verdicts = machine.take_effects().verdicts
         assert all(each.ok for each in verdicts), "it holds it, or saw it settled (P11)"
         found = []
-        machine.checkout(HOLDER, "t")
+        machine.apply_command(Checkout(CHANNEL, "t"))
         machine.pump()
         while len(found) < len(before):
             page_in(machine, pair.copy)

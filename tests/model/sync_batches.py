@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from broker.fifo.fill import Fill, cut_fill
-from broker.fifo.handshake import Ranges
+from broker.fifo.join_state import Ranges
 from broker.fifo.ledger import Cleared, Enqueued, LedgerRecord, Removed, Settled
 from broker.fifo.machine import QueueMachine
+from broker.fifo.sync_batch import SyncBatch, plan_sync_batch
 from broker.message import Message
 
 Numbered = Iterable[tuple[int, Message]]
@@ -75,9 +75,9 @@ def whole(machine: QueueMachine, disk: Disk) -> list[tuple[int, Message]]:
     ]
 
 
-def next_fill(
+def next_batch(
     machine: QueueMachine, disk: Disk, low: int, last: int, has: Ranges, *, items_max: int = 7
-) -> Fill:
+) -> SyncBatch:
     """The next batch of a synchronisation, cut from what the machine has now.
 
     Args:
@@ -87,22 +87,23 @@ def next_fill(
     """
     count = items_max + 2
     items = machine.messages.from_number(low, count)
-    cut = cut_fill(items, last, has, is_rest=len(items) < count, items_max=items_max, bytes_max=60)
+    is_rest = len(items) < count
+    cut = plan_sync_batch(items, last, has, is_rest=is_rest, items_max=items_max, bytes_max=60)
     numbers = [number for number, _, _ in cut.wanted]
     here = dict(disk.read([n for n, _, m in cut.wanted if m is None or not m.content], keep=True))
     messages = [here.get(number) or message for number, _, message in cut.wanted]
     assert all(message is not None for message in messages)
-    return Fill(low, cut.high, cut.held, numbers, messages)
+    return SyncBatch(low, cut.high, cut.held, numbers, messages)
 
 
-def fills_of(
+def batches_of(
     machine: QueueMachine, disk: Disk, has: Ranges, *, items_max: int = 7
-) -> Iterator[Fill]:
+) -> Iterator[SyncBatch]:
     """All batches of a synchronisation."""
     low, last = 1, machine.next_number - 1
     while True:
-        fill = next_fill(machine, disk, low, last, has, items_max=items_max)
-        yield fill
-        low = fill.high + 1
+        batch = next_batch(machine, disk, low, last, has, items_max=items_max)
+        yield batch
+        low = batch.high + 1
         if low > last:
             return

@@ -1,4 +1,4 @@
-"""Lines that page at random against a sorted list, through random lives: nobody may see it.
+"""Ready queues that page at random behave as a sorted list.
 
 The test is the shell: a dict is its disk, and what is read from it is gone there unless durable.
 """
@@ -45,7 +45,7 @@ class PagedLineLife(RuleBasedStateMachine):
     def start(self, kind, durable, facts):
         self.kind = kind
         self.durable = durable
-        self.line = ready_queue(QueueConfig(name="q", **LINES[kind]))
+        self.ready = ready_queue(QueueConfig(name="q", **LINES[kind]))
         self.here = []  # in order
         self.front = []  # kind "front": what was returned, in order
         self.out = []
@@ -85,13 +85,13 @@ class PagedLineLife(RuleBasedStateMachine):
 
     def _reach(self):
         """Have the head in memory."""
-        line = self.line
-        while len(line) and not line.at_hand():
-            numbers = line.needed(5_000)
+        ready = self.ready
+        while len(ready) and not ready.at_hand():
+            numbers = ready.needed(5_000)
             assert numbers == sorted(numbers)
             assert numbers
             assert self.here[0].number in numbers
-            assert line.page_in(numbers, dict(self._read(numbers))) == []
+            assert ready.page_in(numbers, dict(self._read(numbers))) == []
 
     @rule(facts=FACTS)
     def append(self, facts):
@@ -104,13 +104,13 @@ class PagedLineLife(RuleBasedStateMachine):
                 self.records[self.number] = each
             items.append(Delivery(self.number, count, each))
             self.number += 1
-        self.line.append(items, body_bytes(items))
+        self.ready.append(items, body_bytes(items))
         self.here += items
         self._sort()
 
     @rule(**CUTS)
     def page_out(self, kept_bytes, window_bytes, stub_bytes):
-        before_bytes = self.line.ram_bytes
+        before_bytes = self.ready.ram_bytes
         eviction = Eviction(
             before_bytes - kept_bytes,
             window_bytes=window_bytes,
@@ -119,7 +119,7 @@ class PagedLineLife(RuleBasedStateMachine):
         )
         if eviction.excess_bytes <= 0:
             return
-        self.line.page_out(eviction)
+        self.ready.page_out(eviction)
         for number, each in eviction.pages:
             assert not each.is_stub
             assert number not in self.pages
@@ -136,8 +136,8 @@ class PagedLineLife(RuleBasedStateMachine):
         items = []
         while len(items) < count:
             self._reach()
-            at_hand = self.line.at_hand()
-            some, size_bytes = self.line.take(count - len(items))
+            at_hand = self.ready.at_hand()
+            some, size_bytes = self.ready.take(count - len(items))
             assert len(some) >= min(at_hand, count - len(items))
             assert size_bytes == body_bytes(some)
             if not some:
@@ -149,13 +149,13 @@ class PagedLineLife(RuleBasedStateMachine):
         self.out += items
 
     @rule(count=st.integers(0, 9), unread=st.booleans())
-    def take_dying(self, count, unread):
-        items = self.line.take_dying(count, unread=unread)
+    def take_discarded(self, count, unread):
+        items = self.ready.take_discarded(count, unread=unread)
         assert self._whole(items) == self.here[: len(items)]
         assert not unread or len(items) == min(count, len(self.here))
         del self.here[: len(items)]
         if len(items) < count and self.here:
-            assert self.line.head() is None
+            assert self.ready.head() is None
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), as_stubs=st.booleans())
@@ -189,17 +189,17 @@ class PagedLineLife(RuleBasedStateMachine):
                 if each.number not in self.records:
                     self.pages[each.number] = each.message
             back = [replace(item, message=replace(item.message, content=b"")) for item in back]
-        self.line.give_back(back)
+        self.ready.give_back(back)
 
     @rule(now_ms=st.integers(0, 9))
     def expire(self, now_ms):
         is_known = False
         while not is_known:
-            items = self._whole(self.line.take_expired(now_ms))
+            items = self._whole(self.ready.take_expired(now_ms))
             assert items == self.here[: len(items)]
             assert all(0 < item.message.expires_ms <= now_ms for item in items)
             del self.here[: len(items)]
-            is_known = not self.here or self.line.head() is not None
+            is_known = not self.here or self.ready.head() is not None
             self._reach()
         assert not self.here or not 0 < self.here[0].message.expires_ms <= now_ms
 
@@ -207,24 +207,24 @@ class PagedLineLife(RuleBasedStateMachine):
     def drop(self, numbers):
         expected = [item for item in self.here if item.number in numbers]
         self.here = [item for item in self.here if item.number not in numbers]
-        assert self._whole(self.line.drop(numbers)) == expected
+        assert self._whole(self.ready.drop(numbers)) == expected
 
-    @precondition(lambda self: self.line.is_paged and not self.line.at_hand() and len(self.line))
+    @precondition(lambda self: self.ready.is_paged and not self.ready.at_hand() and len(self.ready))
     @rule(data=st.data())
     def lose_some(self, data):
-        numbers = self.line.needed(5_000)
+        numbers = self.ready.needed(5_000)
         found = dict(self._read(numbers))
         lost = data.draw(st.lists(st.sampled_from(numbers), unique=True))
         for number in lost:
             del found[number]
             self.records.pop(number, None)
-        assert sorted(self.line.page_in(numbers, found)) == sorted(lost)
+        assert sorted(self.ready.page_in(numbers, found)) == sorted(lost)
         self.here = [item for item in self.here if item.number not in lost]
 
     @precondition(lambda self: len(self.here) > 20)
     @rule()
     def clear(self):
-        items, span = self.line.clear()
+        items, span = self.ready.clear()
         named = {item.number for item in items}
         for item in self.here:
             assert item.number in named or span[0] <= item.number <= span[1]
@@ -233,12 +233,12 @@ class PagedLineLife(RuleBasedStateMachine):
     @rule(low=st.integers(1, 60), count=st.integers(0, 9))
     def look(self, low, count):
         numbers = {low, low + count}
-        assert self.line.among(numbers) == {i.number for i in self.here} & numbers
-        peeked = self._whole(self.line.peek(count, low))
+        assert self.ready.among(numbers) == {i.number for i in self.here} & numbers
+        peeked = self._whole(self.ready.peek(count, low))
         assert peeked == self.here[count : count + low]
         if self.kind == "front":
             return
-        found = self.line.from_number(low, count)
+        found = self.ready.from_number(low, count)
         here = sorted(self.here, key=BY_NUMBER)
         expected = [item for item in here if item.number >= low][:count]
         sizes = [(item.number, item.message.body_size) for item in expected]
@@ -248,28 +248,28 @@ class PagedLineLife(RuleBasedStateMachine):
 
     @invariant()
     def it_is_the_sorted_list(self):
-        if not hasattr(self, "line"):
+        if not hasattr(self, "ready"):
             return
-        line, here = self.line, self.here
-        assert self._whole(line.in_order()) == here
-        assert len(line) == len(here)
-        assert line.size_bytes == body_bytes(here)
-        head = line.head()
+        ready, here = self.ready, self.here
+        assert self._whole(ready.in_order()) == here
+        assert len(ready) == len(here)
+        assert ready.size_bytes == body_bytes(here)
+        head = ready.head()
         assert head is None or self._whole([head]) == here[:1]
-        assert bool(line.at_hand()) == (head is not None and not head.message.is_stub)
+        assert bool(ready.at_hand()) == (head is not None and not head.message.is_stub)
         if self.kind != "front":
-            assert line.lowest() == min([item.number for item in here], default=None)
-        seen = line.in_order()
+            assert ready.lowest() == min([item.number for item in here], default=None)
+        seen = ready.in_order()
         stubs = [i for i in seen if i.message.is_stub and i.message.header_size]
         unread = [i for i in seen if i.message.is_stub and not i.message.header_size]
-        assert (line.stubs.count, line.stubs.size_bytes) == (len(stubs), body_bytes(stubs))
-        assert line.stubs.recorded == sum(item.message.persistent for item in stubs)
-        assert line.delta == (len(unread), body_bytes(unread))
+        assert (ready.stubs.count, ready.stubs.size_bytes) == (len(stubs), body_bytes(stubs))
+        assert ready.stubs.recorded == sum(item.message.persistent for item in stubs)
+        assert ready.delta == (len(unread), body_bytes(unread))
         whole = [item for item in seen if not item.message.is_stub]
         least = len(whole) * MESSAGE_RAM_BYTES + body_bytes(whole) + len(stubs) * STUB_RAM_BYTES
-        assert line.ram_bytes >= least
-        assert unread or line.ram_bytes <= least + 100 * len(here)
-        if not line.is_paged:
+        assert ready.ram_bytes >= least
+        assert unread or ready.ram_bytes <= least + 100 * len(here)
+        if not ready.is_paged:
             assert not stubs
             assert not unread
 

@@ -1,4 +1,4 @@
-"""How an unsynchronised mirror gets the older messages: batches that describe number intervals.
+"""Batches of a synchronisation: how a mirror gets the older messages, interval by interval.
 
 The master marks a place of its ledger in the ring, and sends the mirror batches that together
 describe every number below its next one at the mark: which are still there, and those messages
@@ -11,7 +11,7 @@ there at the mark, and what it leaves out, or has the mirror drop, has its end i
 the mark: the ring brings it before the mark that ends the synchronisation, which is when the mirror
 first counts as a whole copy. The other way round the ring may be ahead of a batch that was cut
 before: so what the ledger settled since the mark stays gone, though a batch may bring it later
-(`Gone`).
+(`EndedSinceMark`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.fifo.handshake import Ranges, ranges_of
+from broker.fifo.join_state import Ranges, ranges_of
 from broker.fifo.ready.paged import Paged
 from broker.fifo.ready.queue import Facts
 from broker.message import Message
 
 
-class Fill(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class SyncBatch(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The messages that the master has between two numbers, both included.
 
     Attributes:
@@ -46,12 +46,12 @@ class Fill(msgspec.Struct, array_like=True, frozen=True, gc=False):
     messages: list[Message]
 
 
-class Cut(NamedTuple):
-    """A batch before its messages are read.
+class SyncBatchPlan(NamedTuple):
+    """A batch whose messages are not read yet.
 
     Attributes:
         high: Last number it is about.
-        held: As in `Fill`.
+        held: As in `SyncBatch`.
         wanted: What the mirror lacks of it.
     """
 
@@ -60,7 +60,7 @@ class Cut(NamedTuple):
     wanted: list[Facts]
 
 
-def cut_fill(
+def plan_sync_batch(
     items: list[Facts],
     last: int,
     has: Ranges,
@@ -68,8 +68,8 @@ def cut_fill(
     is_rest: bool,
     items_max: int,
     bytes_max: int,
-) -> Cut:
-    """Cut the next batch from a part of a queue.
+) -> SyncBatchPlan:
+    """Plan the next batch.
 
     Args:
         items: What is in the queue behind the last batch: the lowest ones, ascending.
@@ -86,21 +86,21 @@ def cut_fill(
     for item in items:
         number = item[0]
         if number > last:
-            return Cut(last, ranges_of(held), wanted)
+            return SyncBatchPlan(last, ranges_of(held), wanted)
         while at < len(has) and has[at][1] < number:
             at += 1
         if at == len(has) or number < has[at][0]:
             more = item[1]
             if wanted and (len(wanted) >= items_max or size_bytes + more > bytes_max):
-                return Cut(number - 1, ranges_of(held), wanted)
+                return SyncBatchPlan(number - 1, ranges_of(held), wanted)
             wanted.append(item)
             size_bytes += more
         held.append(number)
-    return Cut(last if is_rest else held[-1], ranges_of(held), wanted)
+    return SyncBatchPlan(last if is_rest else held[-1], ranges_of(held), wanted)
 
 
 def gaps(low: int, high: int, held: Ranges) -> Iterator[tuple[int, int]]:
-    """The intervals from `low` to `high` that ascending ranges leave out, both ends included."""
+    """Yield the intervals of `low` to `high` that ascending ranges leave out."""
     for first, last in held:
         if low < first:
             yield low, first - 1
@@ -109,8 +109,8 @@ def gaps(low: int, high: int, held: Ranges) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
-class Gone:
-    """Numbers that ended since a mark, as far as batches have not described them yet.
+class EndedSinceMark:
+    """Numbers of messages that ended since the mark and that no batch has described yet.
 
     Four bytes each, for a deep queue may be emptied meanwhile.
     """

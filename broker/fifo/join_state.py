@@ -1,4 +1,4 @@
-"""The handshake: what a mirror must know to replay the ledger from here on (P10, P20).
+"""The join state: what a mirror needs to replay the ledger from now on (P10, P20).
 
 The master sends it round the ring as the first entry of the view that adds a member. It holds no
 messages: a joiner begins empty, gets what is published from now on, and the older part by a
@@ -23,8 +23,8 @@ Ranges = list[tuple[int, int]]
 """First and last number of each run without a gap, ascending."""
 
 
-class Handshake(msgspec.Struct, array_like=True, frozen=True):
-    """The master's state less its messages, consumers and owed verdicts.
+class JoinState(msgspec.Struct, array_like=True, frozen=True):
+    """The master's state without its messages, consumers and pending verdicts.
 
     Attributes:
         version: `VERSION` of the writer.
@@ -47,11 +47,11 @@ class Handshake(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Handshake)
+_decoder = msgspec.msgpack.Decoder(JoinState)
 
 
-def handshake_of(messages: MessageState, sessions: SessionTable) -> Handshake:
-    """Return what a joiner replays the ledger of a queue on.
+def join_state_of(messages: MessageState, sessions: SessionTable) -> JoinState:
+    """Return the state on which a joining mirror replays the ledger of a queue.
 
     Args:
         messages: The queue's.
@@ -60,7 +60,7 @@ def handshake_of(messages: MessageState, sessions: SessionTable) -> Handshake:
     named = sessions.named_messages()
     here = messages.among({n for each in named for n in each})
     absent = [n for each in named for n in each if n in here or sessions.is_absent(n)]
-    return Handshake(
+    return JoinState(
         VERSION,
         messages.next_number,
         [
@@ -74,27 +74,27 @@ def handshake_of(messages: MessageState, sessions: SessionTable) -> Handshake:
     )
 
 
-def encode_handshake(handshake: Handshake) -> bytes:
-    """Return a handshake's bytes for the ring."""
-    return _encoder.encode(handshake)
+def encode_join_state(join_state: JoinState) -> bytes:
+    """Return a join state's bytes for the ring."""
+    return _encoder.encode(join_state)
 
 
-def decode_handshake(data: bytes) -> Handshake:
-    """Read what `encode_handshake` wrote.
+def decode_join_state(data: bytes) -> JoinState:
+    """Read what `encode_join_state` wrote.
 
     Raises:
-        msgspec.DecodeError: The bytes are no handshake, or of a version not known here.
+        msgspec.DecodeError: The bytes are no join state, or of a version not known here.
     """
-    handshake = _decoder.decode(data)
-    if handshake.version != VERSION:
+    join_state = _decoder.decode(data)
+    if join_state.version != VERSION:
         raise msgspec.DecodeError(
-            f"expected handshake version {VERSION}, found {handshake.version}"
+            f"expected join state version {VERSION}, found {join_state.version}"
         )
-    return handshake
+    return join_state
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Return numbers as runs without a gap, in the order given: ranges where that ascends."""
+    """Return numbers as (first, last) runs without a gap, in the order given."""
     runs: Ranges = []
     first, last = -1, -2
     for number in numbers:

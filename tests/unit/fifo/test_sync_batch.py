@@ -1,10 +1,10 @@
-"""broker.fifo.fill: the batches of a synchronisation (P26)."""
+"""broker.fifo.sync_batch: the batches of a synchronisation (P26)."""
 
 from __future__ import annotations
 
-from broker.fifo.fill import Cut, Gone, cut_fill, gaps
-from broker.fifo.handshake import joined_ranges, ranges_of
+from broker.fifo.join_state import joined_ranges, ranges_of
 from broker.fifo.ready.queue import Facts
+from broker.fifo.sync_batch import EndedSinceMark, SyncBatchPlan, gaps, plan_sync_batch
 
 
 def _items(*numbers: int) -> list[Facts]:
@@ -13,11 +13,11 @@ def _items(*numbers: int) -> list[Facts]:
 
 def _cuts(items: list[Facts], last: int, has=(), items_max=100, bytes_max=1 << 20, look=1_000):
     """All batches there are of a queue."""
-    cuts: list[tuple[int, Cut]] = []
+    cuts: list[tuple[int, SyncBatchPlan]] = []
     low = 1
     while low <= last:
         part = [item for item in items if item[0] >= low][:look]
-        cut = cut_fill(
+        cut = plan_sync_batch(
             part,
             last,
             list(has),
@@ -31,7 +31,7 @@ def _cuts(items: list[Facts], last: int, has=(), items_max=100, bytes_max=1 << 2
     return cuts
 
 
-def _numbers(cut: Cut) -> list[int]:
+def _numbers(cut: SyncBatchPlan) -> list[int]:
     return [number for number, _, _ in cut.wanted]
 
 
@@ -55,11 +55,11 @@ def test_only_the_difference_is_sent_but_all_that_is_held_is_told():
 
 
 def test_an_empty_queue_is_told_too():
-    assert _cuts([], 40) == [(1, Cut(40, [], []))]
+    assert _cuts([], 40) == [(1, SyncBatchPlan(40, [], []))]
 
 
 def test_what_came_behind_the_mark_is_no_part_of_it():
-    assert _cuts(_items(3, 9), 7) == [(1, Cut(7, [(3, 3)], _items(3)))]
+    assert _cuts(_items(3, 9), 7) == [(1, SyncBatchPlan(7, [(3, 3)], _items(3)))]
 
 
 def test_a_mirror_that_has_much_looks_through_it_in_pieces():
@@ -75,7 +75,7 @@ def test_gaps_are_all_that_ranges_leave_out():
 
 
 def test_what_ended_is_known_until_a_batch_has_told_of_it():
-    gone = Gone()
+    gone = EndedSinceMark()
     gone.add([2, 5_000, 9])
     gone.add_range(100, 200)
     assert [n for n in (2, 3, 9, 100, 200, 201, 5_000) if n in gone] == [2, 9, 100, 200, 5_000]

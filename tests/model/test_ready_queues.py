@@ -1,4 +1,4 @@
-"""All orders of ready messages against a sorted list, through random lives with crashes."""
+"""Ready queues of every order behave as a sorted list, through random operations and crashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LineLife(RuleBasedStateMachine):
     def start(self, order):
         self.config = QueueConfig(name="q", order=order, priority_max=3)
         self.key = KEYS[order]
-        self.line = ready_queue(self.config)
+        self.ready = ready_queue(self.config)
         self.here = []  # in order
         self.out = []
         self.number = 1
@@ -43,13 +43,13 @@ class LineLife(RuleBasedStateMachine):
             )
             items.append(Delivery(self.number, 0, each))
             self.number += 1
-        self.line.append(items, body_bytes(items))
+        self.ready.append(items, body_bytes(items))
         self.here += items
         self._sort()
 
     @rule(count=st.integers(0, 5))
     def take(self, count):
-        items, size_bytes = self.line.take(count)
+        items, size_bytes = self.ready.take(count)
         assert items == self.here[:count]
         assert size_bytes == body_bytes(items)
         del self.here[:count]
@@ -61,7 +61,7 @@ class LineLife(RuleBasedStateMachine):
         items = data.draw(st.lists(st.sampled_from(self.out), unique=True, max_size=4))
         self.out = [item for item in self.out if item not in items]
         back = [again(item) for item in items]
-        self.line.give_back(back)
+        self.ready.give_back(back)
         self.here += back
         self._sort()
 
@@ -70,44 +70,44 @@ class LineLife(RuleBasedStateMachine):
         expected = []
         while self.here and 0 < self.here[0].message.expires_ms <= now_ms:
             expected.append(self.here.pop(0))
-        assert self.line.take_expired(now_ms) == expected
+        assert self.ready.take_expired(now_ms) == expected
 
     @rule(numbers=st.lists(st.integers(1, 30), max_size=4))
     def drop(self, numbers):
         expected = [item for item in self.here if item.number in numbers]
         self.here = [item for item in self.here if item.number not in numbers]
-        assert self.line.drop(numbers) == expected
+        assert self.ready.drop(numbers) == expected
 
     @rule(numbers=st.sets(st.integers(1, 30), max_size=9))
     def among(self, numbers):
-        assert self.line.among(numbers) == {i.number for i in self.here} & numbers
+        assert self.ready.among(numbers) == {i.number for i in self.here} & numbers
 
     @rule(low=st.integers(1, 30), count=st.integers(0, 9))
     def from_number(self, low, count):
         found = [(i.number, i.message.body_size, i.message) for i in self.here if i.number >= low]
-        assert self.line.from_number(low, count) == sorted(found)[:count]
+        assert self.ready.from_number(low, count) == sorted(found)[:count]
 
     @rule(first=st.integers(0, 5), count=st.integers(0, 5))
     def peek(self, first, count):
-        assert self.line.peek(first, count) == self.here[first : first + count]
+        assert self.ready.peek(first, count) == self.here[first : first + count]
 
     @rule()
     def crash_and_restore(self):
         other = ready_queue(self.config)
-        other.load(self.line.fresh(), self.line.returned(), self.line.next_return)
-        assert (other.fresh(), other.returned()) == (self.line.fresh(), self.line.returned())
-        self.line = other
+        other.load(self.ready.fresh(), self.ready.returned(), self.ready.next_return)
+        assert (other.fresh(), other.returned()) == (self.ready.fresh(), self.ready.returned())
+        self.ready = other
 
     @invariant()
     def it_is_the_sorted_list(self):
-        if not hasattr(self, "line"):
+        if not hasattr(self, "ready"):
             return
-        line, here = self.line, self.here
-        assert line.in_order() == here
-        assert len(line) == len(here)
-        assert line.size_bytes == body_bytes(here)
-        assert line.head() == (here[0] if here else None)
-        assert line.lowest() == min([item.number for item in here], default=None)
+        ready, here = self.ready, self.here
+        assert ready.in_order() == here
+        assert len(ready) == len(here)
+        assert ready.size_bytes == body_bytes(here)
+        assert ready.head() == (here[0] if here else None)
+        assert ready.lowest() == min([item.number for item in here], default=None)
 
 
 LineLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
