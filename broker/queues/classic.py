@@ -1,40 +1,41 @@
 """A classic queue at its home: the machine runs here, its ledger goes to disk.
 
-A publish is confirmed at once when it is transient or the queue is, and after the sync that made
-it durable otherwise (docs/protocol-rules.md P15). Deliveries do not wait for the sync, as in
-RabbitMQ: a persistent message may be consumed before it is on disk, and one that is settled before
-it was written is never written.
+A transient message, or any message of a transient queue, is confirmed at once; a persistent one
+after the sync that makes it durable (docs/protocol-rules.md P15). Deliveries do not wait for the
+sync, as in RabbitMQ: a persistent message may be consumed before it is on disk, and one that is
+settled before it is written is never written.
 
-Channels of this node call the handle directly; those of other nodes come as offers (`receive`)
-and get answers. Both meet in the same machine. The master of a mirrored queue is such a queue with
-a `Replication` beside its disk: there a publish is confirmed, whatever it is, when its ledger has
-come round the ring and is on disk here, and this node holds the lease (P19, P4).
+Channels of this node call the handle directly; other nodes send batches of commands (`receive`) and
+get replies. Both use the same machine. The master of a mirrored queue is such a queue with a
+`Replication` beside its disk: it confirms every publish only when the ledger has come round the
+ring and is on disk here, and this node holds the lease (P19, P4).
 
 Invariants:
-1. The ledger of a batch is handed to the journal before any answer of that batch leaves.
+1. The ledger of a batch is handed to the journal before any reply to that batch leaves.
 2. After a restart every persistent message that was confirmed and not settled is back, in order,
-   marked as delivered before (P16); after an orderly stop only what was.
-3. While a conditional delete is being proposed nothing is accepted (P5).
-4. While a queue is paused (`block`, or without the lease) nothing at all happens in it.
-   What is asked of it in 3, in 4 and while the disk is read waits in its order (`gate`).
-5. What is not in memory is read before the machine needs it (`paging.window`).
+   marked as redelivered (P16); after an orderly stop only those that had been delivered are.
+3. While a conditional delete is proposed, the queue accepts nothing (P5).
+4. While a queue is paused (`pause`, or without the lease), nothing happens in it.
+   Requests that arrive during 3, 4 or a read from disk wait in order (`gate`).
+5. Messages that are not in memory are read before the machine needs them (`paging.queue_pager`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from broker.errors import Refusal
 from broker.fifo.commands import (
     Cancel,
     ChannelCommand,
     Checkout,
+    CommandBatch,
     Discard,
     Drop,
     Get,
-    Offer,
     Purge,
     Release,
     Requeue,
@@ -50,18 +51,18 @@ from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
 from broker.queues.confirm_tracker import ConfirmTracker
-from broker.queues.dead_letters import DeadLetters, Way
+from broker.queues.dead_letters import DeadLetters, DeadLetterSource
 from broker.queues.disk_copy import DiskCopy
-from broker.queues.envelopes import answers_by_node
+from broker.queues.envelopes import replies_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
 from broker.queues.gate import (
-    Attach,
+    AttachRequest,
     Delete,
     EndBoots,
     Follow,
     Gate,
     LinkUp,
-    Publish,
+    PublishRequest,
     Request,
     Submit,
     WhenDrained,
@@ -69,7 +70,7 @@ from broker.queues.gate import (
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
 from broker.queues.node import NodeContext, QueueHost
-from broker.queues.paging.window import Window
+from broker.queues.paging.queue_pager import QueuePager
 from broker.queues.queue_expiry import expiry_of
 from broker.queues.refusals import gone, in_use, not_empty, settle_lost
 from broker.queues.replication import QueueClient, Replication
@@ -77,7 +78,44 @@ from broker.queues.timing import DueTimer
 
 
 def _nothing() -> None:
-    """Nobody is told: unanswered offers come again, and what died dies at the next master."""
+    """No-op: the caller does not wait for the delete."""
+
+
+class _Applied(NamedTuple):
+    """A batch that a mirrored queue has applied and not confirmed. A `Waiter`; `serve` follows.
+
+    Attributes:
+        machine: The queue's.
+        position: Where it stood behind the batch.
+        verdicts: On its publishes and settles.
+    """
+
+    machine: QueueMachine
+    position: int
+    verdicts: list[Verdict]
+
+    def safe(self) -> None:
+        """Its verdicts may leave."""
+        self.machine.mark_durable(self.position)
+        self.machine.effects.verdicts += self.verdicts
+
+    def lost(self) -> None:
+        """No-op: the batch is not answered, so its sender repeats it to the next master."""
+
+
+class _Deaths(NamedTuple):
+    """Messages that died. A `Waiter`: once mirrors know, or the next master might do it again."""
+
+    dead_letters: DeadLetters
+    source: DeadLetterSource
+    dead: list[Dead]
+
+    def safe(self) -> None:
+        """Publish them to their dead-letter targets."""
+        self.dead_letters.take(self.source, self.dead)
+
+    def lost(self) -> None:
+        """No-op: the next master repeats the dead-lettering."""
 
 
 class ClassicQueue:
@@ -96,7 +134,7 @@ class ClassicQueue:
         settings: As given; replaced when policies change (`follow`).
         window: What of it is in memory.
         is_direct: Channels of this node call the handle itself. False at a mirrored queue's
-            master, which they reach by offers as all others do.
+            master, which they reach by batches as all others do.
     """
 
     def __init__(
@@ -120,6 +158,7 @@ class ClassicQueue:
         self._clogged: set[str] = set()
         self._consumers = LocalConsumers()
         self._gate = Gate()
+        self._unsynced: deque[int] = deque()  # positions of the machine, each of a sync under way
         self._client: QueueClient | None = None  # then another node serves the queue
         self._looks_again = False  # at whether it is used: with the next tick
         self._is_deleted = False
@@ -129,46 +168,48 @@ class ClassicQueue:
         is_restored = machine is None and record.durable
         self.machine = QueueMachine(config_of(record, settings)) if machine is None else machine
         disk = DiskCopy(node.store, record.uid, durable=record.durable)
-        self.window = Window(
-            *(record, self.machine, disk, node, dead_letters, self.hand_in_ledger, self.serve),
-            is_lazy=settings.is_lazy,
+        self.pager = QueuePager(
+            record, self.machine, disk, node, dead_letters, self, is_lazy=settings.is_lazy
         )
         if is_restored:
             self.machine.set_time(node.clock.now_ms())
-            self.window.restore()
+            self.pager.restore()
         if self._expiry.expires_ms is not None or self.machine.has_ready:
             node.defer(self._rang)  # by then a mirrored queue has its master
 
     @property
     def disk(self) -> DiskCopy:
         """Its messages on this disk; a promoted mirror brings its own."""
-        return self.window.disk
+        return self.pager.disk
 
     @disk.setter
     def disk(self, disk: DiskCopy) -> None:
-        self.window.disk = disk
+        self.pager.disk = disk
 
     # What channels of this node ask (`broker.queues.handle.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
-        """True while the disk or the ring is behind or calls wait: do not read publishers."""
-        if self._gate.is_deleting or self._gate.is_paused:
+        """True while the disk or the ring is behind, or calls wait: publishers are not read."""
+        gate = self._gate
+        if not gate.is_open and (gate.is_deleting or gate.is_paused):
             return True
         return self._is_behind()
 
     @property
     def slowdown_us(self) -> int:
         """Microseconds that a publisher pauses because consumers lag (`lag_slowdown_us`)."""
-        return lag_slowdown_us(self.machine.ready_count) if self.machine.consumer_count else 0
+        machine = self.machine
+        ready = machine.messages.ready_count if machine.consumers.count else 0
+        return lag_slowdown_us(ready) if ready else 0
 
     def has_room(self, messages: list[Message]) -> bool:
-        """Always: nothing is held for a queue that is here."""
+        """Always True: nothing is held for a queue of this node."""
         del messages
         return True
 
     def when_drained(self, resume: Callable[[], None]) -> None:
-        """Call back when what is pending now is safe."""
+        """Call back when everything pending now is durable and replicated."""
         if self._gate.is_open or self._lets_in(WhenDrained(resume)):
             self._confirm_tracker.when_drained(resume)
 
@@ -179,28 +220,28 @@ class ClassicQueue:
 
         A mirrored queue confirms everything once it is safe at its mirrors too.
         """
-        if self._gate.is_open or self._lets_in(Publish(messages, seqnos, publisher)):
+        if self._gate.is_open or self._lets_in(PublishRequest(messages, seqnos, publisher)):
             self._publish(messages, seqnos, publisher)
 
     def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer of this node."""
-        if self._gate.is_open or self._lets_in(Attach(checkout, port, done)):
+        if self._gate.is_open or self._lets_in(AttachRequest(checkout, port, done)):
             self._attach(checkout, port, done)
 
     def submit(self, command: ChannelCommand, done: Done | None = None) -> None:
-        """Have the machine do something now, or when the queue goes on."""
+        """Execute a command now, or when the queue is no longer paused."""
         if self._gate.is_open or self._lets_in(Submit(command, done)):
             self._SUBMITTED[type(command)](self, command, done)
 
     def _lets_in(self, request: Request) -> bool:
-        """True for what may be done now; all else is kept, or led to where the queue is served."""
+        """True if a request may be executed now; others are kept, or passed to the serving node."""
         if self._client is not None:
             _pass_on(request, self._client)
             return False
         return not self._gate.stops(request)
 
     def _go_on(self) -> None:
-        """Do what waited, as far as nothing stops it again."""
+        """Execute the requests that waited, until the gate stops one again."""
         for request in self._gate.runnable():
             self._perform(request)
 
@@ -208,16 +249,16 @@ class ClassicQueue:
         match request:
             case Submit():
                 self._SUBMITTED[type(request.command)](self, request.command, request.done)
-            case Publish():
+            case PublishRequest():
                 self._publish(request.messages, request.seqnos, request.publisher)
-            case Attach():
+            case AttachRequest():
                 self._attach(request.checkout, request.port, request.done)
-            case Offer():
+            case CommandBatch():
                 self._receive(request)
             case WhenDrained():
                 self._confirm_tracker.when_drained(request.resume)
             case Delete():
-                request.again()
+                self._delete(request)
             case EndBoots():
                 self._end_boots(request.is_over)
             case LinkUp():
@@ -251,16 +292,16 @@ class ClassicQueue:
 
     def _cancel(self, command: Cancel, done: Done | None) -> None:
         """Detach a consumer of this node; where the queue goes with it, `done` is called then."""
-        done = done or _nobody
+        done = done or _ignore
         if self._refuses(done):
             return
         self.machine.apply_command(command)
         self._serve()  # what was due to it before comes first
-        self._consumers.detach(command.holder, command.tag)
+        self._consumers.detach(command.channel_id, command.tag)
         self._check_unused(partial(done, None))
 
     def _settle(self, command: Settle | Requeue | Discard, done: Done | None) -> None:
-        """Tell the outcome once it is as safe as a confirm would be (P18)."""
+        """Report the outcome once the settle is as safe as a confirmed publish (P18)."""
         if type(command) is Requeue:
             self.machine.set_time(self._clock.now_ms())
         is_held = self.machine.apply_command(command)
@@ -277,23 +318,23 @@ class ClassicQueue:
         """End a channel of this node."""
         self.machine.set_time(self._clock.now_ms())
         self.machine.apply_command(command)
-        self._consumers.release(command.holder)
+        self._consumers.release(command.channel_id)
         self._serve()
         self._check_unused()
 
     def _set_active(self, command: SetActive, _done: Done | None) -> None:
         self.machine.apply_command(command)
-        self._consumers.set_active(command.holder, command.tag, active=command.active)
+        self._consumers.set_active(command.channel_id, command.tag, active=command.active)
         if command.active:
             self._serve()
 
     def _set_prefetch(self, command: SetPrefetch, _done: Done | None) -> None:
         self.machine.apply_command(command)
-        self._consumers.set_prefetch(command.holder, command.tag, command.prefetch)
+        self._consumers.set_prefetch(command.channel_id, command.tag, command.prefetch)
         self._serve()
 
     def _get(self, command: Get, done: Done | None) -> None:
-        done = done or _nobody
+        done = done or _ignore
         if self._refuses(done):
             return
         self._expiry.used()
@@ -304,9 +345,9 @@ class ClassicQueue:
         self._serve()
         done(result)
 
-    def _waits_for_head(self, request: Submit | Offer) -> bool:
-        """Keep what takes the head where that has to be read for more than a turn."""
-        if self.window.bring_head():
+    def _waits_for_head(self, request: Submit | CommandBatch) -> bool:
+        """True if a request is kept because reading the head takes more than one turn."""
+        if self.pager.bring_head():
             return False
         self._gate.wait_for_head(request)
         self._node.defer(self._head_came)
@@ -318,7 +359,7 @@ class ClassicQueue:
         self._go_on()
 
     def _remove(self, command: Purge | Drop, done: Done | None) -> None:
-        done = done or _nobody
+        done = done or _ignore
         if self._refuses(done):
             return
         count = self.machine.apply_command(command)
@@ -356,25 +397,25 @@ class ClassicQueue:
         ):
             state = "flow"
         stat = self.machine.stat(state)
-        done(self.window.stat(stat)._replace(active=self.machine.consumers.active_key()))
+        done(self.pager.stat(stat)._replace(active=self.machine.consumers.active_key()))
 
     # What other nodes and group 0 ask.
 
-    def receive(self, offer: Offer) -> None:
-        """Apply a node's offer; answers go to the nodes they concern."""
-        if self._gate.is_open or self._lets_in(offer):
-            self._receive(offer)
+    def receive(self, batch: CommandBatch) -> None:
+        """Apply a node's batch; answers go to the nodes they concern."""
+        if self._gate.is_open or self._lets_in(batch):
+            self._receive(batch)
 
-    def _receive(self, offer: Offer) -> None:
+    def _receive(self, batch: CommandBatch) -> None:
         if self._is_deleted:
             return
         machine, copies = self.machine, self._confirm_tracker.copies
         machine.set_time(self._clock.now_ms())
-        has_gets = machine.paging.is_paged and any(type(each) is Get for each in offer.commands)
-        if has_gets and self._waits_for_head(offer):
+        has_gets = machine.paging.is_paged and any(type(each) is Get for each in batch.commands)
+        if has_gets and self._waits_for_head(batch):
             return
-        self.window.apply_offer(offer, self._clock.now_ms())
-        cancels = self._take_cancels(offer)
+        self.pager.apply_batch(batch, self._clock.now_ms())
+        cancels = self._take_cancels(batch)
         last = machine.position
         verdicts: list[Verdict] = []
         if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
@@ -383,10 +424,11 @@ class ClassicQueue:
         self._serve()
         if copies is not None:
             if has_ledger or verdicts:
-                copies.when_replicated(partial(self._safe, last, verdicts), _nothing)
+                copies.when_replicated(_Applied(self.machine, last, verdicts))
         elif has_ledger or self.settings.dedup_size:  # doubles wait for what others wrote
-            self._journal.when_synced(partial(self._durable, last))
-        if self._expiry.is_limited and any(type(each) is Get for each in offer.commands):
+            self._unsynced.append(last)
+            self._journal.when_synced(self._synced)
+        if self._expiry.is_limited and any(type(each) is Get for each in batch.commands):
             self._expiry.used()
         self._check_unused(partial(self._reply, cancels))
 
@@ -415,7 +457,7 @@ class ClassicQueue:
             self._check_unused()
 
     def follow(self, settings: QueueSettings) -> None:
-        """Live by other settings: a policy was set, changed or cleared."""
+        """Apply other settings: a policy was set, changed or cleared."""
         self._wanted = settings
         if self._gate.is_open or self._lets_in(Follow()):
             self._follow()
@@ -428,19 +470,19 @@ class ClassicQueue:
         self._expiry.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
         self.machine.set_rules(rules_of(self.record, settings))
-        self.window.follow(is_lazy=settings.is_lazy)
+        self.pager.follow(is_lazy=settings.is_lazy)
         self._serve()
         self._check_unused()
 
     def link_up(self, node: str) -> None:
-        """What was sent to a node may be lost with its link: send what it holds again (P17)."""
+        """A link was opened anew: send the node again what its consumers hold (P17)."""
         if self._gate.is_open or self._lets_in(LinkUp(node)):
             self._redeliver(node)
 
     def _redeliver(self, node: str) -> None:
         if node != self._node.node and not self._is_deleted:
             self.machine.redeliver_checked_out(node)
-            self.window.fill_deliveries()
+            self.pager.fill_deliveries()
             self._serve()
 
     def drained(self, node: str) -> None:
@@ -450,10 +492,16 @@ class ClassicQueue:
             self.machine.consumers.set_reachable(node, reachable=True)
             self._serve()
 
-    def waits_for_delete(self, again: Callable[[], None]) -> bool:
+    def _delete(self, request: Delete) -> None:
+        """Have what became of the first delete decide about a further one."""
+        self._host.delete(
+            request.queue, request.done, if_unused=request.if_unused, if_empty=request.if_empty
+        )
+
+    def waits_for_delete(self, request: Delete) -> bool:
         """Keep a further delete until the one under way is decided; False where there is none."""
         if self._gate.is_deleting:
-            self._gate.wait_for_delete(again)
+            self._gate.wait_for_delete(request)
         return self._gate.is_deleting
 
     def begin_delete(self, *, if_unused: bool, if_empty: bool) -> Refusal | int | None:
@@ -480,7 +528,7 @@ class ClassicQueue:
         return stat.ready
 
     def resume(self) -> None:
-        """The delete was not committed: go on with what waited."""
+        """The delete was not committed: execute the requests that waited."""
         self._gate.end_delete()
         self._go_on()
 
@@ -490,18 +538,18 @@ class ClassicQueue:
         What nobody was handed is known at the next start as new, if this stop ends well (P16).
         """
         self._timer.end()
-        self.window.end()
+        self.pager.end()
         self.note_fresh()
 
     def note_fresh(self) -> None:
-        """Note what nobody was handed; nothing more is from now on."""
+        """Record the fresh messages; none is delivered from now on."""
         self.disk.note_fresh(self.machine.messages.fresh())
 
     def deleted(self) -> None:
         """Group 0 has deleted the queue: end everything here, records included."""
         self._is_deleted = True
         self._timer.end()
-        self.window.end()
+        self.pager.end()
         self._confirm_tracker.copies = None
         self._gate.end()
         self._go_on()
@@ -509,8 +557,8 @@ class ClassicQueue:
         here = set(self._consumers.lost())
         away = Effects()
         away.lost_consumers = [key for key in self.machine.consumers.attached() if key not in here]
-        for node, answer in answers_by_node(self.record.uid, self._epoch, away).items():
-            self._node.transport.send_answer(node, answer)
+        for node, reply in replies_by_node(self.record.uid, self._epoch, away).items():
+            self._node.transport.send_queue_reply(node, reply)
 
     # What a mirrored queue's master asks (`mirrored.master.Master`).
 
@@ -521,7 +569,7 @@ class ClassicQueue:
         self.machine.set_ledger("all")
 
     def replicate_no_more(self) -> None:
-        """The policy is gone: a plain classic queue again."""
+        """Stop replicating: the policy is gone, this is a plain classic queue again."""
         self.hand_in_ledger()
         self._confirm_tracker.copies = None
         self.machine.set_ledger("persistent" if self.record.durable else "none")
@@ -531,23 +579,23 @@ class ClassicQueue:
 
     def hand_in_ledger(self) -> None:
         """Write and replicate what has happened: `when_replicated` is about what was handed in."""
-        effects = self.machine.effects
+        effects = self.machine.recorder.effects
         if effects.dead:
-            self.window.fill_dead()
+            self.pager.fill_dead()
         if effects.unpaged:
-            self.window.unpage()
+            self.pager.unpage()
         if effects.ledger:
             records, effects.ledger = effects.ledger, []
             is_written = self.disk.write(records)
             if self._confirm_tracker.copies is not None:
                 self._confirm_tracker.copies.record(records, is_written=is_written)
 
-    def block(self, why: str) -> None:
-        """Pause a mirrored queue until `unblock` of the same reason: requests wait in order."""
+    def pause(self, why: str) -> None:
+        """Pause a mirrored queue until `unpause` of the same reason: requests wait in order."""
         self._gate.pause(why)
 
-    def unblock(self, why: str) -> None:
-        """End a reason for the pause; with the last one all that waited goes on."""
+    def unpause(self, why: str) -> None:
+        """End one reason for the pause; after the last one, waiting requests are executed."""
         if self._gate.is_paused:
             self._gate.unpause(why)
             self._go_on()
@@ -559,7 +607,7 @@ class ClassicQueue:
             self._serve()
 
     def leave(self, client: QueueClient) -> None:
-        """This node is the master no more: nothing is decided or told here from now on.
+        """Stop being the master: this node decides and confirms nothing from now on.
 
         Args:
             client: The queue's handle from now on: gets the consumers of this node that called
@@ -567,19 +615,22 @@ class ClassicQueue:
         """
         self._confirm_tracker.copies = None
         self._timer.end()
-        self.window.end()
+        self.pager.end()
         self._client = client
         for consumer in self._consumers.take():
             client.adopt(consumer.checkout, consumer.port, is_active=consumer.is_active)
         for request in self._gate.leave():
-            _pass_on(request, client)
+            if isinstance(request, Delete):
+                self._delete(request)
+            else:
+                _pass_on(request, client)
 
     # Parts.
 
     def _is_behind(self) -> bool:
-        """Whether publishers shall wait for the store, mirrors or targets of dead letters."""
-        is_behind = self._confirm_tracker.is_behind(is_paging=self.window.is_paging) or (
-            self.machine.rules.is_dead_lettered and self._dead_letters.is_behind
+        """True if publishers must wait for the store, the mirrors or dead-letter targets."""
+        is_behind = self._confirm_tracker.is_behind(is_paging=self.pager.is_paging) or (
+            self.machine.messages.limits.rules.is_dead_lettered and self._dead_letters.is_behind
         )
         if is_behind:
             self._flow.note(self._clock.monotonic_ms())
@@ -587,7 +638,7 @@ class ClassicQueue:
 
     @property
     def _epoch(self) -> int:
-        """Of this machine's answers: never less than those it gave as a master before."""
+        """The epoch of this machine's replies; it never falls, also if it was a master before."""
         return (
             self.record.past_epoch
             if self._confirm_tracker.copies is None
@@ -597,68 +648,68 @@ class ClassicQueue:
     def _serve(self, *, is_timed: bool = False) -> None:
         """Serve consumers once, at the time told if `is_timed`, and run what the machine wants."""
         machine = self.machine
-        if self.window.is_over:
+        if self.pager.is_over:
             return
         if not self._gate.is_open and not self._gate.is_free():
             self.hand_in_ledger()
-            self.window.keep_to_level()
+            self.pager.enforce_memory_limit()
             return  # what is due stays in the machine's effects
         if not is_timed:
             machine.set_time(self._clock.now_ms())
-        self.window.pump()
+        self.pager.pump()
         self.hand_in_ledger()
-        effects = machine.take_effects()
+        effects = machine.recorder.effects
         if effects.deliveries:
-            self._consumers.deliver(effects.deliveries)
+            deliveries, effects.deliveries = effects.deliveries, {}
+            self._consumers.deliver(deliveries)
+            if deliveries:
+                effects.deliveries = deliveries | effects.deliveries
         if effects:
-            self._answer(effects)
-        if (due_ms := machine.due_ms()) is not None:
+            self._answer(machine.take_effects())
+        if machine.messages.is_timed and (due_ms := machine.due_ms()) is not None:
             self._timer.set(due_ms - machine.now_ms + 1)
-        self.window.keep_to_level()
+        self.pager.enforce_memory_limit()
 
     def _rang(self) -> None:
-        """Something is due: a message at the head, or the queue itself."""
+        """The timer fired: the head expires, or the queue itself."""
         if not self._is_deleted:
             self.serve()
             self._check_unused()
 
     def _dead_letter(self, dead: list[Dead]) -> None:
-        """Have what died published; once mirrors know, or the next master might do it again."""
-        way = Way(self.record, self.settings, _holds_none)
-        take = partial(self._dead_letters.take, way, dead)
+        """Have dead messages published, once the mirrors know that they died."""
+        source = DeadLetterSource(self.record, self.settings, _holds_none)
+        deaths = _Deaths(self._dead_letters, source, dead)
         if self._confirm_tracker.copies is None:
-            take()
+            deaths.safe()
         else:
-            self._confirm_tracker.copies.when_replicated(take, _nothing)
+            self._confirm_tracker.copies.when_replicated(deaths)
 
     def _answer(self, effects: Effects) -> None:
-        for node, answer in answers_by_node(self.record.uid, self._epoch, effects).items():
-            self._node.transport.send_answer(node, answer)
-            if answer.deliveries and self._node.transport.is_clogged(node):
+        for node, reply in replies_by_node(self.record.uid, self._epoch, effects).items():
+            self._node.transport.send_queue_reply(node, reply)
+            if reply.deliveries and self._node.transport.is_clogged(node):
                 self._clogged.add(node)
                 self.machine.consumers.set_reachable(node, reachable=False)
         if effects.dead:  # last: it may go on serving, and answers keep their order
             self._dead_letter(effects.dead)
 
-    def _safe(self, position: int, verdicts: list[Verdict]) -> None:
-        """What an offer brought is safe; `serve` follows."""
-        self.machine.mark_durable(position)
-        self.machine.effects.verdicts += verdicts
-
-    def _durable(self, position: int) -> None:
+    def _synced(self) -> None:
+        """What one batch of another node brought is durable; syncs are done in their order."""
+        position = self._unsynced.popleft()
         if not self._is_deleted:
             self.machine.mark_durable(position)
             self.serve()
 
-    def _take_cancels(self, offer: Offer) -> list[Reply]:
+    def _take_cancels(self, batch: CommandBatch) -> list[Reply]:
         """Take the answers to cancels out of what is due, where the queue may go with them."""
         if not self._expiry.is_limited:
             return []
-        cancels = numbers_of(Cancel, offer)
+        cancels = numbers_of(Cancel, batch)
         if not cancels:
             return []
         effects = self.machine.effects
-        taken = [each for each in effects.replies if each.session == offer.session]
+        taken = [each for each in effects.replies if each.session == batch.session]
         taken = [each for each in taken if each.number in cancels]
         effects.replies = [each for each in effects.replies if each not in taken]
         return taken
@@ -673,7 +724,7 @@ class ClassicQueue:
             self.serve()
 
     def _check_unused(self, then: Callable[[], None] = _nothing) -> None:
-        """Ask for the queue's end where nobody uses it any more, or set the timer for that.
+        """Ask for the delete of a queue that is unused, or set the timer for that.
 
         Args:
             then: Called once the queue is gone; at once, or after the 5 s of a proposal (P3), where
@@ -696,7 +747,7 @@ class ClassicQueue:
         then()
 
     def _refuses(self, done: Done) -> bool:
-        """Refuse what a queue that is deleted can't answer."""
+        """Refuse a request to a deleted queue."""
         if self._is_deleted:
             done(gone(self.record))
         return self._is_deleted
@@ -707,14 +758,12 @@ def _pass_on(request: Request, client: QueueClient) -> None:
     match request:
         case Submit():
             client.submit(request.command, request.done)
-        case Publish():
+        case PublishRequest():
             client.publish(request.messages, request.seqnos, request.publisher)
-        case Attach():
+        case AttachRequest():
             client.attach(request.checkout, request.port, request.done)
         case WhenDrained():
             client.when_drained(request.resume)
-        case Delete():
-            request.again()
         case _:
             pass
 
@@ -724,5 +773,5 @@ def _holds_none(numbers: list[int]) -> None:
     del numbers
 
 
-def _nobody(result: object) -> None:
-    """Nobody waits for this outcome."""
+def _ignore(result: object) -> None:
+    """No-op: the caller does not wait for the outcome."""

@@ -7,13 +7,51 @@ that made it durable. A mirrored queue confirms when its mirrors have it, too (P
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 from broker.errors import Refusal
 from broker.message import Message
 from broker.ports import Done, Journal, PublisherPort
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
 from broker.queues.replication import Replication
+
+
+class _UnconfirmedPublish(NamedTuple):
+    """Messages that wait for their confirm. A `Waiter`."""
+
+    publisher: PublisherPort
+    seqnos: list[int]
+
+    def safe(self) -> None:
+        self.publisher.confirmed(self.seqnos)
+
+    def lost(self) -> None:
+        self.publisher.rejected(self.seqnos)
+
+
+class _UnansweredSettle(NamedTuple):
+    """A settle that waits for its outcome. A `Waiter`."""
+
+    done: Done
+    refusal: Refusal
+
+    def safe(self) -> None:
+        self.done(None)
+
+    def lost(self) -> None:
+        self.done(self.refusal)
+
+
+class _WaitingPublisher(NamedTuple):
+    """A publisher that waits until the mirrors have caught up. A `Waiter`."""
+
+    resume: Callable[[], None]
+
+    def safe(self) -> None:
+        self.resume()
+
+    def lost(self) -> None:
+        self.resume()
 
 
 class ConfirmTracker:
@@ -48,7 +86,7 @@ class ConfirmTracker:
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when what is pending now is safe."""
         if self.copies is not None:
-            self.copies.when_replicated(resume, resume)
+            self.copies.when_replicated(_WaitingPublisher(resume))
         else:
             self._journal.when_synced(resume)
 
@@ -76,8 +114,7 @@ class ConfirmTracker:
         if not seqnos:
             return
         if self.copies is not None:
-            rejected = partial(publisher.rejected, seqnos)
-            self.copies.when_replicated(partial(publisher.confirmed, seqnos), rejected)
+            self.copies.when_replicated(_UnconfirmedPublish(publisher, seqnos))
             return
         if not self._durable:
             publisher.confirmed(seqnos)
@@ -89,7 +126,7 @@ class ConfirmTracker:
             waits = set(durable)
             publisher.confirmed([seqno for seqno in seqnos if seqno not in waits])
         if durable:
-            self._journal.when_synced(partial(publisher.confirmed, durable))
+            self._journal.when_synced(_UnconfirmedPublish(publisher, durable).safe)
 
     def settled(self, done: Done, lost: Refusal) -> None:
         """Tell that a settle is done, once it is as safe as a confirm would be (P18).
@@ -99,8 +136,8 @@ class ConfirmTracker:
             lost: What it is told instead when another node turns out to be the master.
         """
         if self.copies is not None:
-            self.copies.when_replicated(partial(done, None), partial(done, lost))
+            self.copies.when_replicated(_UnansweredSettle(done, lost))
         elif self._durable:
-            self._journal.when_synced(partial(done, None))
+            self._journal.when_synced(_UnansweredSettle(done, lost).safe)
         else:
             done(None)

@@ -1,20 +1,21 @@
 """Dead-lettering: from queues that this node serves to the targets of their exchanges.
 
-A queue's home, master or leader hands over what died (`take`). It is routed in the next turn of the
-loop, never in the turn of its death: a queue that dead-letters to itself, or two to each other,
-would else call each other without end. Each target gets what a turn has for it in one publish, as
-any publisher's, and at the rate it can take. Replayed histories go the same way (`post`).
+A queue's home, master or leader hands its dead messages over (`take`). They are routed in the next
+turn of the loop, never in the turn of their death: two queues that dead-letter to each other would
+otherwise call each other without end. All messages that one turn has for a target leave in one
+publish, at the rate that the target can take. Replayed histories take the same path (`replay`).
 
-At most once: the queue has forgotten the message; it is published without a confirm, and gone where
-there is no route (docs/rabbitmq-behaviour.md 1.5). At least once (1.18), and what an
+At most once: the queue has forgotten the message. It is published without a confirm, and is lost if
+there is no route (docs/rabbitmq-behaviour.md 1.5). At least once (1.18), and for messages that an
 x-delayed-message exchange has kept: the queue holds the message until every target has confirmed
-it. What was refused, or has no route, is tried again; who leads next tries everything again.
+it. A message that a target rejects, or that has no route, is tried again; the queue's next leader
+or master tries all of them again.
 
 Invariants:
-1. Without the lease nothing is routed (P4): it waits here.
-2. A message that is held is published to each of its targets once, unless that refused it.
-3. What is held is buried only when every target has confirmed it, when all of them are dropped for
-   a cycle, or when its delay is over and no queue is bound.
+1. A node without the lease routes nothing (P4): the messages wait here.
+2. A held message is published to each target once, and again only if the target rejects it.
+3. A held message is dropped only when every target has confirmed it, when all of its targets are
+   left out because of a cycle, or when its delay is over and no queue is bound.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PUBLISH_MESSAGES_MAX: Final = 1_000
 PUBLISH_BYTES_MAX: Final = 1 << 20
 """One publish to a target ends there (P13)."""
 
-UNDER_WAY_MAX: Final = 1_000
-"""Held messages of one queue that wait for confirms. RabbitMQ has 32 under way."""
+IN_FLIGHT_MAX: Final = 1_000
+"""Held messages of one queue that wait for confirms. RabbitMQ has 32 in flight."""
 
 BEHIND_BYTES: Final = 32 << 20
 """Above this publishers to queues that dead-letter wait."""
@@ -65,41 +66,41 @@ PROBES: Final = 100
 CYCLES_MAX: Final = 1_000
 """Cycles remembered so that each is told once."""
 
-Buried = Callable[[list[int]], None]
-"""Told the numbers of held messages that have reached all their targets."""
+DropHeld = Callable[[list[int]], None]
+"""Has a queue drop held messages, by number: they have reached all their targets."""
 
 
-class Way(NamedTuple):
-    """A queue's dead-letter destination.
+class DeadLetterSource(NamedTuple):
+    """A queue whose messages died.
 
     Attributes:
         queue: The queue.
-        settings: Its settings when they died.
-        buried: Told what it holds no longer; never called for what it does not hold.
+        settings: Its settings when they died; they name the dead-letter exchange.
+        drop: Has the queue drop messages that it holds for at-least-once dead-lettering.
     """
 
     queue: Queue
     settings: QueueSettings
-    buried: Buried
+    drop: DropHeld
 
     def keeps_unrouted(self, reason: Reason) -> bool:
-        """True if what is held waits for a route; not when its strategy has just changed."""
+        """True if a held message without a route waits for one, as at-least-once demands."""
         return reason != "delayed" and self.settings.is_at_least_once
 
 
-class _Letter:
-    """A held message on its way.
+class _HeldMessage:
+    """A dead message that its queue holds until all targets have confirmed it.
 
     Attributes:
-        waiting: Targets that have not confirmed it, by uid.
-        reached: Targets that have.
-        is_refused: One of those it was published to has refused it.
+        waiting: Targets that have not answered, by uid.
+        reached: Targets that have confirmed it, by uid.
+        is_refused: True if a target has rejected it.
     """
 
-    __slots__ = ("is_refused", "item", "reached", "reason", "source", "waiting")
+    __slots__ = ("is_refused", "item", "pending", "reached", "reason", "waiting")
 
-    def __init__(self, source: _Source, reason: Reason, item: Delivery) -> None:
-        self.source = source
+    def __init__(self, pending: _PendingDeadLetters, reason: Reason, item: Delivery) -> None:
+        self.pending = pending
         self.reason: Reason = reason
         self.item = item
         self.waiting: set[int] = set()
@@ -107,48 +108,49 @@ class _Letter:
         self.is_refused = False
 
 
-class _Source:
+class _PendingDeadLetters:
     """The at-least-once dead letters of one queue that have not arrived.
 
     Attributes:
-        letters: All of it, by number.
-        queued: To be routed, in order of death.
-        refused: To be tried again, each with when.
-        unrouted: Those that had no route, those tried lately last.
-        looked_ms: When the unrouted were looked at.
-        is_probing: Some of them are tried, for all.
-        finished: Numbers to be buried at the end of this turn.
+        messages: All of them, by number.
+        queued: Messages to route, in order of death.
+        refused: Rejected messages, each with the time of the next attempt in monotonic ms.
+        unrouted: Messages without a route, the longest untried first.
+        looked_ms: When the unrouted ones were last tried, monotonic ms.
+        is_probing: True while a few of the unrouted ones are tried on behalf of all.
+        finished: Numbers to drop at the end of this turn.
+        in_flight: How many messages wait for confirms.
     """
 
     __slots__ = (
         "finished",
+        "in_flight",
         "is_probing",
-        "letters",
         "looked_ms",
+        "messages",
         "queued",
         "refused",
-        "under_way",
+        "source",
         "unrouted",
-        "way",
     )
 
-    def __init__(self, way: Way) -> None:
-        self.way = way
-        self.letters: dict[int, _Letter] = {}
-        self.queued: deque[_Letter] = deque()
-        self.refused: deque[tuple[int, _Letter]] = deque()
-        self.unrouted: deque[_Letter] = deque()
+    def __init__(self, source: DeadLetterSource) -> None:
+        self.source = source
+        self.messages: dict[int, _HeldMessage] = {}
+        self.queued: deque[_HeldMessage] = deque()
+        self.refused: deque[tuple[int, _HeldMessage]] = deque()
+        self.unrouted: deque[_HeldMessage] = deque()
         self.looked_ms = 0
         self.is_probing = False
         self.finished: list[int] = []
-        self.under_way = 0
+        self.in_flight = 0
 
 
-_Waiting = tuple[Message, _Letter | None, int]
-"""What waits to be published, its letter, and for how much it counts among what waits."""
+_Waiting = tuple[Message, _HeldMessage | None, int]
+"""A message to publish, the held message that it stems from, and for how many bytes it waits."""
 
 
-class _Lane:
+class _PublishQueue:
     """Dead letters that wait to be published to one queue, in order."""
 
     __slots__ = ("is_waiting", "queue", "waiting")
@@ -159,13 +161,13 @@ class _Lane:
         self.is_waiting = False
 
 
-class Hop(NamedTuple):
-    """The next destination of a dead message.
+class _Routed(NamedTuple):
+    """A dead message as it is published next, and where.
 
     Attributes:
-        message: As it is to be published.
-        queues: To whom; () is nobody.
-        is_routed: False where no queue is bound: not even one that a cycle keeps out.
+        message: The message, with its new headers.
+        queues: Its targets.
+        is_routed: True if a queue is bound, also if a cycle keeps it out of `queues`.
     """
 
     message: Message
@@ -177,8 +179,8 @@ class DeadLetters:
     """All dead messages of one node. A `broker.ports.PublisherPort` towards their targets.
 
     Args:
-        node: This node: routes with its lease alone (P4).
-        queues: The way to queues.
+        node: This node; it routes only while it has the lease (P4).
+        queues: Opens the handles of targets.
     """
 
     def __init__(self, node: NodeContext, queues: QueueDirectory) -> None:
@@ -186,10 +188,10 @@ class DeadLetters:
         self._catalogue = node.catalogue
         self._clock = node.clock
         self._queues = queues
-        self._dead: deque[tuple[Way, Reason, deque[Delivery]]] = deque()
-        self._sources: dict[int, _Source] = {}
-        self._lanes: dict[int, _Lane] = {}
-        self._under_way: dict[int, tuple[_Letter, int]] = {}  # by confirm number: letter, target
+        self._dead: deque[tuple[DeadLetterSource, Reason, deque[Delivery]]] = deque()
+        self._pending: dict[int, _PendingDeadLetters] = {}
+        self._outgoing: dict[int, _PublishQueue] = {}
+        self._in_flight: dict[int, tuple[_HeldMessage, int]] = {}  # by confirm number: held, target
         self._last_number = 0
         self._is_due = False
         self._is_running = False
@@ -200,79 +202,79 @@ class DeadLetters:
 
     @property
     def is_behind(self) -> bool:
-        """True while so much waits that publishers to queues that dead-letter shall wait.
+        """True while publishers to queues that dead-letter must wait.
 
-        Dead letters themselves shall not: a queue that they go to may dead-letter too.
+        False while dead letters themselves are published: their target may dead-letter, too.
         """
         return self._waiting_bytes > BEHIND_BYTES and not self._is_running
 
-    def take(self, way: Way, dead: list[Dead]) -> None:
-        """Take what died in a queue. Nothing is called before the next turn of the loop."""
+    def take(self, source: DeadLetterSource, dead: list[Dead]) -> None:
+        """Take a queue's dead messages. They are routed in the next turn of the loop."""
         for reason, items, is_held in dead:
             if is_held:
-                self._hold(way, reason, items)
+                self._hold(source, reason, items)
             else:
-                self._keep(way, reason, items)
+                self._keep(source, reason, items)
         self._schedule()
 
-    def post(self, queue: Queue, messages: list[Message]) -> None:
-        """Publish a history, at most once, at the rate its queue can take; needs the lease.
+    def replay(self, queue: Queue, messages: list[Message]) -> None:
+        """Publish a history at most once, at the rate that the queue can take; needs the lease.
 
         Replays are excluded from back-pressure limits; the exchange can replay them.
         """
-        lane = self._lane(queue)
-        lane.waiting.extend([(as_taken_by(queue, message), None, 0) for message in messages])
-        if not lane.is_waiting:
-            self._send(lane)
+        outgoing = self._outgoing_to(queue)
+        outgoing.waiting.extend([(as_taken_by(queue, message), None, 0) for message in messages])
+        if not outgoing.is_waiting:
+            self._send(outgoing)
 
     def forget(self, uid: int) -> None:
-        """Forget what a queue holds: it has let go, or another node serves it now, or nobody."""
-        source = self._sources.pop(uid, None)
-        if source is not None:
-            source.letters.clear()
+        """Forget the messages that a queue holds: it dropped them, or is no longer served here."""
+        pending = self._pending.pop(uid, None)
+        if pending is not None:
+            pending.messages.clear()
 
     def follow(self, uid: int, settings: QueueSettings) -> None:
-        """Policies have changed: what a queue holds goes by its new settings.
+        """Policies have changed: apply a queue's new settings to the messages that it holds.
 
-        Where they hold nothing the queue will let go of it, and then says so (`forget`). It goes by
-        the old ones until then: a change that is refused may be undone before it acts.
+        If the new settings end at-least-once dead-lettering, the queue drops these messages itself
+        and calls `forget`. The old settings apply until then, for the change may be undone.
         """
-        source = self._sources.get(uid)
-        if source is None:
+        pending = self._pending.get(uid)
+        if pending is None:
             return
-        if settings.is_at_least_once or source.way.queue.delays_for is not None:
-            source.way = source.way._replace(settings=settings)
-            source.queued.extend(source.unrouted)
-            source.unrouted.clear()
+        if settings.is_at_least_once or pending.source.queue.delays_for is not None:
+            pending.source = pending.source._replace(settings=settings)
+            pending.queued.extend(pending.unrouted)
+            pending.unrouted.clear()
             self._schedule()
 
     def stop(self) -> None:
-        """This node serves nobody any more."""
+        """Drop everything: the node stops."""
         self._dead.clear()
-        self._lanes.clear()
-        self._sources.clear()
+        self._outgoing.clear()
+        self._pending.clear()
 
     def lease_back(self) -> None:
-        """The lease may be back: go on with what waited for it."""
-        if self._dead or self._sources or self._lanes:
+        """The lease may be back: route what waited for it."""
+        if self._dead or self._pending or self._outgoing:
             self._schedule()
 
     def tick(self) -> None:
-        """Once a second: try again what was refused or had no route."""
+        """Once a second: try messages again that were rejected or had no route."""
         if self._dropped:
             _log.warning("queue.dead_letters_dropped", extra={"count": self._dropped})
             self._dropped = 0
-        if not self._sources:
+        if not self._pending:
             return
         now_ms, version = self._clock.monotonic_ms(), self._catalogue.version
         is_changed, self._version = version != self._version, version
-        for source in self._sources.values():
-            refused, unrouted, queued = source.refused, source.unrouted, source.queued
+        for pending in self._pending.values():
+            refused, unrouted, queued = pending.refused, pending.unrouted, pending.queued
             while refused and refused[0][0] <= now_ms:
                 queued.append(refused.popleft()[1])
-            if unrouted and (is_changed or now_ms - source.looked_ms >= UNROUTED_RETRY_MS):
-                source.looked_ms = now_ms
-                source.is_probing = True
+            if unrouted and (is_changed or now_ms - pending.looked_ms >= UNROUTED_RETRY_MS):
+                pending.looked_ms = now_ms
+                pending.is_probing = True
                 for _ in range(min(len(unrouted), PROBES)):
                     queued.append(unrouted.popleft())
             if queued:
@@ -281,57 +283,57 @@ class DeadLetters:
     # `PublisherPort` of everything published under a number.
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
-        """A target has these."""
+        """A target has confirmed these."""
         self._answered(seqnos, ok=True)
 
     def rejected(self, seqnos: Sequence[int]) -> None:
-        """A target refused these, or can't tell."""
+        """A target has rejected these, or its outcome is unknown."""
         self._answered(seqnos, ok=False)
 
     def _answered(self, numbers: Sequence[int], *, ok: bool) -> None:
         for number in numbers:
-            known = self._under_way.pop(number, None)
+            known = self._in_flight.pop(number, None)
             if known is None:
-                continue  # nobody waits for it
-            letter, target = known
-            letter.waiting.discard(target)
+                continue  # its queue has dropped it
+            held, target = known
+            held.waiting.discard(target)
             if ok:
-                letter.reached.add(target)
+                held.reached.add(target)
             else:
-                letter.is_refused = True
-            if not letter.waiting:
-                self._ended(letter)
+                held.is_refused = True
+            if not held.waiting:
+                self._ended(held)
 
-    def _ended(self, letter: _Letter) -> None:
+    def _ended(self, held: _HeldMessage) -> None:
         """Every target of a held message has answered."""
-        source = letter.source
-        source.under_way -= 1
-        if letter.is_refused:
-            source.refused.append((self._clock.monotonic_ms() + RETRY_MS, letter))
+        pending = held.pending
+        pending.in_flight -= 1
+        if held.is_refused:
+            pending.refused.append((self._clock.monotonic_ms() + RETRY_MS, held))
         else:
-            self._finish(letter)
-        if source.queued:
+            self._finish(held)
+        if pending.queued:
             self._schedule()
 
-    def _finish(self, letter: _Letter) -> None:
-        source, number = letter.source, letter.item.number
-        if source.letters.pop(number, None) is not None:
-            source.finished.append(number)
+    def _finish(self, held: _HeldMessage) -> None:
+        pending, number = held.pending, held.item.number
+        if pending.messages.pop(number, None) is not None:
+            pending.finished.append(number)
             self._schedule()
 
     # Taking.
 
-    def _hold(self, way: Way, reason: Reason, items: list[Delivery]) -> None:
-        source = self._sources.get(way.queue.uid)
-        if source is None:
-            source = self._sources[way.queue.uid] = _Source(way)
-        source.way = way
+    def _hold(self, source: DeadLetterSource, reason: Reason, items: list[Delivery]) -> None:
+        pending = self._pending.get(source.queue.uid)
+        if pending is None:
+            pending = self._pending[source.queue.uid] = _PendingDeadLetters(source)
+        pending.source = source
         for item in items:
-            if item.number not in source.letters:
-                letter = source.letters[item.number] = _Letter(source, reason, item)
-                source.queued.append(letter)
+            if item.number not in pending.messages:
+                held = pending.messages[item.number] = _HeldMessage(pending, reason, item)
+                pending.queued.append(held)
 
-    def _keep(self, way: Way, reason: Reason, items: list[Delivery]) -> None:
+    def _keep(self, source: DeadLetterSource, reason: Reason, items: list[Delivery]) -> None:
         kept: deque[Delivery] = deque()
         for item in items:
             size_bytes = len(item.message.content)
@@ -341,7 +343,7 @@ class DeadLetters:
                 self._waiting_bytes += size_bytes
                 kept.append(item)
         if kept:
-            self._dead.append((way, reason, kept))
+            self._dead.append((source, reason, kept))
 
     def _schedule(self) -> None:
         if not self._is_due:
@@ -362,93 +364,93 @@ class DeadLetters:
 
     def _route_and_send(self) -> None:
         budget = self._run_kept(TURN_MAX)
-        for source in list(self._sources.values()):
-            budget = self._run_held(source, budget)
-        for lane in list(self._lanes.values()):
-            if not lane.is_waiting:
-                self._send(lane)
-        self._bury()
+        for pending in list(self._pending.values()):
+            budget = self._run_held(pending, budget)
+        for outgoing in list(self._outgoing.values()):
+            if not outgoing.is_waiting:
+                self._send(outgoing)
+        self._drop_finished()
         if budget <= 0:
             self._schedule()
 
     def _run_kept(self, budget: int) -> int:
-        routes = _Routes(self)
+        routes = _TurnRoutes(self)
         while self._dead and budget > 0:
-            way, reason, items = self._dead[0]
+            source, reason, items = self._dead[0]
             while items and budget > 0:
                 budget -= 1
                 item = items.popleft()
                 self._waiting_bytes -= len(item.message.content)
-                hop = routes.hop(way, reason, item.message)
-                for queue in hop.queues:
-                    self._line_up(queue, hop.message, None)
+                routed = routes.destination(source, reason, item.message)
+                for queue in routed.queues:
+                    self._append(queue, routed.message, None)
             if not items:
                 self._dead.popleft()
         return budget
 
-    def _run_held(self, source: _Source, budget: int) -> int:
-        if not source.queued:
+    def _run_held(self, pending: _PendingDeadLetters, budget: int) -> int:
+        if not pending.queued:
             return budget
-        routes, queued = _Routes(self), source.queued
-        while queued and budget > 0 and source.under_way < UNDER_WAY_MAX:
+        routes, queued = _TurnRoutes(self), pending.queued
+        while queued and budget > 0 and pending.in_flight < IN_FLIGHT_MAX:
             budget -= 1
-            letter = queued.popleft()
-            if letter.item.number not in source.letters:
-                continue  # it was let go
-            letter.is_refused = False
-            hop = routes.hop(source.way, letter.reason, letter.item.message)
-            targets = [queue for queue in hop.queues if queue.uid not in letter.reached]
+            held = queued.popleft()
+            if held.item.number not in pending.messages:
+                continue  # dropped meanwhile
+            held.is_refused = False
+            routed = routes.destination(pending.source, held.reason, held.item.message)
+            targets = [queue for queue in routed.queues if queue.uid not in held.reached]
             if targets:
-                source.under_way += 1
-                letter.waiting = {queue.uid for queue in targets}
+                pending.in_flight += 1
+                held.waiting = {queue.uid for queue in targets}
                 for queue in targets:
-                    self._line_up(queue, hop.message, letter)
-            elif hop.is_routed or not source.way.keeps_unrouted(letter.reason):
-                self._finish(letter)
+                    self._append(queue, routed.message, held)
+            elif routed.is_routed or not pending.source.keeps_unrouted(held.reason):
+                self._finish(held)
             else:
-                source.unrouted.append(letter)
+                pending.unrouted.append(held)
                 continue
-            if source.is_probing:  # there is a route now: perhaps for all
-                source.is_probing = False
-                queued.extend(source.unrouted)
-                source.unrouted.clear()
+            if pending.is_probing:  # there is a route now: perhaps for all
+                pending.is_probing = False
+                queued.extend(pending.unrouted)
+                pending.unrouted.clear()
         return budget
 
-    def _line_up(self, queue: Queue, message: Message, letter: _Letter | None) -> None:
+    def _append(self, queue: Queue, message: Message, held: _HeldMessage | None) -> None:
         size_bytes = len(message.content)
-        self._lane(queue).waiting.append((as_taken_by(queue, message), letter, size_bytes))
+        self._outgoing_to(queue).waiting.append((as_taken_by(queue, message), held, size_bytes))
         self._waiting_bytes += size_bytes
 
-    def _lane(self, queue: Queue) -> _Lane:
-        lane = self._lanes.get(queue.uid)
-        if lane is None:
-            lane = self._lanes[queue.uid] = _Lane(queue)
-        return lane
+    def _outgoing_to(self, queue: Queue) -> _PublishQueue:
+        outgoing = self._outgoing.get(queue.uid)
+        if outgoing is None:
+            outgoing = self._outgoing[queue.uid] = _PublishQueue(queue)
+        return outgoing
 
-    def _send(self, lane: _Lane) -> None:
+    def _send(self, outgoing: _PublishQueue) -> None:
         """Publish what waits for a queue, as long as it keeps up and has room."""
-        handle, uid = self._queues.open(lane.queue), lane.queue.uid
-        while lane.waiting:
-            piece = self._next_piece(lane.waiting)
+        handle, uid = self._queues.open(outgoing.queue), outgoing.queue.uid
+        while outgoing.waiting:
+            piece = self._next_piece(outgoing.waiting)
             messages = [message for message, _, _ in piece]
             if handle.is_congested or not handle.has_room(messages):
-                lane.waiting.extendleft(reversed(piece))
-                lane.is_waiting = True
-                handle.when_drained(lambda: self._drained(lane))
+                outgoing.waiting.extendleft(reversed(piece))
+                outgoing.is_waiting = True
+                handle.when_drained(lambda: self._drained(outgoing))
                 return
             self._waiting_bytes -= sum(counted for _, _, counted in piece)
             numbers = [0 if each is None else self._number(each, uid) for _, each, _ in piece]
             if messages:
                 handle.publish(messages, numbers if any(numbers) else None, self)
-        self._lanes.pop(uid, None)
+        self._outgoing.pop(uid, None)
 
     def _next_piece(self, waiting: deque[_Waiting]) -> list[_Waiting]:
-        """Take off what one publish brings; what was let go, or is another leader's, is dropped."""
+        """Remove the messages of one publish; skip held ones that were dropped meanwhile."""
         piece: list[_Waiting] = []
         size_bytes = 0
         while waiting and len(piece) < PUBLISH_MESSAGES_MAX:
-            message, letter, counted = waiting[0]
-            if letter is not None and letter.item.number not in letter.source.letters:
+            message, held, counted = waiting[0]
+            if held is not None and held.item.number not in held.pending.messages:
                 self._waiting_bytes -= counted
                 waiting.popleft()
                 continue
@@ -458,22 +460,22 @@ class DeadLetters:
             piece.append(waiting.popleft())
         return piece
 
-    def _number(self, letter: _Letter, target: int) -> int:
+    def _number(self, held: _HeldMessage, target: int) -> int:
         self._last_number = number = self._last_number + 1
-        self._under_way[number] = (letter, target)
+        self._in_flight[number] = (held, target)
         return number
 
-    def _drained(self, lane: _Lane) -> None:
-        lane.is_waiting = False
+    def _drained(self, outgoing: _PublishQueue) -> None:
+        outgoing.is_waiting = False
         self._schedule()
 
-    def _bury(self) -> None:
-        for uid, source in list(self._sources.items()):
-            if source.finished:
-                finished, source.finished = source.finished, []
-                source.way.buried(finished)
-            if not source.letters:
-                self._sources.pop(uid, None)
+    def _drop_finished(self) -> None:
+        for uid, pending in list(self._pending.items()):
+            if pending.finished:
+                finished, pending.finished = pending.finished, []
+                pending.source.drop(finished)
+            if not pending.messages:
+                self._pending.pop(uid, None)
 
     # Routing.
 
@@ -530,24 +532,24 @@ class DeadLetters:
                 )
 
 
-class _Routes:
-    """Routes of one turn: those that depend on keys alone are looked up once."""
+class _TurnRoutes:
+    """A cache of one turn's routes: those that depend on keys alone are looked up once."""
 
-    def __init__(self, letters: DeadLetters) -> None:
-        self._letters = letters
-        self._time_s = letters.now_s()
+    def __init__(self, dead_letters: DeadLetters) -> None:
+        self._dead_letters = dead_letters
+        self._time_s = dead_letters.now_s()
         self._known: dict[tuple[str, str, str, tuple[str, ...]], list[Queue]] = {}
 
-    def hop(self, way: Way, reason: Reason, message: Message) -> Hop:
+    def destination(self, source: DeadLetterSource, reason: Reason, message: Message) -> _Routed:
         """Return a dead message's destination and its new form."""
-        queue, settings = way.queue, way.settings
+        queue, settings = source.queue, source.settings
         if reason == "delayed":
-            message, found = due(queue, message, self._letters.route)
-            return Hop(message, tuple(found), bool(found))
+            message, found = due(queue, message, self._dead_letters.route)
+            return _Routed(message, tuple(found), bool(found))
         exchange = settings.dead_letter_exchange
         if exchange is None:
-            return Hop(message, (), False)  # the settings have changed meanwhile
-        letter, keys = dead_message(
+            return _Routed(message, (), False)  # the settings have changed meanwhile
+        dead, keys = dead_message(
             message,
             reason=reason,
             queue=queue.name,
@@ -555,22 +557,22 @@ class _Routes:
             exchange=exchange,
             routing_key=settings.dead_letter_routing_key,
         )
-        targets = self._find(queue.vhost, exchange, letter, keys)
+        targets = self._find(queue.vhost, exchange, dead, keys)
         if reason == "rejected" or not targets:
-            return Hop(letter, tuple(targets), bool(targets))
+            return _Routed(dead, tuple(targets), bool(targets))
         if not deaths_of(message) and all(each.name != queue.name for each in targets):
-            return Hop(letter, tuple(targets), True)  # it died here, and only here
-        free = [each for each in targets if not is_cycle(letter, each.name)]
+            return _Routed(dead, tuple(targets), True)  # it died here, and only here
+        free = [each for each in targets if not is_cycle(dead, each.name)]
         if len(free) < len(targets):
             again = [each.name for each in targets if each not in free]
-            self._letters.tell_cycle(letter, again)
-        return Hop(letter, tuple(free), True)
+            self._dead_letters.tell_cycle(dead, again)
+        return _Routed(dead, tuple(free), True)
 
     def _find(self, vhost: str, exchange: str, message: Message, keys: list[str]) -> list[Queue]:
-        if not self._letters.is_fixed(vhost, exchange):
-            return self._letters.route(vhost, exchange, message, keys)
+        if not self._dead_letters.is_fixed(vhost, exchange):
+            return self._dead_letters.route(vhost, exchange, message, keys)
         known = (vhost, exchange, message.routing_key, tuple(keys))
         found = self._known.get(known)
         if found is None:
-            found = self._known[known] = self._letters.route(vhost, exchange, message, keys)
+            found = self._known[known] = self._dead_letters.route(vhost, exchange, message, keys)
         return found

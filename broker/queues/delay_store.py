@@ -1,7 +1,7 @@
 """Messages whose delay is over: what the leader of their store does with them. Pure.
 
 The store of an x-delayed-message exchange holds what is due (reason "delayed") until it has reached
-all its targets, as at-least-once dead-lettering does; `dead_letters` publishes and buries. Here is
+all its targets, as at-least-once dead-lettering does; `dead_letters` publishes and drops. Here is
 what is special: the message as it goes out, and that it goes by the bindings of the exchange that
 kept it, which need not be the one it was published to.
 """
@@ -17,7 +17,7 @@ from broker.fifo.dead_letter import undelayed
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.routing.delays import delay_ms
-from broker.session.gathering import drop_doubles, keyed_copies
+from broker.session.publish_batch import drop_doubles, keyed_copies
 
 FindQueues = Callable[[str, str, Message, list[str]], list[Queue]]
 """Vhost, exchange, message and further routing keys -> the queues it goes to."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.commands import DeleteQueue
 from broker.metadata.records import Queue
 from broker.ports import Done
 from broker.queues.classic import ClassicQueue
+from broker.queues.gate import Delete
 from broker.queues.handle import QueueDirectory
 from broker.queues.node import NodeContext
 from broker.queues.quorum import QuorumQueue
@@ -34,27 +35,29 @@ class Deletes:
         self._queues = queues
         self._propose = node.propose
         self._undecided: dict[int, ClassicQueue | QuorumQueue] = {}  # timed out (P5)
-        self._early: list[Callable[[], None]] = []  # consumers may be about to attach again
+        self._early: list[Delete] = []  # consumers may be about to attach again
 
-    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete(self, request: Delete) -> None:
         """Delete a queue, wherever it is served."""
-        queue = self._catalogue.queue_by_uid(queue.uid) or queue
+        queue = self._catalogue.queue_by_uid(request.queue.uid) or request.queue
+        request, done = replace(request, queue=queue), request.done
         if queue.type == "quorum":
             self._delete_quorum(queue, done)
         elif not self._is_served(queue):
-            again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
             # Counts come from the next master, or a refusal once it was waited for in vain.
             self._queues.open(queue).stat(
-                lambda stat: done(stat) if isinstance(stat, Refusal) else again()
+                lambda stat: done(stat) if isinstance(stat, Refusal) else self.delete(request)
             )
         elif queue.home == self._node.node:
-            self.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+            self.delete_here(request)
         else:
+            if_unused, if_empty = request.if_unused, request.if_empty
             transport = self._node.transport
             transport.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
 
-    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete_here(self, request: Delete) -> None:
         """Check, stop accepting, propose; go on if that fails (P5)."""
+        queue, done = request.queue, request.done
         local = self._classic.get(queue.uid)
         if local is None and self._catalogue.queue_by_uid(queue.uid) is not None:
             done(unavailable(queue))  # a mirrored queue that has moved on
@@ -62,12 +65,11 @@ class Deletes:
         if local is None:
             done(0)  # gone already, which is what was asked for
             return
-        again = partial(self.delete, queue, done, if_unused=if_unused, if_empty=if_empty)
-        if local.waits_for_delete(again):
+        if local.waits_for_delete(request):
             return  # until it is known what becomes of the first
-        count = local.begin_delete(if_unused=if_unused, if_empty=if_empty)
+        count = local.begin_delete(if_unused=request.if_unused, if_empty=request.if_empty)
         if count is None:
-            self._early.append(again)
+            self._early.append(request)
         elif isinstance(count, Refusal):
             done(count)
         else:
@@ -106,8 +108,8 @@ class Deletes:
             else:
                 queue.resume()
         early, self._early = self._early, []
-        for again in early:
-            again()
+        for request in early:
+            self.delete(request)
 
     def _ask(self, queue: ClassicQueue | QuorumQueue, done: Done) -> None:
         """Propose what a queue has prepared for; the queue resumes if it is refused (P5).

@@ -1,11 +1,11 @@
-"""Messages between nodes about queues: offers one way, answers the other. Pure.
+"""Messages between nodes about queues: batches one way, answers the other. Pure.
 
-An offer travels as it is (`broker.fifo.commands.Offer`) behind the queue's incarnation. An answer
-is everything one batch of a queue's machine has for one node. Both are msgpack arrays; fields are
-only ever appended, with defaults.
+A batch travels as it is (`broker.fifo.commands.CommandBatch`) behind the queue's incarnation. An
+answer is everything that one step of a queue's machine has for one node. Both are msgpack arrays;
+fields are only ever appended, with defaults.
 
-    offer payload   [uid: u64 big endian] [Offer]
-    answer payload  [Answer]
+    batch payload   [uid: u64 big endian] [CommandBatch]
+    reply payload   [QueueReply]
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 
 import msgspec
 
-from broker.fifo.commands import Offer, decode_offer, encode_offer, owner_of
+from broker.fifo.commands import CommandBatch, decode_commands, encode_commands, owner_of
 from broker.fifo.effects import Effects, pack_value
 from broker.message import Delivery
 
 UID_SIZE = 8
 
-ANSWER_BYTES_MAX: Final = 1 << 20
+REPLY_BYTES_MAX: Final = 1 << 20
 """Contents of one answer (P13); a larger message goes alone."""
 
 
-class Answer(msgspec.Struct, array_like=True):
+class QueueReply(msgspec.Struct, array_like=True):
     """The answer of a queue's machine to one node.
 
     Attributes:
@@ -33,10 +33,10 @@ class Answer(msgspec.Struct, array_like=True):
         epoch: Raft term of the answering leader; 0 for a classic queue.
         verdicts: (session, first, last, ok).
         replies: (session, number, `pack_value`).
-        deliveries: (holder, tag, deliveries in order).
-        lost_consumers: (holder, tag) that the queue ended.
+        deliveries: (channel_id, tag, deliveries in order).
+        lost_consumers: (channel_id, tag) that the queue ended.
         session_lost: Sessions it does not know.
-        expected: (session, number): offers beyond `number` were not applied.
+        expected: (session, number): batches beyond `number` were not applied.
         leader: The answering node does not lead the queue; who it thinks does ("" unknown).
             None: it does lead.
         lag: Messages that wait although consumers are attached.
@@ -69,63 +69,63 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Answer)
+_decoder = msgspec.msgpack.Decoder(QueueReply)
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """Return an answer's bytes."""
-    return _encoder.encode(answer)
+def encode_reply(reply: QueueReply) -> bytes:
+    """Return a reply's bytes."""
+    return _encoder.encode(reply)
 
 
-def decode_answer(data: bytes) -> Answer:
-    """Read what `encode_answer` wrote.
+def decode_reply(data: bytes) -> QueueReply:
+    """Read what `encode_reply` wrote.
 
     Raises:
-        msgspec.DecodeError: The bytes are no answer.
+        msgspec.DecodeError: The bytes are no reply.
     """
     return _decoder.decode(data)
 
 
-def cut_answer(answer: Answer) -> Iterator[Answer]:
-    """Cut an answer whose deliveries are too many into several, which say the same in order."""
-    deliveries = answer.deliveries
-    if sum([len(d.message.content) for _, _, some in deliveries for d in some]) <= ANSWER_BYTES_MAX:
-        yield answer
+def cut_reply(reply: QueueReply) -> Iterator[QueueReply]:
+    """Cut a reply whose deliveries are too many into several, which say the same in order."""
+    deliveries = reply.deliveries
+    if sum([len(d.message.content) for _, _, some in deliveries for d in some]) <= REPLY_BYTES_MAX:
+        yield reply
         return
-    if answer.verdicts or answer.session_lost or answer.expected:
-        yield msgspec.structs.replace(answer, replies=[], deliveries=[], lost_consumers=[])
-    bare = Answer(answer.uid, answer.epoch, lag=answer.lag, pace_us=answer.pace_us)
-    for holder, tag, some in deliveries:
+    if reply.verdicts or reply.session_lost or reply.expected:
+        yield msgspec.structs.replace(reply, replies=[], deliveries=[], lost_consumers=[])
+    bare = QueueReply(reply.uid, reply.epoch, lag=reply.lag, pace_us=reply.pace_us)
+    for channel_id, tag, some in deliveries:
         first, size = 0, 0
         for index, delivery in enumerate(some):
             more = len(delivery.message.content)
-            if index > first and size + more > ANSWER_BYTES_MAX:
-                part = [(holder, tag, some[first:index])]
+            if index > first and size + more > REPLY_BYTES_MAX:
+                part = [(channel_id, tag, some[first:index])]
                 yield msgspec.structs.replace(bare, deliveries=part)
                 first, size = index, 0
             size += more
-        part = [(holder, tag, some[first:])]
+        part = [(channel_id, tag, some[first:])]
         yield msgspec.structs.replace(bare, deliveries=part)
-    if answer.replies or answer.lost_consumers:  # a cancel's comes after what was handed out before
-        last = answer.lost_consumers
-        yield msgspec.structs.replace(bare, replies=answer.replies, lost_consumers=last)
+    if reply.replies or reply.lost_consumers:  # a cancel's comes after what was handed out before
+        last = reply.lost_consumers
+        yield msgspec.structs.replace(bare, replies=reply.replies, lost_consumers=last)
 
 
-def pack_offer(uid: int, offer: Offer) -> bytes:
-    """Return the payload that brings an offer to a queue's node."""
-    return uid.to_bytes(UID_SIZE, "big") + encode_offer(offer)
+def pack_commands(uid: int, batch: CommandBatch) -> bytes:
+    """Return the payload that brings a batch to a queue's node."""
+    return uid.to_bytes(UID_SIZE, "big") + encode_commands(batch)
 
 
-def unpack_offer(payload: bytes) -> tuple[int, Offer]:
-    """Read what `pack_offer` wrote: the queue's incarnation and the offer.
+def unpack_commands(payload: bytes) -> tuple[int, CommandBatch]:
+    """Read what `pack_commands` wrote: the queue's incarnation and the batch.
 
     Raises:
-        msgspec.DecodeError: The bytes are no offer.
+        msgspec.DecodeError: The bytes are no batch.
     """
-    return int.from_bytes(payload[:UID_SIZE], "big"), decode_offer(payload[UID_SIZE:])
+    return int.from_bytes(payload[:UID_SIZE], "big"), decode_commands(payload[UID_SIZE:])
 
 
-def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]:
+def replies_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, QueueReply]:
     """Sort a batch's effects by the node they concern.
 
     Args:
@@ -134,31 +134,31 @@ def answers_by_node(uid: int, epoch: int, effects: Effects) -> dict[str, Answer]
         effects: What the machine wants done; its ledger is not looked at.
 
     Returns:
-        One answer for every node that has a share in it, in the order in which they should leave:
+        One reply for every node that has a share in it, in the order in which they should leave:
         those with deliveries first, which are waited for longer than verdicts are.
     """
-    answers: dict[str, Answer] = {}
+    replies: dict[str, QueueReply] = {}
 
-    def answer_for(name: str) -> Answer:
+    def reply_for(name: str) -> QueueReply:
         node = owner_of(name)[0]
-        found = answers.get(node)
+        found = replies.get(node)
         if found is None:
-            found = answers[node] = Answer(uid, epoch)
+            found = replies[node] = QueueReply(uid, epoch)
         return found
 
-    for (holder, tag), deliveries in effects.deliveries.items():
-        answer_for(holder).deliveries.append((holder, tag, deliveries))
+    for (channel_id, tag), deliveries in effects.deliveries.items():
+        reply_for(channel_id).deliveries.append((channel_id, tag, deliveries))
     for verdict in effects.verdicts:
-        answer_for(verdict.session).verdicts.append(
+        reply_for(verdict.session).verdicts.append(
             (verdict.session, verdict.first, verdict.last, verdict.ok)
         )
     for reply in effects.replies:
         packed = (reply.session, reply.number, pack_value(reply.value))
-        answer_for(reply.session).replies.append(packed)
-    for holder, tag in effects.lost_consumers:
-        answer_for(holder).lost_consumers.append((holder, tag))
+        reply_for(reply.session).replies.append(packed)
+    for channel_id, tag in effects.lost_consumers:
+        reply_for(channel_id).lost_consumers.append((channel_id, tag))
     for session in effects.session_lost:
-        answer_for(session).session_lost.append(session)
+        reply_for(session).session_lost.append(session)
     for gap in effects.out_of_sequence:
-        answer_for(gap.session).expected.append((gap.session, gap.expected))
-    return answers
+        reply_for(gap.session).expected.append((gap.session, gap.expected))
+    return replies

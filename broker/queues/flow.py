@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from broker.fifo.command_sizes import HELD_BYTES_MAX, size_of
 from broker.fifo.commands import Enqueue
-from broker.fifo.offers import HELD_BYTES_MAX, size_of
 from broker.message import Message
 from broker.ports import Clock
 

@@ -6,7 +6,7 @@ Three things make requests wait:
   too much is under way in its ring. Nothing at all happens then.
 - Its delete is being proposed (P5). Whatever needs the queue afterwards waits; what ends something,
   as acknowledgements do, goes on.
-- Its head is being read from disk. What takes the head waits, a basic.get; and so do all offers
+- Its head is being read from disk. What takes the head waits, a basic.get; and so do all batches
   behind it, for a session's commands are applied in the order of their numbers.
 
 The gate only keeps requests. Its queue asks `stops` before each, and does what `runnable` gives
@@ -17,7 +17,7 @@ Invariants:
    that wait.
 2. What passes requests that wait, and ends or changes what they are about to begin, is done once
    more behind them: a channel that is gone must hold nothing.
-3. Of an offer that its session has made again only the latest is kept.
+3. If a session sends a batch again, only the latest is kept.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from broker.fifo.commands import (
     Cancel,
     ChannelCommand,
     Checkout,
+    CommandBatch,
     Drop,
     Get,
-    Offer,
     Purge,
     Release,
     SetActive,
     SetPrefetch,
 )
 from broker.message import Message
+from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
 from broker.queues.replication import Replication
 
@@ -51,7 +52,7 @@ LEFT: Final = "left"
 
 
 @dataclass(slots=True, frozen=True)
-class Publish:
+class PublishRequest:
     """`QueueHandle.publish`."""
 
     messages: list[Message]
@@ -60,7 +61,7 @@ class Publish:
 
 
 @dataclass(slots=True, frozen=True)
-class Attach:
+class AttachRequest:
     """`QueueHandle.attach`."""
 
     checkout: Checkout
@@ -104,21 +105,39 @@ class Follow:
 
 @dataclass(slots=True, frozen=True)
 class Delete:
-    """A further delete, until the first is decided."""
+    """A delete; a further one waits until the first is decided.
 
-    again: Callable[[], None]
+    Attributes:
+        queue: The queue.
+        done: Told how many messages were ready, or a `Refusal`.
+        if_unused: Refuse when there are consumers.
+        if_empty: Refuse when there are ready messages.
+    """
+
+    queue: Queue
+    done: Done
+    if_unused: bool
+    if_empty: bool
 
 
 Request: TypeAlias = (
-    Publish | Attach | Submit | WhenDrained | EndBoots | LinkUp | Follow | Delete | Offer
+    PublishRequest
+    | AttachRequest
+    | Submit
+    | WhenDrained
+    | EndBoots
+    | LinkUp
+    | Follow
+    | Delete
+    | CommandBatch
 )
 
 _UNDECIDED: Final = frozenset(
-    {Publish, Attach, WhenDrained, Delete, Offer, Cancel, Get, Purge, Drop}
+    {PublishRequest, AttachRequest, WhenDrained, Delete, CommandBatch, Cancel, Get, Purge, Drop}
 )
 """What waits while a delete is proposed."""
 
-_TAKES_HEAD: Final = frozenset({Get, Offer})
+_TAKES_HEAD: Final = frozenset({Get, CommandBatch})
 """What waits while the head is being read."""
 
 _REPEATED: Final = frozenset({Release, SetActive, SetPrefetch, EndBoots})
@@ -190,9 +209,9 @@ class Gate:
         (self._passed if self._is_running else self._kept).append(request)
         self._note()
 
-    def wait_for_delete(self, again: Callable[[], None]) -> None:
+    def wait_for_delete(self, request: Delete) -> None:
         """Keep a further delete until the one that is proposed is decided."""
-        self._kept.append(Delete(again))
+        self._kept.append(request)
 
     def runnable(self) -> Iterator[Request]:
         """Give back what waits no more, in order, as long as the queue is not paused again."""
@@ -259,12 +278,12 @@ class Gate:
     def leave(self) -> list[Request]:
         """Another node serves the queue: return what waited, in order.
 
-        Without the offers: their sessions make them again, to whoever serves now.
+        Without the batches: their sessions send them again, to the node that serves now.
         """
         self.end()
         self._pauses.add(LEFT)
         self._note()
-        waiting = [each for each in self._kept if type(each) is not Offer]
+        waiting = [each for each in self._kept if type(each) is not CommandBatch]
         self._kept.clear()
         return waiting
 
@@ -276,18 +295,18 @@ class Gate:
         )
 
     def _keep(self, request: Request) -> None:
-        if type(request) is Offer:
+        if type(request) is CommandBatch:
             self._forget_made_again(request)
         elif type(request) in _ONCE and request in self._kept:
             self._kept.remove(request)
         self._kept.append(request)
 
-    def _forget_made_again(self, offer: Offer) -> None:
+    def _forget_made_again(self, batch: CommandBatch) -> None:
         kept = self._kept
         for index in range(len(kept) - 1, -1, -1):
             each = kept[index]
-            if type(each) is Offer and each.session == offer.session:
-                if each.first < offer.first:
+            if type(each) is CommandBatch and each.session == batch.session:
+                if each.first < batch.first:
                     return
                 del kept[index]
 

@@ -80,8 +80,8 @@ class QueueHandle(Protocol):
         """Have the queue's machine do something. Commands of one channel are done in their order.
 
         Args:
-            command: Numbers that its holder does not hold, and unknown consumers, are ignored. What
-                a Get brings is held under tag "". A Release also ends the holder's consumers here.
+            command: Unknown consumers and numbers that its channel does not hold are ignored. The
+                message of a Get is held under tag "". A Release also ends the channel's consumers.
             done: Told the outcome, where somebody waits for it; a Get, Purge, Drop or Cancel
                 needs it. Get: a `GetResult`. Purge, Drop: how many messages went. Settle, Requeue,
                 Discard: None once the queue has done it (a durable one at its home: once that is

@@ -12,7 +12,7 @@ from broker.message import Delivery
 from broker.ports import ConsumerPort
 
 Key = tuple[str, str]
-"""(holder, tag)."""
+"""(channel_id, tag)."""
 
 
 class LocalConsumer(NamedTuple):
@@ -38,30 +38,30 @@ class LocalConsumers:
         self._found: dict[Key, LocalConsumer] = {}
 
     def attach(self, checkout: Checkout, port: ConsumerPort) -> None:
-        """Add a consumer, or replace the one of the same holder and tag."""
-        self._found[checkout.holder, checkout.tag] = LocalConsumer(checkout, port)
+        """Add a consumer, or replace the one of the same channel and tag."""
+        self._found[checkout.channel_id, checkout.tag] = LocalConsumer(checkout, port)
 
-    def detach(self, holder: str, tag: str) -> None:
+    def detach(self, channel_id: str, tag: str) -> None:
         """Remove a consumer; an unknown one is ignored."""
-        self._found.pop((holder, tag), None)
+        self._found.pop((channel_id, tag), None)
 
-    def release(self, holder: str) -> None:
+    def release(self, channel_id: str) -> None:
         """Remove all consumers of a channel."""
-        for key in [key for key in self._found if key[0] == holder]:
+        for key in [key for key in self._found if key[0] == channel_id]:
             del self._found[key]
 
-    def set_active(self, holder: str, tag: str, *, active: bool) -> None:
+    def set_active(self, channel_id: str, tag: str, *, active: bool) -> None:
         """Note whether a consumer's socket takes more."""
-        local = self._found.get((holder, tag))
+        local = self._found.get((channel_id, tag))
         if local is not None:
-            self._found[holder, tag] = local._replace(is_active=active)
+            self._found[channel_id, tag] = local._replace(is_active=active)
 
-    def set_prefetch(self, holder: str, tag: str, prefetch: int) -> None:
+    def set_prefetch(self, channel_id: str, tag: str, prefetch: int) -> None:
         """Note a consumer's other limit."""
-        local = self._found.get((holder, tag))
+        local = self._found.get((channel_id, tag))
         if local is not None:
             checkout = msgspec.structs.replace(local.checkout, prefetch=prefetch)
-            self._found[holder, tag] = local._replace(checkout=checkout)
+            self._found[channel_id, tag] = local._replace(checkout=checkout)
 
     def deliver(self, deliveries: dict[Key, list[Delivery]]) -> None:
         """Hand over what is for consumers here, and take it out of what is due."""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.fifo.commands import Offer
+from broker.fifo.commands import CommandBatch
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
 from broker.ports import Clock, Done, Journal
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
 
@@ -72,6 +72,10 @@ class NodeContext:
 class QueueHost(Protocol):
     """The registry, as the queues that run in it see it."""
 
+    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+        """Delete a queue, wherever it is served."""
+        ...
+
     def unused(self, uid: int, then: Callable[[], None]) -> None:
         """Have a classic queue deleted that nobody uses.
 
@@ -93,12 +97,12 @@ class QueueHost(Protocol):
 class PeerTransport(Protocol):
     """The way to the registries of other nodes (`broker.server.node_service`)."""
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        """Carry an offer; dropped when the node is not reachable."""
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        """Carry a batch; dropped when the node is not reachable."""
         ...
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        """Carry an answer; dropped when the node is not reachable."""
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Carry a reply; dropped when the node is not reachable."""
         ...
 
     def is_clogged(self, node: str) -> bool:
@@ -130,12 +134,12 @@ class PeerTransport(Protocol):
 class LocalRegistry(Protocol):
     """The registry, as other nodes reach it."""
 
-    def receive_offer(self, uid: int, offer: Offer) -> None:
-        """Bring an offer to the queue it is for."""
+    def receive_commands(self, uid: int, batch: CommandBatch) -> None:
+        """Bring a batch to the queue it is for."""
         ...
 
-    def receive_answer(self, node: str, answer: Answer) -> None:
-        """Bring an answer to the channels that wait for it."""
+    def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Bring a reply to the channels that wait for it."""
         ...
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
@@ -171,19 +175,19 @@ class Loopback:
         """Have a queue's home delete it."""
         self._peers.ask_delete(node, queue, done, if_unused=if_unused, if_empty=if_empty)
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        """Carry an offer, perhaps to this node."""
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        """Carry a batch, perhaps to this node."""
         if node == self._node:
-            self._here.receive_offer(uid, offer)
+            self._here.receive_commands(uid, batch)
         else:
-            self._peers.send_offer(node, uid, offer)
+            self._peers.send_commands(node, uid, batch)
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        """Carry an answer, perhaps to this node."""
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Carry a reply, perhaps to this node."""
         if node == self._node:
-            self._here.receive_answer(node, answer)
+            self._here.receive_queue_reply(node, reply)
         else:
-            self._peers.send_answer(node, answer)
+            self._peers.send_queue_reply(node, reply)
 
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         """Ask a node for a queue's counts, perhaps this one."""

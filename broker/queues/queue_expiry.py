@@ -20,12 +20,12 @@ from broker.ports import Clock
 
 RETURN_TICKS: Final = 4
 """Ticks, one a second, in which consumers attach again at a new master. Each node does it at once;
-an offer that was lost comes again after 1.5 s, or with the next link. A delete that waits for this
+a batch that was lost comes again after 1.5 s, or with the next link. A delete that waits for this
 must be over before the call of another node that asked for it, which lasts 6 s."""
 
 
 class QueueExpiry:
-    """Counts the time without use.
+    """Counts the time for which a queue is unused.
 
     Args:
         clock: Measures it.
@@ -62,7 +62,7 @@ class QueueExpiry:
 
     @property
     def is_limited(self) -> bool:
-        """False for a queue that stays whoever uses it: nothing need be told here."""
+        """True if the queue can be deleted for want of use."""
         return self._is_auto_delete or self.expires_ms is not None
 
     @property
@@ -81,11 +81,11 @@ class QueueExpiry:
             self.used()
 
     def used(self) -> None:
-        """Somebody uses the queue now."""
+        """Note that the queue is used now."""
         self._used_ms = self._clock.monotonic_ms()
 
     def is_over(self, consumers: int) -> bool:
-        """Tell whether the queue is to go, and note whether it is in use.
+        """True if the queue must be deleted; notes whether it is in use.
 
         Args:
             consumers: How many it has now.

@@ -4,9 +4,9 @@ Commands come out of the log, on every replica the same, in the same order. Only
 what the machine wants done; the others drop it. A command is answered when it is applied, so a
 confirm means: on disk at a majority, and committed.
 
-The publishing nodes hold what was not answered and offer it again to the next leader; sequence
-numbers drop doubles (docs/protocol-rules.md P10-P12). So nothing here waits for anything: an offer
-that came to the wrong replica, or whose entry was lost with its leader, is simply offered again.
+The publishing nodes hold what was not answered and send it again to the next leader; sequence
+numbers drop doubles (docs/protocol-rules.md P10-P12). So nothing here waits for anything: a batch
+that came to the wrong replica, or whose entry was lost with its leader, is simply sent again.
 
 Invariants:
 1. The leader's clock, put into the entry, is the only time a machine sees.
@@ -14,7 +14,7 @@ Invariants:
    out again everything that is checked out (P17).
 3. A boot that group 0 has ended ends in every queue by a command of that queue's leader.
 4. All replicas begin with the rules of the record; what policies ask for comes as an entry, from
-   whoever leads. So do the time at which a message expires, and the burial of what was held.
+   whoever leads. So do the time at which a message expires, and the drop of held dead letters.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from broker.fifo.command_sizes import size_of
 from broker.fifo.commands import (
     UNENCODABLE,
-    Batch,
+    CommandBatch,
     DropDeadLettered,
     EndBoot,
     Get,
-    Offer,
+    QueueCommand,
+    QueueEntry,
     Release,
     Requeue,
     SetRules,
     Settle,
-    decode_batch,
+    decode_entry,
     encodable,
-    encode_batch,
+    encode_entry,
     is_look_after,
     owner_of,
     split_at_looks,
@@ -45,13 +47,12 @@ from broker.fifo.commands import (
 )
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.offers import size_of
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
-from broker.queues.dead_letters import DeadLetters, Way
-from broker.queues.envelopes import Answer, answers_by_node
+from broker.queues.dead_letters import DeadLetters, DeadLetterSource
+from broker.queues.envelopes import QueueReply, replies_by_node
 from broker.queues.flow import Pace
 from broker.queues.machine_settings import founding_config, rules_of
 from broker.queues.node import NodeContext, QueueHost
@@ -61,7 +62,7 @@ from broker.queues.timing import DueTimer
 _log = logging.getLogger(__name__)
 
 ENTRY_COMMANDS_MAX: Final = 1_000
-"""A batch ends at that many messages or 1 MiB (P13)."""
+"""An entry ends at that many messages or 1 MiB (P13)."""
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 
@@ -72,8 +73,6 @@ SETTLES_WAIT_S: Final = 0.05
 
 TIME_ENTRIES_MS: Final = 10
 """Entries that only tell the time come no more often: one expires all that is due by then."""
-
-Gathered = Offer | EndBoot | SetRules | DropDeadLettered
 
 
 class RaftGroup(Protocol):
@@ -90,7 +89,7 @@ class RaftGroup(Protocol):
 
 
 class QuorumQueue:
-    """One replica. A `raft.ports.Machine` below, offers and answers above.
+    """One replica. A `raft.ports.Machine` below, batches and answers above.
 
     Args:
         record: The queue.
@@ -124,9 +123,9 @@ class QuorumQueue:
         self._is_patient = False
         self._ending_term: int | None = None  # then its delete for want of use was proposed
         self._term = 0
-        self._asked: Rules | None = None  # the latest gathered or proposed; None: one was refused
-        self._gathered: list[Gathered] = []
-        self._unburied: list[int] = []  # a proposal to bury these was lost
+        self._asked: Rules | None = None  # waiting or proposed last; None: one was refused
+        self._waiting: list[QueueCommand] = []
+        self._undropped: list[int] = []  # a proposal to drop these was lost
         self._told_ms = 0  # the time in the latest entry proposed
         self._is_time_due = False
         self._pace = Pace()
@@ -137,20 +136,20 @@ class QuorumQueue:
 
     # From nodes.
 
-    def receive(self, offer: Offer) -> None:
-        """Take a node's offer into the next entry, or tell it who leads."""
+    def receive(self, batch: CommandBatch) -> None:
+        """Put a node's batch into the next entry, or reply who leads."""
         if not self.is_leading:
-            node = owner_of(offer.session)[0]
+            node = owner_of(batch.session)[0]
             leader = self.group.leader if self.group is not None else None
-            self._transport.send_answer(
-                node, Answer(self.record.uid, self._term, leader=leader or "")
+            self._transport.send_queue_reply(
+                node, QueueReply(self.record.uid, self._term, leader=leader or "")
             )
             return
         if self._ending_term is not None:
-            return  # it is offered again, should the queue go on
-        if self._expiry.is_limited and any(type(each) is Get for each in offer.commands):
+            return  # it is sent again, should the queue go on
+        if self._expiry.is_limited and any(type(each) is Get for each in batch.commands):
             self._expiry.used()
-        self._gather(offer)
+        self._add_command(batch)
 
     def end_boots(self, is_over: Callable[[str, str], bool]) -> None:
         """Propose the end of every boot that is known here and over (invariant 3).
@@ -162,10 +161,10 @@ class QuorumQueue:
             return
         for node, boot in self._machine.boots():
             if is_over(node, boot):
-                self._gather(EndBoot(node, boot))
+                self._add_command(EndBoot(node, boot))
 
     def follow(self, settings: QueueSettings) -> None:
-        """Live by other settings: a policy was set, changed or cleared."""
+        """Apply other settings: a policy was set, changed or cleared."""
         self.settings = settings
         self._rules = rules_of(self.record, settings)
         self._expiry.change(settings.expires_ms)
@@ -179,9 +178,9 @@ class QuorumQueue:
             self._check_expiry()
             if self._machine.is_pump_due:
                 self._serve_on()
-            if self._unburied:
-                unburied, self._unburied = self._unburied, []
-                self._bury(unburied)
+            if self._undropped:
+                undropped, self._undropped = self._undropped, []
+                self._drop_dead_lettered(undropped)
 
     @property
     def is_still_ending(self) -> bool:
@@ -189,12 +188,12 @@ class QuorumQueue:
         return self.is_leading and self._ending_term == self._term
 
     def stop(self) -> None:
-        """This node serves nobody any more: nothing happens here by itself."""
+        """The node stops: no timer and no callback acts from now on."""
         self.is_leading = False
         self._timer.end()
 
     def resume(self) -> None:
-        """The queue is not deleted: it accepts again what its sessions offer."""
+        """The queue is not deleted: it accepts again what its sessions send."""
         self._ending_term = None
         self._expiry.used()
 
@@ -223,13 +222,13 @@ class QuorumQueue:
     def apply(self, index: int, data: bytes) -> object:
         """Apply an entry; the leader then answers."""
         del index  # messages are numbered by the machine
-        batch: Batch = decode_batch(data)
+        entry: QueueEntry = decode_entry(data)
         before = self._machine.rules
-        self._machine.apply_batch(batch)
+        self._machine.apply_entry(entry)
         rules = self._machine.rules
         if rules is not before and not rules.is_held:
             self._dead_letters.forget(self.record.uid)  # the machine has let go of them
-        if self._gathered and not self._is_due and self._machine.has_ready:
+        if self._waiting and not self._is_due and self._machine.has_ready:
             self._hurry()  # settles that waited give the credit that is now wanted
         self._run()
         return None
@@ -239,19 +238,19 @@ class QuorumQueue:
         return self._machine.snapshot()
 
     def restore(self, index: int, parts: Sequence[bytes]) -> None:
-        """Become the state of a snapshot."""
+        """Load a snapshot."""
         del index
         self._machine.restore(list(parts))
 
     def role_changed(self, *, leader: bool, term: int) -> None:
-        """Begin or cease to answer.
+        """Begin or stop to serve, as the leader or not.
 
         A delete that was proposed may be committed in any term: `resume` ends the wait for it.
         """
         self._term = term
         self.is_leading = leader
-        self._gathered.clear()
-        self._unburied.clear()
+        self._waiting.clear()
+        self._undropped.clear()
         self._told_ms = 0
         self._asked = self._machine.rules
         self._dead_letters.forget(self.record.uid)
@@ -274,16 +273,16 @@ class QuorumQueue:
         """Have the machine's rules changed where they will not be what is asked for now."""
         if self.is_leading and self._asked != self._rules:
             self._asked = self._rules
-            self._gathered = [each for each in self._gathered if type(each) is not SetRules]
-            self._gather(SetRules(self._rules))
+            self._waiting = [each for each in self._waiting if type(each) is not SetRules]
+            self._add_command(SetRules(self._rules))
 
-    def _bury(self, numbers: list[int]) -> None:
-        """What was held has reached all its targets."""
+    def _drop_dead_lettered(self, numbers: list[int]) -> None:
+        """Propose to drop dead letters that have reached all their targets."""
         if self.is_leading:
-            self._gather(DropDeadLettered(numbers))
+            self._add_command(DropDeadLettered(numbers))
 
     def _rang(self) -> None:
-        """Something is due: a message at the head, or the queue itself."""
+        """The timer fired: the head expires, or the queue itself."""
         if not self.is_leading:
             return
         due_ms = self._machine.due_ms()
@@ -319,15 +318,15 @@ class QuorumQueue:
         if left_ms is not None:
             self._timer.set(left_ms)
 
-    def _gather(self, command: Gathered) -> None:
+    def _add_command(self, command: QueueCommand) -> None:
         """Take a command into the next entry.
 
         Settles alone are in no hurry while no message waits for the credit they give: they ride
         with the next publish, or go after `SETTLES_WAIT_S`. That halves the entries of a queue
         whose consumers keep up. A leader that dies meanwhile has not answered for them, so they
-        are offered again.
+        are sent again.
         """
-        self._gathered.append(command)
+        self._waiting.append(command)
         if self._is_due:
             return
         later = self._later
@@ -348,25 +347,25 @@ class QuorumQueue:
             self._propose()
 
     def _propose(self) -> None:
-        """Turn what came in this turn of the loop into entries, mostly one."""
+        """Propose the commands of this turn of the loop, mostly as one entry."""
         self._is_due = self._is_patient = False
         is_time_due, self._is_time_due = self._is_time_due, False
         self._proposals += 1
-        gathered, self._gathered = self._gathered, []
+        waiting, self._waiting = self._waiting, []
         if self.group is None or not self.is_leading:
             return
-        now_ms, began_ms = self._time_of(gathered), self._clock.monotonic_ms()
-        if gathered or is_time_due:
+        now_ms, began_ms = self._time_of(waiting), self._clock.monotonic_ms()
+        if waiting or is_time_due:
             self._told_ms = now_ms
-        if is_time_due and not gathered:
+        if is_time_due and not waiting:
             done = partial(self._proposed, [], began_ms)
-            self.group.propose_nowait(encode_batch([], now_ms), done)
-        for batch in batches(gathered, has_consumers=self._machine.consumer_count > 0):
-            own = [each for each in batch if isinstance(each, SetRules | DropDeadLettered)]
-            data = self._encoded(batch, now_ms)
+            self.group.propose_nowait(encode_entry([], now_ms), done)
+        for entry in cut_entries(waiting, has_consumers=self._machine.consumer_count > 0):
+            own = [each for each in entry if isinstance(each, SetRules | DropDeadLettered)]
+            data = self._encoded(entry, now_ms)
             self.group.propose_nowait(data, partial(self._proposed, own, began_ms))
 
-    def _time_of(self, gathered: list[Gathered]) -> int:
+    def _time_of(self, waiting: list[QueueCommand]) -> int:
         """The time that an entry tells, in milliseconds since the epoch.
 
         What was delivered in the millisecond in which it expires and comes back in it is not
@@ -376,23 +375,23 @@ class QuorumQueue:
         now_ms, machine = self._clock.now_ms(), self._machine
         if now_ms > machine.now_ms or machine.config.order == "due":
             return now_ms
-        return now_ms + any(_is_requeueing(each) for each in gathered)
+        return now_ms + any(_is_requeueing(each) for each in waiting)
 
-    def _encoded(self, batch: list[Gathered], now_ms: int) -> bytes:
+    def _encoded(self, entry: list[QueueCommand], now_ms: int) -> bytes:
         """Return an entry's bytes; what can't be written, which is a bug, is left out and told."""
         try:
-            return encode_batch(batch, now_ms)
+            return encode_entry(entry, now_ms)
         except UNENCODABLE:
-            sound = encodable(batch)
+            sound = encodable(entry)
             place = {"queue": self.record.name, "vhost": self.record.vhost}
-            count = len(batch) - len(sound)
+            count = len(entry) - len(sound)
             _log.exception("queue.commands_refused", extra={**place, "count": count})
-            return encode_batch(sound, now_ms)
+            return encode_entry(sound, now_ms)
 
     def _proposed(
         self, own: list[SetRules | DropDeadLettered], began_ms: int, result: object
     ) -> None:
-        """An entry was applied, or not: then what it asked is offered, or found due, again.
+        """An entry was applied, or not: then what it asked is sent, or found due, again.
 
         Args:
             own: What only this leader knows of, so it proposes it again.
@@ -404,7 +403,7 @@ class QuorumQueue:
         elif self.is_leading:
             for each in own:
                 if isinstance(each, DropDeadLettered):
-                    self._unburied += each.numbers
+                    self._undropped += each.numbers
                 else:
                     self._asked = None
             self._told_ms = 0
@@ -423,74 +422,78 @@ class QuorumQueue:
         if not effects:
             return
         if effects.dead:
-            way = Way(self.record, self.settings, self._bury)
-            self._dead_letters.take(way, effects.dead)
+            source = DeadLetterSource(self.record, self.settings, self._drop_dead_lettered)
+            self._dead_letters.take(source, effects.dead)
         stat = self._machine.stat()
         lag = stat.ready if stat.consumers else 0
         given = sum(map(len, effects.deliveries.values())) if lag else 0
         now_ms = self._clock.monotonic_ms()
         pace_us = self._pace.handed_out(given, stat.unacked, lag, now_ms)
         here = self.group.leader if self.group is not None else None
-        for node, answer in answers_by_node(self.record.uid, self._term, effects).items():
-            answer.lag, answer.pace_us = lag, pace_us
+        for node, reply in replies_by_node(self.record.uid, self._term, effects).items():
+            reply.lag, reply.pace_us = lag, pace_us
             if node == here:  # what has farther to go leaves before this node works on its own
-                self._defer(partial(self._transport.send_answer, node, answer))
+                self._defer(partial(self._transport.send_queue_reply, node, reply))
             else:
-                self._transport.send_answer(node, answer)
+                self._transport.send_queue_reply(node, reply)
 
 
-def batches(gathered: list[Gathered], *, has_consumers: bool = False) -> Iterator[list[Gathered]]:
-    """Cut what gathered where a batch ends (P13); an offer that is larger goes alone.
+def cut_entries(
+    waiting: list[QueueCommand], *, has_consumers: bool = False
+) -> Iterator[list[QueueCommand]]:
+    """Cut commands into entries (P13); a batch that is larger goes alone.
 
     Args:
-        gathered: In order.
+        waiting: Commands in order.
         has_consumers: Consumers that wait are served before a basic.get: they are at an entry's
             end. Replicas of older versions would not agree to be served within one.
     """
-    batch: list[Gathered] = []
+    entry: list[QueueCommand] = []
     numbers = size_bytes = 0
-    for each in _served(gathered) if has_consumers else gathered:
-        is_look = has_consumers and _is_look(each, batch)
-        offered = each.commands if isinstance(each, Offer) else []
-        more_numbers = sum([width(command) for command in offered])
-        more_bytes = sum([size_of(command) for command in offered])
+    for each in _served(waiting) if has_consumers else waiting:
+        is_look = has_consumers and _is_look(each, entry)
+        sent = each.commands if isinstance(each, CommandBatch) else []
+        more_numbers = sum([width(command) for command in sent])
+        more_bytes = sum([size_of(command) for command in sent])
         is_full = (
             numbers + more_numbers > ENTRY_COMMANDS_MAX or size_bytes + more_bytes > ENTRY_BYTES_MAX
         )
-        if batch and (is_full or is_look):
-            yield batch
-            batch, numbers, size_bytes = [], 0, 0
-        batch.append(each)
+        if entry and (is_full or is_look):
+            yield entry
+            entry, numbers, size_bytes = [], 0, 0
+        entry.append(each)
         numbers += more_numbers
         size_bytes += more_bytes
-    if batch:
-        yield batch
+    if entry:
+        yield entry
 
 
-def _served(gathered: list[Gathered]) -> Iterator[Gathered]:
-    """The same, with offers cut where consumers are to be served within them."""
-    for each in gathered:
-        if isinstance(each, Offer):
+def _served(waiting: list[QueueCommand]) -> Iterator[QueueCommand]:
+    """The same, with batches cut where consumers are to be served within them."""
+    for each in waiting:
+        if isinstance(each, CommandBatch):
             yield from split_at_looks(each)
         else:
             yield each
 
 
-def _is_look(command: Gathered, batch: list[Gathered]) -> bool:
-    """True where consumers are to be served between a batch and the next command."""
-    before = batch[-1] if batch else None
+def _is_look(command: QueueCommand, entry: list[QueueCommand]) -> bool:
+    """True where consumers are to be served between an entry and the next command."""
+    before = entry[-1] if entry else None
     return (
-        isinstance(command, Offer) and isinstance(before, Offer) and is_look_after(command, before)
+        isinstance(command, CommandBatch)
+        and isinstance(before, CommandBatch)
+        and is_look_after(command, before)
     )
 
 
-def _is_requeueing(command: Gathered) -> bool:
+def _is_requeueing(command: QueueCommand) -> bool:
     """True for what may give messages back to the queue."""
-    if isinstance(command, Offer):
+    if isinstance(command, CommandBatch):
         return any(isinstance(each, Requeue | Release) for each in command.commands)
     return isinstance(command, EndBoot)
 
 
-def _is_settling(command: Gathered) -> bool:
-    """True for an offer that only acknowledges messages."""
-    return type(command) is Offer and all(type(each) is Settle for each in command.commands)
+def _is_settling(command: QueueCommand) -> bool:
+    """True for a batch that only acknowledges messages."""
+    return type(command) is CommandBatch and all(type(each) is Settle for each in command.commands)

@@ -42,7 +42,7 @@ class Stores(Protocol):
         ...
 
     def is_leaderless(self, uid: int) -> bool:
-        """True where a replica of this store is here and knows of no leader."""
+        """True if a replica of this store is here and knows no leader."""
         ...
 
 
@@ -89,7 +89,7 @@ class RecentHistoryReplayer:
             for queue in self._queues(binding, message):
                 by_queue.setdefault(queue.uid, (queue, []))[1].append(message)
         for queue, lot in by_queue.values():
-            self._dead_letters.post(queue, lot)
+            self._dead_letters.replay(queue, lot)
 
     def _queues(self, binding: Binding, message: Message) -> tuple[Queue, ...]:
         """The queue that was bound, or where the exchange that was bound leads."""
@@ -109,7 +109,7 @@ class RecentHistoryReplayer:
 
 
 def _remembered(message: Message) -> Message:
-    """A message as it was published: its time to live begins anew."""
+    """Return a message as it was published: its time to live begins anew."""
     return msgspec.structs.replace(
         message, ttl_ms=facts_of(raw_properties(message)).ttl_ms, expires_ms=0
     )

@@ -6,9 +6,9 @@ same way after a declare, after a restart and after a snapshot.
 
 Invariants:
 1. A classic queue runs at its home only, a quorum replica at each member only. A mirrored queue's
-   machine runs at its master only (`mirrored`), and channels of every node reach it by offers.
+   machine runs at its master only (`mirrored`), and channels of every node reach it by batches.
 2. A local queue is found by `uid`, never by name: a namesake is another queue.
-3. Offers and answers for queues unknown here are dropped; the sender offers again.
+3. Commands and answers for queues unknown here are dropped; the sender sends again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Drop, Offer, Purge, owner_of
+from broker.fifo.commands import CommandBatch, Drop, Purge, owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
 from broker.message import Delivery
@@ -28,17 +28,18 @@ from broker.metadata.records import Queue
 from broker.metadata.results import Changes
 from broker.ports import Done, QueueStat
 from broker.queues.classic import ClassicQueue
+from broker.queues.client.remote import RemoteQueue
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.deletes import Deletes
-from broker.queues.elsewhere.remote import RemoteQueue
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
+from broker.queues.gate import Delete
 from broker.queues.handle import QueueHandle
 from broker.queues.machine_settings import config_of
-from broker.queues.mirrored.ports import AllLinked, Neighbours, Surroundings
-from broker.queues.mirrored.rings import RingInfo, Rings
+from broker.queues.mirrored.mirrored_queues import MirroredQueues, RingInfo
+from broker.queues.mirrored.ports import AllLinked, Neighbours
 from broker.queues.node import Boots, Loopback, NodeContext
-from broker.queues.paging.level import LAZY_RAM_BYTES
-from broker.queues.paging.pager import Pageable
+from broker.queues.paging.memory_budget import LAZY_RAM_BYTES
+from broker.queues.paging.node_pager import Pageable
 from broker.queues.quorum import QuorumQueue, RaftGroup
 from broker.queues.recent_history import RecentHistoryReplayer
 
@@ -70,7 +71,7 @@ class QueueRegistry:
         neighbours: Links between nodes.
 
     Attributes:
-        rings: This node's part in mirrored queues.
+        mirrored: This node's part in mirrored queues.
     """
 
     def __init__(
@@ -93,25 +94,7 @@ class QueueRegistry:
         self._deletes = Deletes(node, self._classic, self)
         self._dead_letters = DeadLetters(node, self)
         self._recent_history = RecentHistoryReplayer(node, self, self._dead_letters)
-        self.rings = Rings(
-            Surroundings(
-                node=node.node,
-                boot=node.boot,
-                catalogue=node.catalogue,
-                clock=node.clock,
-                journal=node.journal,
-                store=node.store,
-                defer=node.defer,
-                later=node.after,
-                propose=node.propose,
-                send=transport.send_ring,
-                has_lease=node.has_lease,
-                leader=node.leader,
-                neighbours=neighbours or AllLinked(),
-                stage=self,
-                has_alarm=node.has_alarm,
-            )
-        )
+        self.mirrored = MirroredQueues(node, self, neighbours or AllLinked())
 
     # For channels (`Queues`).
 
@@ -144,11 +127,11 @@ class QueueRegistry:
 
     def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a queue through the node that serves it (P5)."""
-        self._deletes.delete(queue, done, if_unused=if_unused, if_empty=if_empty)
+        self._deletes.delete(Delete(queue, done, if_unused, if_empty))
 
     def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
         """Delete a classic queue that is served here."""
-        self._deletes.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+        self._deletes.delete_here(Delete(queue, done, if_unused, if_empty))
 
     # For queues that run here (`QueueHost`).
 
@@ -161,19 +144,19 @@ class QueueRegistry:
         self._deletes.expired(self._quorum[uid])
 
     def begins_to_lead(self, uid: int, term: int) -> None:
-        """A replica here leads: end dead boots in it, tell everybody where to offer (P17)."""
+        """A replica here leads: end dead boots in it, tell everybody where to send (P17)."""
         self._quorum[uid].end_boots(self.is_over)
         self.led_lately[uid] = self._node
-        self._tell_all(Answer(uid, term))
+        self._tell_all(QueueReply(uid, term))
 
-    # For mirrored queues (`mirrored.ports.Stage`).
+    # For mirrored queues (`mirrored.ports.MirroredQueueHost`).
 
     def serve(self, queue: Queue, machine: QueueMachine | None) -> ClassicQueue:
         """Begin to serve a mirrored queue here, or find that it is served already."""
         local = self._classic.get(queue.uid)
         if local is None:
             if queue.ring is not None and queue.ring.epoch > 1:
-                self._tell_all(Answer(queue.uid, queue.ring.epoch))  # earlier offers are lost
+                self._tell_all(QueueReply(queue.uid, queue.ring.epoch))  # earlier batches are lost
             return self._start_classic(queue, machine)
         local.record = queue
         return local
@@ -206,11 +189,11 @@ class QueueRegistry:
 
     def ring_info(self, queue: Queue) -> RingInfo | None:
         """Return a mirrored queue's ring as listings show it; None for other queues."""
-        return self.rings.info(queue)
+        return self.mirrored.info(queue)
 
     def lease_back(self) -> None:
         """The lease may be back: what waited for it goes on."""
-        self.rings.lease_back()
+        self.mirrored.lease_back()
         self._dead_letters.lease_back()
         self._recent_history.try_again()
 
@@ -218,29 +201,29 @@ class QueueRegistry:
 
     def receive_ring(self, node: str, payload: bytes) -> None:
         """Bring a node's ring bytes to the ring they are for."""
-        self.rings.receive(node, payload)
+        self.mirrored.receive(node, payload)
 
     def ring_link_up(self, node: str) -> None:
         """A new data stream to or from a node."""
-        self.rings.link_up(node)
+        self.mirrored.link_up(node)
 
-    def receive_offer(self, uid: int, offer: Offer) -> None:
-        """Bring an offer to the queue it is for, unless its boot has ended (P1)."""
-        if self.is_over(*owner_of(offer.session)):
+    def receive_commands(self, uid: int, batch: CommandBatch) -> None:
+        """Bring a batch to the queue it is for, unless its boot has ended (P1)."""
+        if self.is_over(*owner_of(batch.session)):
             return
         classic = self._classic.get(uid)
         if classic is not None:
-            classic.receive(offer)
+            classic.receive(batch)
             return
         quorum = self._quorum.get(uid)
         if quorum is not None:
-            quorum.receive(offer)
+            quorum.receive(batch)
 
-    def receive_answer(self, node: str, answer: Answer) -> None:
-        """Bring an answer to the channels that wait for it."""
-        remote = self._remote.get(answer.uid)
+    def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Bring a reply to the channels that wait for it."""
+        remote = self._remote.get(reply.uid)
         if remote is not None:
-            remote.receive(node, answer)
+            remote.receive(node, reply)
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
         """Return the counts of a queue that is served here; a declare renews its x-expires."""
@@ -290,7 +273,7 @@ class QueueRegistry:
     # For group 0.
 
     def reconcile(self, changes: Changes) -> None:
-        """Make what runs here agree with the catalogue (P6)."""
+        """Close the differences between the catalogue and what runs here (P6)."""
         if changes.restored:
             self.reconcile_all()
             return
@@ -304,13 +287,13 @@ class QueueRegistry:
             self._moved(queue)
         if changes.boots_ended:
             self._end_boots()
-            self.rings.boots_ended()
+            self.mirrored.boots_ended()
         if changes.nodes_changed:
             self.retarget()
-            self.rings.touch_all()
+            self.mirrored.touch_all()
         for queue in changes.policy_queues:
             self._follow(queue.uid)
-            self.rings.touch(queue.uid)
+            self.mirrored.touch(queue.uid)
         for binding in changes.history_bindings:
             self._recent_history.replay(binding)
 
@@ -322,7 +305,7 @@ class QueueRegistry:
             if uid not in wanted:
                 self._stop(uid)
         for uid in self._store.queues():
-            if uid not in wanted or self.rings.is_old_copy(wanted[uid]):
+            if uid not in wanted or self.mirrored.is_old_copy(wanted[uid]):
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
@@ -336,12 +319,12 @@ class QueueRegistry:
                 self._moved(wanted[uid])
             self._follow(uid)
         self._end_boots()
-        self.rings.boots_ended()
+        self.mirrored.boots_ended()
         self.retarget()
-        self.rings.touch_all()
+        self.mirrored.touch_all()
 
     def retarget(self) -> None:
-        """Nodes came or went: let every handle look again where its queue is served."""
+        """Nodes came or went: have every handle look up its queue's node again."""
         for remote in list(self._remote.values()):
             remote.retarget()
 
@@ -355,7 +338,7 @@ class QueueRegistry:
             remote.link_up(node)
 
     def drained(self, node: str) -> None:
-        """The way to a node has room again: go on with what was put off for it."""
+        """A link has room again: go on with what was put off for the node."""
         for classic in list(self._classic.values()):
             classic.drained(node)
         for remote in list(self._remote.values()):
@@ -368,7 +351,7 @@ class QueueRegistry:
         self._recent_history.try_again()
         self._ticks += 1
         self._end_boots(classic=self._ticks % CLASSIC_BOOTS_TICKS == 0)
-        self.rings.tick()
+        self.mirrored.tick()
         for remote in list(self._remote.values()):
             remote.tick()
         for classic in list(self._classic.values()):
@@ -388,11 +371,11 @@ class QueueRegistry:
     def in_memory(self) -> Iterator[Pageable]:
         """Classic queues and mirrors of this node, for its pager."""
         for classic in self._classic.values():
-            yield classic.window
-        yield from self.rings.mirrors()
+            yield classic.pager
+        yield from self.mirrored.mirrors()
 
     def remotes(self) -> list[RemoteQueue]:
-        """This node's ways to queues that are asked by messages."""
+        """This node's clients of queues that other nodes may serve."""
         return list(self._remote.values())
 
     def served_here(self) -> list[Queue]:
@@ -417,8 +400,8 @@ class QueueRegistry:
         return queue.home
 
     def stop(self) -> None:
-        """Let go of everything without deleting anything."""
-        self.rings.stop()
+        """Close everything; delete nothing."""
+        self.mirrored.stop()
         self._dead_letters.stop()
         for classic in self._classic.values():
             classic.stop()
@@ -435,7 +418,7 @@ class QueueRegistry:
             is_home = queue.ring is None and queue.home == self._node
             if is_home and queue.uid not in self._classic:
                 self._start_classic(queue)
-            self.rings.changed(queue)
+            self.mirrored.changed(queue)
         elif self._node in queue.members and queue.uid not in self._quorum:
             self._start_quorum(queue)
 
@@ -462,7 +445,7 @@ class QueueRegistry:
         return settings
 
     def _follow(self, uid: int) -> None:
-        """Policies have changed: let a queue that runs here live by them."""
+        """Policies have changed: apply them to a queue that runs here."""
         running = self._classic.get(uid) or self._quorum.get(uid)
         queue = self._catalogue.queue_by_uid(uid)
         if running is not None and queue is not None:
@@ -474,7 +457,7 @@ class QueueRegistry:
         self._deletes.stopped(uid)
         self._dead_letters.forget(uid)
         self._warned.pop(uid, None)
-        self.rings.removed(uid)
+        self.mirrored.removed(uid)
         classic = self._classic.pop(uid, None)
         if classic is not None:
             classic.deleted()
@@ -517,7 +500,7 @@ class QueueRegistry:
         for quorum in self._quorum.values():
             quorum.end_boots(self.is_over)
 
-    def _tell_all(self, answer: Answer) -> None:
+    def _tell_all(self, reply: QueueReply) -> None:
         for node in self._catalogue.nodes():
             if node.alive:
-                self._transport.send_answer(node.name, answer)
+                self._transport.send_queue_reply(node.name, reply)

@@ -5,13 +5,24 @@ Kept apart from `classic`, which uses it, and from `mirrored`, which provides it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from broker.fifo.commands import Checkout
 from broker.fifo.ledger import LedgerRecord
 from broker.ports import ConsumerPort
 from broker.queues.handle import QueueHandle
+
+
+class Waiter(Protocol):
+    """Waits until something is replicated; exactly one of these methods is called, once."""
+
+    def safe(self) -> None:
+        """It is on every member (P19), and the node has the lease (P4)."""
+        ...
+
+    def lost(self) -> None:
+        """This node ceased to be the master before that: the outcome is unknown."""
+        ...
 
 
 class Replication(Protocol):
@@ -24,7 +35,7 @@ class Replication(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """True while so much is under way in the ring that publishers shall wait."""
+        """True while so much is in flight in the ring that publishers must wait."""
         ...
 
     @property
@@ -33,7 +44,7 @@ class Replication(Protocol):
         ...
 
     def may_serve(self) -> bool:
-        """May anything be decided or told now (P4)? If not, it goes on with the queue later."""
+        """True if the queue may decide and confirm now (P4); else it is resumed later."""
         ...
 
     def record(self, records: list[LedgerRecord], *, is_written: bool) -> None:
@@ -45,13 +56,8 @@ class Replication(Protocol):
         """
         ...
 
-    def when_replicated(self, done: Callable[[], None], lost: Callable[[], None]) -> None:
-        """Call one of them once.
-
-        Args:
-            done: When all that was recorded until now is safe (P19) and may be told (P4).
-            lost: When this node ceases to be the master before that.
-        """
+    def when_replicated(self, waiter: Waiter) -> None:
+        """Tell `waiter` what becomes of all that was recorded until now."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The loop as queues use it: the next turn, and one timer a queue."""
+"""Timing of queues: the next turn of the loop, and one timer for each queue."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DueTimer:
         self._handle = self._later(wait_ms / 1000, lambda: self._rang(count))
 
     def end(self) -> None:
-        """Ring no more."""
+        """Cancel the timer."""
         handle, self._handle = self._handle, None
         self._at_ms = None
         self._count += 1

@@ -1,24 +1,26 @@
-"""Since when other nodes are gone, silent or cut off from this one; looked at once a second."""
+"""How long other nodes have been gone, silent or cut off from this one; checked once a second."""
 
 from __future__ import annotations
 
-from broker.queues.mirrored.ports import Surroundings
-from broker.queues.mirrored.tending import CUT_MS
+from broker.queues.mirrored.ports import Neighbours
+from broker.queues.mirrored.reconcile import CUT_MS
+from broker.queues.node import NodeContext
 
 
 class LinkWatch:
-    """This node's links, as far as rings depend on how long they have been as they are.
+    """The time for which each other node has been unreachable, on which rings depend.
 
     Args:
-        around: The node.
+        context: The node.
+        neighbours: Links between nodes.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self._node = around.node
-        self._catalogue = around.catalogue
-        self._neighbours = around.neighbours
-        self._clock = around.clock
-        self._leader_now = around.leader
+    def __init__(self, context: NodeContext, neighbours: Neighbours) -> None:
+        self._node = context.node
+        self._catalogue = context.catalogue
+        self._neighbours = neighbours
+        self._clock = context.clock
+        self._leader_now = context.leader
         self._leader: str | None = None
         self._led_since_ms = self._began_ms = self._clock.monotonic_ms()
         self._gone_since_ms: dict[str, int] = {}
@@ -30,7 +32,11 @@ class LinkWatch:
         return bool(self._cut_since_ms)
 
     def tick(self) -> bool:
-        """Look at all links; True if one was cut since the last time."""
+        """Check all links.
+
+        Returns:
+            True if a link has been cut since the last call.
+        """
         now_ms = self._clock.monotonic_ms()
         leader = self._teller()
         if leader != self._leader:
@@ -52,11 +58,11 @@ class LinkWatch:
         return is_new
 
     def running(self) -> list[str]:
-        """Nodes that live."""
+        """The nodes of the cluster that are alive."""
         return [node.name for node in self._catalogue.nodes() if node.alive]
 
     def reachable(self) -> list[str]:
-        """Living nodes that this one hears and is heard by, itself included."""
+        """The living nodes that hear this one and are heard by it, itself included."""
         return [node for node in self.running() if self.is_reachable(node)]
 
     def is_reachable(self, node: str) -> bool:
@@ -64,12 +70,13 @@ class LinkWatch:
         return self._neighbours.is_linked(self._node, node)
 
     def is_cut(self, node: str) -> bool:
-        """True if two nodes are cut off for more than a moment, and neither has died (P25).
+        """True if the link to a living node has been cut for `CUT_MS` (P25).
 
-        A dead node's links are cut, too. All that tells the two apart is a leader of group 0 that
-        has had the time to tell a death and has not: not the node in question, and heard itself.
-        Without one this may be an election after the death of a master that led group 0, and
-        mirrors that give way to it take the last copies with them.
+        A dead node's links are cut, too. Only the leader of group 0 can tell the two cases apart:
+        it has had the time to report a death and has not. That leader must be reachable, and must
+        not be the node in question. Without such a leader the answer is False: this may be the
+        election after the death of a master that led group 0, and mirrors that left the ring for it
+        would take the last copies with them.
         """
         since_ms = self._cut_since_ms.get(node)
         leader = self._teller()
@@ -80,7 +87,7 @@ class LinkWatch:
         return self._clock.monotonic_ms() - max(since_ms, self._led_since_ms) >= CUT_MS
 
     def _teller(self) -> str | None:
-        """Return the leader of group 0 if it may propose: its own boot lives (P1)."""
+        """Return the leader of group 0 if its own boot is alive, so that it may propose (P1)."""
         leader = self._leader_now()
         record = None if leader is None else self._catalogue.node(leader)
         return leader if record is not None and record.alive else None

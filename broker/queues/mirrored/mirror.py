@@ -1,9 +1,9 @@
-"""A mirror: replays its master's ledger, writes it to this disk, says when that is synced.
+"""A mirror: replays its master's ledger, writes it to this disk, and reports when it is synced.
 
-A founder begins empty and complete. Everybody else ignores what comes before its handshake (P20);
-with that it erases what an earlier life left on the disk, since only then has it joined a live
-master (P23), and notes its own identity beside what it writes from there on. A new master may send
-the handshake again: then it begins again.
+A founder begins empty and complete. Other members ignore what comes before their join state (P20).
+With the join state it erases what an earlier membership left on the disk, since only then has it
+joined a live master (P23), and notes its own identity beside what it writes from there on. A new
+master may send the join state again; then the mirror begins again.
 
 Invariants:
 1. A delivery is forwarded (`synced`) after what it changed here is on disk.
@@ -12,43 +12,57 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final, Protocol
 
 from broker.fifo.config import QueueConfig
-from broker.fifo.handshake import decode_handshake
+from broker.fifo.join_state import decode_join_state
 from broker.fifo.ledger import decode_records
 from broker.fifo.ready.priority import LEVEL_MAX
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.metadata.rings import RingMember, encode_member
 from broker.ports import Journal
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
-from broker.queues.mirrored.payloads import HANDSHAKE, LEDGER, SYNC, Joiner, decode_addressed
-from broker.queues.paging.level import DEEP_RAM_BYTES
+from broker.queues.mirrored.payloads import (
+    JOIN_STATE,
+    LEDGER,
+    SYNC,
+    PayloadAssembler,
+    decode_addressed,
+)
+from broker.queues.paging.memory_budget import DEEP_RAM_BYTES
 from broker.storage.message_store import MessageStore
 
 LOOK_BYTES: Final = 1024 * 1024
-"""Without a limit of its own a mirror estimates its memory each time so many bytes have come."""
+"""A mirror without a limit of its own checks its memory each time so many bytes have come."""
 
 
 class Delivered(Protocol):
-    """One broadcast as GM hands it over (`gm.core.effects.Delivery`)."""
+    """One broadcast as GM hands it over (`gm.core.effects.RingDelivery`)."""
 
     @property
     def publisher(self) -> object:
-        """Who broadcast it."""
+        """The member that broadcast it."""
         ...
 
     @property
     def payload(self) -> bytes:
-        """What was broadcast."""
+        """The payload that was broadcast."""
         ...
 
     @property
     def ticket(self) -> int:
-        """What to say when it is durable here."""
+        """The number to acknowledge when it is durable here."""
+        ...
+
+
+class Forwarder(Protocol):
+    """The ring, as a mirror speaks into it."""
+
+    def synced(self, ticket: int) -> None:
+        """Everything up to this ticket is durable here: forward it."""
         ...
 
 
@@ -58,17 +72,17 @@ class Mirror:
     Args:
         uid: The queue's incarnation.
         me: This node's member.
-        founder: The queue began with this member: there is nothing to wait for.
-        durable: Persistent messages go to disk.
+        founder: True if the queue was declared with this member: it needs no join state.
+        durable: True if persistent messages go to disk.
         store: This node's messages.
-        journal: Tells when they are durable.
-        synced: Told the ticket up to which everything is durable here.
-        config: How the queue's machine behaves: which doubles it drops is remembered here too.
+        journal: Calls back when they are durable.
+        ring: Forwards what is durable here.
+        config: Of the queue machine: the mirror keeps the same deduplication cache.
         ram_limit: Most memory the queue may use by its own settings, in bytes; None is no limit.
 
     Attributes:
-        replica: What the queue is, as known here.
-        is_in_place: The handshake has come.
+        replica: The state of the queue as replayed so far.
+        has_join_state: True once the join state has come.
         took_sync: Called with (body, ticket) of a `SYNC` payload for this member; see `sync`.
         ram_limit: As given; replaced when policies change.
     """
@@ -82,16 +96,16 @@ class Mirror:
         durable: bool,
         store: MessageStore,
         journal: Journal,
-        synced: Callable[[int], None],
+        ring: Forwarder,
         config: QueueConfig | None = None,
         ram_limit: int | None = None,
     ) -> None:
-        self.replica = Replica() if config is None else _replica(config)
+        self.replica = LedgerReplica() if config is None else _replica(config)
         self.ram_limit = ram_limit
-        self._level: int | None = None
+        self._limit_bytes: int | None = None
         self._unlooked_bytes = 0
         self._is_over = False
-        self.is_in_place = founder
+        self.has_join_state = founder
         self.took_sync: Callable[[bytes], None] | None = None
         self.disk = DiskCopy(store, uid, durable=durable)
         self._uid = uid
@@ -99,59 +113,59 @@ class Mirror:
         self._durable = durable
         self._store = store
         self._journal = journal
-        self._synced = synced
-        self._joiners: dict[object, Joiner] = {}
-        self._unsynced = 0
+        self._ring = ring
+        self._assemblers: dict[object, PayloadAssembler] = {}
+        self._unsynced: deque[int] = deque()  # tickets, each of a sync under way
         if founder:
             self._begin_disk()
 
     def deliver(self, deliveries: Iterable[Delivered]) -> None:
-        """Replay what came, then have it forwarded once it is durable.
+        """Replay broadcasts, and let GM forward them once they are durable here.
 
         Raises:
-            msgspec.DecodeError: A payload can't be read: this mirror must not go on.
+            msgspec.DecodeError: A payload is not readable: this mirror must stop.
         """
         is_written = False
         ticket = 0
         for each in deliveries:
             ticket = each.ticket
-            joiner = self._joiners.get(each.publisher)
-            if joiner is None:
-                joiner = self._joiners[each.publisher] = Joiner()
-            payload = joiner.take(each.payload)
+            assembler = self._assemblers.get(each.publisher)
+            if assembler is None:
+                assembler = self._assemblers[each.publisher] = PayloadAssembler()
+            payload = assembler.take(each.payload)
             if payload is not None:
                 is_written |= self._take(payload)
         # Pages need no sync. Where the disk is behind with them the ring waits for it all the same,
-        # else they would pile up here, and nobody at the origin would hear of it (P14).
+        # else they would pile up here, without back-pressure at the origin (P14).
         is_behind = self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
         if is_written or is_behind or self._unsynced:
-            self._unsynced += 1
-            self._journal.when_synced(partial(self._is_synced, ticket))
+            self._unsynced.append(ticket)
+            self._journal.when_synced(self._synced)
         elif ticket:
-            self._synced(ticket)
+            self._ring.synced(ticket)
 
     @property
     def ram_bytes(self) -> int:
         """About how much memory the messages take here, in bytes."""
         return self.replica.ram_bytes
 
-    def page_to(self, level: int | None) -> None:
-        """Use no more memory than this from now on; what is too much goes in several steps.
+    def set_memory_limit(self, limit_bytes: int | None) -> None:
+        """Limit the memory that messages take here; they are paged out in several steps.
 
         Args:
-            level: Bytes, None is without limit. Called again until `ram_bytes` falls no more.
+            limit_bytes: None removes the limit. Call again until `ram_bytes` stops falling.
         """
-        self._level = level
-        self.keep_to_level()
+        self._limit_bytes = limit_bytes
+        self.enforce_memory_limit()
 
     @property
     def _has_limit(self) -> bool:
-        return self._level is not None or self.ram_limit is not None
+        return self._limit_bytes is not None or self.ram_limit is not None
 
-    def keep_to_level(self) -> None:
-        """Let messages out of memory, a few milliseconds' work at most."""
+    def enforce_memory_limit(self) -> None:
+        """Page messages out until the limit is kept, for a few milliseconds at most."""
         self._unlooked_bytes = 0
-        limits = [each for each in (self._level, self.ram_limit) if each is not None]
+        limits = [each for each in (self._limit_bytes, self.ram_limit) if each is not None]
         if self._is_over or (not limits and self.replica.ram_bytes <= DEEP_RAM_BYTES):
             return
         self.replica.weigh()
@@ -164,7 +178,7 @@ class Mirror:
             self.disk.sweep(self.replica.next_number if lowest is None else lowest)
 
     def end(self) -> None:
-        """The queue is served from here now, or is here no more: what is written is not its own."""
+        """End: this node serves the queue now, or has left it. Write nothing more."""
         self._is_over = True
 
     def wrote(self, then: Callable[[], None]) -> None:
@@ -179,23 +193,23 @@ class Mirror:
     def _take(self, payload: bytes) -> bool:
         kind = payload[:1]
         if kind == LEDGER:
-            if not self.is_in_place:
+            if not self.has_join_state:
                 return False
             records = decode_records(payload[1:])
             self.replica.apply(records)
             is_written = self.disk.write(records)
             self._unlooked_bytes += len(payload)
             if self._has_limit or self._unlooked_bytes >= LOOK_BYTES:
-                self.keep_to_level()
+                self.enforce_memory_limit()
             return is_written
-        if kind == HANDSHAKE:
+        if kind == JOIN_STATE:
             addressed = decode_addressed(payload)
             if addressed.member != self._me:
                 return False
-            self.replica.adopt(decode_handshake(addressed.body))
-            self.is_in_place = True
+            self.replica.adopt(decode_join_state(addressed.body))
+            self.has_join_state = True
             return self._begin_disk()
-        if kind == SYNC and self.is_in_place and self.took_sync is not None:
+        if kind == SYNC and self.has_join_state and self.took_sync is not None:
             addressed = decode_addressed(payload)
             if addressed.member == self._me:
                 self.took_sync(addressed.body)
@@ -208,11 +222,11 @@ class Mirror:
             self._store.note_copy(self._uid, encode_member(self._me))
         return True
 
-    def _is_synced(self, ticket: int) -> None:
-        self._unsynced -= 1
-        self._synced(ticket)
+    def _synced(self) -> None:
+        """One sync more is done; they are done in their order."""
+        self._ring.synced(self._unsynced.popleft())
 
 
-def _replica(config: QueueConfig) -> Replica:
+def _replica(config: QueueConfig) -> LedgerReplica:
     top = max(1, min(config.priority_max, LEVEL_MAX)) if config.order == "priority" else 0
-    return Replica(config.dedup_size, config.dedup_ttl_ms, top)
+    return LedgerReplica(config.dedup_size, config.dedup_ttl_ms, top)

@@ -1,8 +1,8 @@
 """What travels round the ring of a mirrored queue: one byte that says what, then its bytes.
 
-What is longer than a ring payload may be travels in parts, which nothing comes between (P13). A
-member that joins meanwhile may get the later parts alone; without the first they are nothing, for a
-joiner ignores what came before it (P20).
+A payload that is too long for the ring travels in consecutive parts (P13). A member that joins
+meanwhile may get only the later parts. It drops them: a joining member ignores what was broadcast
+before its join state (P20).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 from broker.metadata.rings import RingMember
 
 LEDGER: Final = b"\x01"
-"""`fifo.ledger.encode_records`: replayed by every member that has its handshake."""
+"""`fifo.ledger.encode_records`: replayed by every member that has its join state."""
 
-HANDSHAKE: Final = b"\x02"
-"""`Addressed`, `fifo.handshake.encode_handshake`: where one member begins (P20)."""
+JOIN_STATE: Final = b"\x02"
+"""`Addressed`, `fifo.join_state.encode_join_state`: the state one member begins with (P20)."""
 
 SYNC: Final = b"\x03"
-"""`Addressed`, for `sync`: a synchronisation of one member begins, ends or is cancelled (P26)."""
+"""`Addressed`, a mark of `sync_frames`: a synchronisation begins, ends or is cancelled (P26)."""
 
 PART: Final = b"\x04"
 """A part of a payload, neither the first nor the last."""
@@ -32,15 +32,15 @@ FIRST_PART: Final = b"\x06"
 
 PART_BYTES_MAX: Final = 1 << 20
 WHOLE_BYTES_MAX: Final = (2 << 20) - 64
-"""Longer payloads are cut. A round's payload is seldom over 1 MiB, so this spares most a copy."""
+"""Longer payloads are cut. Most payloads have at most 1 MiB, so they are sent without a copy."""
 
 
 class Addressed(msgspec.Struct, array_like=True, frozen=True):
-    """Something one member acts on; the others only forward it.
+    """A payload for one member; the others only forward it.
 
     Attributes:
-        member: Whom it is for.
-        body: What.
+        member: The member that acts on it.
+        body: What it gets.
     """
 
     member: RingMember
@@ -66,7 +66,7 @@ def decode_addressed(payload: bytes) -> Addressed:
 
 
 def cut(payload: bytes) -> Iterator[bytes]:
-    """Cut a payload that is too long for the ring; mostly it stays as it is."""
+    """Yield the payload in parts that are short enough for the ring: mostly the payload itself."""
     if len(payload) <= WHOLE_BYTES_MAX:
         yield payload
         return
@@ -76,8 +76,8 @@ def cut(payload: bytes) -> Iterator[bytes]:
         yield (kind if start else FIRST_PART) + payload[start:end]
 
 
-class Joiner:
-    """Puts the parts of one publisher's payloads together again; drops parts without a first."""
+class PayloadAssembler:
+    """Joins the parts of one publisher's payloads; drops parts whose first part did not come."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

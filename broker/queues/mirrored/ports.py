@@ -1,24 +1,17 @@
-"""What mirrored queues need of their node. No code, only promises."""
+"""What mirrored queues need of their node: interfaces, no code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
-from broker.metadata.catalogue import Catalogue
-from broker.metadata.commands import ChangeRings
 from broker.metadata.records import Queue
-from broker.ports import Clock, Done, Journal
 from broker.queues.classic import ClassicQueue
-from broker.queues.timing import Defer, Later
-from broker.storage.message_store import MessageStore
 
 
 class Neighbours(Protocol):
-    """What this node knows of the others' links (`broker.cluster.peers`)."""
+    """The state of links between nodes, as known on this node (`broker.cluster.peers`)."""
 
     def is_linked(self, node: str, other: str) -> bool:
         """True if two nodes hear each other, both ways, as far as known here (P25)."""
@@ -34,38 +27,38 @@ class Neighbours(Protocol):
 
 
 class AllLinked:
-    """`Neighbours` where nothing is ever cut: one node alone, and tests."""
+    """`Neighbours` without any cut links: for a single node, and for tests."""
 
     def is_linked(self, node: str, other: str) -> bool:
-        """Always."""
+        """True: no link is cut."""
         del node, other
         return True
 
     def silence_ms(self, node: str) -> int:
-        """Never silent."""
+        """0: no node is silent."""
         del node
         return 0
 
     def is_gone(self, node: str) -> bool:
-        """Never."""
+        """False: no node is gone."""
         del node
         return False
 
 
-class Stage(Protocol):
-    """Where masters serve: the node's registry."""
+class MirroredQueueHost(Protocol):
+    """The registry of the node, which runs the queues of its masters."""
 
     def serve(self, queue: Queue, machine: QueueMachine | None) -> ClassicQueue:
         """Begin to serve a queue here, or find that it is served already.
 
         Args:
             queue: Its record.
-            machine: What a promoted mirror has; None: what the disk holds.
+            machine: The machine of a promoted mirror; None reads the queue from the disk.
         """
         ...
 
     def config(self, queue: Queue) -> QueueConfig:
-        """The configuration of its master's machine."""
+        """The configuration of the queue machine at the master."""
         ...
 
     def ram_limit(self, queue: Queue) -> int | None:
@@ -73,52 +66,13 @@ class Stage(Protocol):
         ...
 
     def unserve(self, queue: Queue) -> None:
-        """Another node serves the queue, or nobody does."""
+        """End the queue here: another node serves it from now on, or no node does."""
         ...
 
     def served(self, uid: int) -> ClassicQueue | None:
-        """A classic queue that is served here."""
+        """The classic queue of this uid that is served here; None if it is not."""
         ...
 
     def is_over(self, node: str, boot: str) -> bool:
         """True if group 0 has ended a boot."""
         ...
-
-
-@dataclass(slots=True, frozen=True)
-class Surroundings:
-    """A node, as its mirrored queues see it.
-
-    Attributes:
-        node: Its name.
-        boot: Its boot id.
-        catalogue: Group 0, as applied here.
-        clock: Time.
-        journal: Tells when something is durable.
-        store: Messages.
-        defer: `loop.call_soon`.
-        later: `loop.call_later`.
-        propose: Proposes to group 0 in the background, then calls back with the result.
-        send: Carries GM's bytes to a node, or drops them.
-        has_lease: Whether anything may be told to clients now (P4).
-        leader: Who leads group 0, None for nobody; as far as is known here (P23, P25).
-        neighbours: Links between nodes.
-        stage: Where masters serve.
-        has_alarm: Whether a node is short of memory or disk (P26).
-    """
-
-    node: str
-    boot: str
-    catalogue: Catalogue
-    clock: Clock
-    journal: Journal
-    store: MessageStore
-    defer: Defer
-    later: Later
-    propose: Callable[[ChangeRings, Done], None]
-    send: Callable[[str, bytes], None]
-    has_lease: Callable[[], bool]
-    leader: Callable[[], str | None]
-    neighbours: Neighbours
-    stage: Stage
-    has_alarm: Callable[[], bool] = lambda: False

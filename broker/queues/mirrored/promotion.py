@@ -1,7 +1,7 @@
-"""Which steps are due where a queue has no master, or its master leaves in good order. Pure.
+"""Which steps are due while a queue has no master, or when its master stops. Pure.
 
-P22: the successor serves nothing before the dead master's slot is erased, which is when all it had
-in flight has come round; then it syncs what it holds, and proposes `promoted`.
+P22: the successor serves nothing before the dead master's slot is erased, which happens when all it
+had in flight has come round. Then the successor syncs what it holds, and proposes `promoted`.
 P23: without a synchronised mirror the policy decides. `always`: the leader of group 0 designates
 the oldest joined one once the master's node has been refused for 3 s or silent for 60 s. Otherwise
 the queue is down until the last master's node returns, with a copy that the record names.
@@ -24,21 +24,21 @@ from broker.metadata.rings import Ring, RingMember
 
 REFUSED_MS: Final = 3_000
 SILENT_MS: Final = 60_000
-"""How long a master's node is waited for before an unsynchronised mirror may succeed (P23)."""
+"""How long group 0 waits for a master's node before an unsynchronised mirror succeeds (P23)."""
 
 
 def may_be_promoted(ring: Ring, me: RingMember) -> bool:
-    """True if this member is to succeed, and the dead have nothing in flight any more (P22)."""
+    """True if this member is the successor, and dead members have nothing in flight (P22)."""
     return ring.successor == me and all(is_alive for _, is_alive in ring.slots)
 
 
 def promoted(uid: int, me: RingMember) -> RingStep:
-    """The second commit (P22); propose it once everything here is on disk."""
+    """Return the second step of a promotion (P22); propose it once everything here is on disk."""
     return RingPromoted(uid, me)
 
 
 def is_designation_due(*, refused_ms: int, silent_ms: int) -> bool:
-    """True if a dead master's node has been waited for long enough (P23).
+    """True if the node of a dead master has been away for long enough (P23).
 
     Args:
         refused_ms: How long connections to the last master's node have been refused.
@@ -52,15 +52,15 @@ def recovery(
 ) -> RingStep | None:
     """Return the last master's proposal to serve what its disk holds, while no node serves.
 
-    Without a copy that counts it says so: the disk was wiped, or the node died before the note
-    beside its copy was on disk. Others are waiting for it.
+    If its disk has no copy that counts it proposes `RingLost`, because others wait for it: the disk
+    was wiped, or the node died before the note beside its copy was on disk.
 
     Args:
         uid: The queue's incarnation.
         ring: Its ring.
         node: This node.
         boot: Its boot id.
-        copy: The identity noted beside this disk's copy, None without one.
+        copy: The identity noted beside the copy on this disk; None without a copy.
     """
     if not ring.is_down or ring.last is None or ring.last.node != node:
         return None
@@ -69,11 +69,13 @@ def recovery(
     return RingRecover(uid, node, boot, copy)
 
 
-def farewell(uid: int, ring: Ring, policy: HaPolicy | None) -> RingStep | None:
-    """Return a master's proposal when its node stops (docs/rabbitmq-behaviour.md 1.14).
+def shutdown_handover(uid: int, ring: Ring, policy: HaPolicy | None) -> RingStep | None:
+    """Return the step by which a master hands over when its node stops.
 
-    It hands over to the oldest synchronised mirror; with `ha-promote-on-shutdown: always` to the
-    oldest one at all; otherwise the queue waits for this node.
+    To the oldest synchronised mirror; with `ha-promote-on-shutdown: always` to the
+    oldest joined one; otherwise the queue waits for this node.
+
+    Source: docs/rabbitmq-behaviour.md 1.14.
     """
     me = ring.master
     if me is None:

@@ -1,15 +1,15 @@
-"""Steps of all rings of this node, collected: one proposal at a time, never one a queue (P2).
+"""Collects the steps of all rings of this node: one proposal at a time for all queues (P2).
 
-A step that is wanted again while it is under way is not proposed twice. What a proposal has become
-is known when it is answered; one that timed out may be committed yet. Every later proposal says
-that this node has given the earlier one up (`commands.encode_request`, lowest), and group 0 then
-refuses it: so the answer to a later one settles all before it (P20).
+A step that is wanted again while it is under way is not proposed twice. The outcome of a proposal
+is known when it is answered; one that timed out may still be committed. Every later proposal says
+that this node has given up the earlier one (`commands.encode_request`, lowest), and group 0 then
+refuses it. So the answer to a later proposal settles all before it (P20).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from broker.errors import Refusal
 from broker.metadata.commands import ChangeRings
@@ -17,30 +17,36 @@ from broker.metadata.ring_commands import RingStep
 from broker.ports import Done
 
 STEPS_MAX: Final = 1_000
-"""Steps of one proposal: more would hold up group 0 for others."""
+"""Most steps of one proposal: more would delay other commands of group 0."""
 
 GATHER_S: Final = 0.01
-"""How long steps wait for company: a death concerns many queues, within one turn or two."""
+"""How long a step waits for others: a death concerns many queues within one or two turns."""
 
 Outcome = Callable[[bool | None], None]
-"""True: done. False: not, or the record says it was. None: unknown, another call follows."""
+"""Called with True: done; False: not done, or the record says so; None: not known yet."""
+
+
+class Proposer(Protocol):
+    """The node, as it proposes to group 0 (`broker.queues.node.NodeContext`)."""
+
+    def propose(self, command: ChangeRings, done: Done, /) -> None:
+        """Propose a command in the background, then call back with its result."""
+        ...
+
+    def after(self, seconds: float, call: Callable[[], None]) -> object:
+        """Call something after so many seconds."""
+        ...
 
 
 class Proposals:
-    """Collects and proposes.
+    """The steps that this node wants, and the proposal under way.
 
     Args:
-        propose: Proposes a command in the background, then calls back with its result.
-        later: Runs something in so many seconds.
+        node: This node, which proposes to group 0.
     """
 
-    def __init__(
-        self,
-        propose: Callable[[ChangeRings, Done], None],
-        later: Callable[[float, Callable[[], None]], object],
-    ) -> None:
-        self._propose = propose
-        self._later = later
+    def __init__(self, node: Proposer) -> None:
+        self._node = node
         self._wanted: dict[RingStep, Outcome] = {}
         self._under_way: dict[RingStep, Outcome] = {}
         self._unknown: dict[RingStep, Outcome] = {}
@@ -52,8 +58,8 @@ class Proposals:
         """Have a step proposed soon, unless it is already on its way.
 
         Args:
-            step: Fenced, so that it is harmless when it comes late.
-            outcome: Told what became of it, in the turn that applied it.
+            step: Fenced, so that it is harmless if it comes late.
+            outcome: Called with the result, in the turn that applied the step.
         """
         if step in self._under_way or step in self._unknown or self._is_over:
             return
@@ -61,7 +67,7 @@ class Proposals:
         self._schedule(GATHER_S)
 
     def tick(self) -> None:
-        """Once a second: find out what became of what had no answer."""
+        """Settle proposals without an answer by another one. Call once a second."""
         if self._unknown:
             self._schedule(GATHER_S)
 
@@ -73,7 +79,7 @@ class Proposals:
     def _schedule(self, seconds: float) -> None:
         if not self._is_due and not self._is_asking:
             self._is_due = True
-            self._later(seconds, self._flush)
+            self._node.after(seconds, self._flush)
 
     def _flush(self) -> None:
         self._is_due = False
@@ -82,7 +88,7 @@ class Proposals:
         self._is_asking = True
         steps = list(self._wanted)[:STEPS_MAX]
         self._under_way = {step: self._wanted.pop(step) for step in steps}
-        self._propose(ChangeRings(tuple(steps)), self._answered)
+        self._node.propose(ChangeRings(tuple(steps)), self._answered)
 
     def _answered(self, result: object) -> None:
         self._is_asking = False
@@ -103,4 +109,4 @@ class Proposals:
 
 
 def _ignore(outcome: bool | None) -> None:  # noqa: FBT001 - the shape of an Outcome
-    """The record will tell."""
+    """Nothing to do: the record shows the outcome."""

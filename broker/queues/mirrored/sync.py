@@ -1,12 +1,13 @@
-"""Synchronisation: an old mirror's gap, filled by its master (docs/protocol-rules.md P26).
+"""Synchronisation: a master sends a mirror the older messages that it lacks (P26).
 
 The master (`SyncSource`) marks a place of its ledger in the ring, and sends the mirror (`SyncSink`)
-what is older than that place, point to point: the ring carries only the marks. The mirror replays
-the ledger meanwhile; what is settled behind the mark stays gone, whatever a batch brings.
+the messages older than that place from node to node; the ring carries only the marks. The mirror
+replays the ledger meanwhile. A message that is settled after the mark stays gone, whatever a batch
+brings.
 
-A deep queue lies on the disk, and neither side holds it for this: a batch is cut and read when its
-turn comes, one a turn of the loop. What was settled since the mark is simply not sent (`fifo.fill`
-says why that is right).
+A long queue is on disk, and neither side loads it for this: a batch is cut and read when its turn
+comes, one in each turn of the loop. Messages settled since the mark are not sent
+(`fifo.sync_batch` says why that is right).
 
     master                                       mirror
     Begin, round the ring ---------------------> empties itself (blocking style), notes the place
@@ -17,12 +18,12 @@ says why that is right).
                           <--------------------- Filled, once all of it is on disk
     proposes `synchronised`
 
-Blocking, the default: the queue stands still from Begin to Filled, and the mirror empties itself
+Blocking, the default: the queue is paused from Begin to Filled, and the mirror empties itself
 first, as in RabbitMQ. Online (`warren-sync`): the queue goes on, the mirror keeps what it has, and
 only the difference is sent, number range by number range.
 
-Without progress for `PATIENCE_MS`, or under an alarm, it is cancelled: the half-filled mirror is
-emptied by a mark in the ring. Automatic mode tries again, ever more rarely.
+It is cancelled after `PATIENCE_MS` without progress, or by an alarm: a mark in the ring then
+empties the half-filled mirror. Automatic mode tries again after growing waits.
 
 Invariants:
 1. A mirror under synchronisation is not noted as synchronised before its Filled, though the queue
@@ -34,69 +35,71 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from broker.fifo.fill import Cut, Fill, cut_fill
-from broker.fifo.handshake import Ranges, ranges_of
+from broker.fifo.join_state import Ranges, ranges_of
+from broker.fifo.sync_batch import SyncBatch, SyncBatchPlan, plan_sync_batch
 from broker.message import Message
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.rings import Ring, RingMember
-from broker.ports import Clock
 from broker.queues.mirrored.master import Master
 from broker.queues.mirrored.mirror import Mirror
 from broker.queues.mirrored.payloads import SYNC, addressed
 from broker.queues.mirrored.sync_frames import (
-    Batch,
-    Begin,
-    Cancel,
-    End,
-    Filled,
-    Frame,
-    Got,
-    Mark,
-    Prune,
-    Ready,
+    BatchFrame,
+    BeginMark,
+    CancelMark,
+    EndMark,
+    FilledFrame,
+    PruneMark,
+    ReadyFrame,
+    SyncFrame,
     SyncId,
+    SyncMark,
+    WrittenFrame,
     decode_mark,
     encode_mark,
 )
-from broker.queues.timing import Defer
+from broker.queues.node import NodeContext
 
 PATIENCE_MS: Final = 5_000
-"""Without progress for so long it is cancelled (P26)."""
+"""A synchronisation without progress for so long is cancelled (P26)."""
 
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Contents of one batch (P13); a larger message goes alone."""
+"""Most bytes of content in one batch (P13); a larger message is sent alone."""
 
 ITEMS_MAX: Final = 500
-"""Messages of one batch, though the policy allow more: one turn of the loop reads them."""
+"""Most messages of one batch, whatever the policy allows: one turn of the loop reads them."""
 
 LOOK_MAX: Final = 2_000
-"""Messages one batch tells of, sent or not: one turn looks through them on either side."""
+"""Most messages that one batch covers, sent or not: each side looks through them in one turn."""
 
 WINDOW: Final = 4
-"""Batches sent and not yet on the mirror's disk."""
+"""Most batches that are sent and not yet on the mirror's disk."""
 
 RETRY_MIN_MS: Final = 1_000
 RETRY_MAX_MS: Final = 60_000
-"""Automatic mode tries a cancelled one again after the first, doubled each time to the second."""
+"""How long automatic mode waits after a cancelled synchronisation; doubled each time."""
 
 BLOCK: Final = "sync"
-"""A reason for the queue to stand still."""
+"""A reason to pause the queue: a blocking synchronisation runs."""
 
 _log = logging.getLogger(__name__)
 
-SendFrame = Callable[[str, Frame], None]
-"""`sync_frames.Frames.send`."""
+
+class FrameSender(Protocol):
+    """The way to the other end of a synchronisation (`sync_frames.SyncFrames`)."""
+
+    def send(self, node: str, frame: SyncFrame) -> None:
+        """Send a frame to a node; it may be lost."""
+        ...
 
 
-class Progress(NamedTuple):
-    """How far a synchronisation is.
+class SyncProgress(NamedTuple):
+    """The progress of a synchronisation.
 
     Attributes:
-        node: The mirror's.
+        node: The node of the mirror.
         done: Messages sent.
         total: Messages that were in the queue when it began.
     """
@@ -111,12 +114,11 @@ class _Running:
 
     Attributes:
         total: Messages in the queue at the mark.
-        low: First number of the next batch.
-        last: Last number that batches are about.
-        has: What the mirror has already; None until it is ready.
+        low: First message number of the next batch.
+        last: Last message number that batches cover.
+        has: The messages that the mirror has already; None until it is ready.
         acked: Batches on the mirror's disk.
-        is_due: The next batch follows in another turn of the loop.
-        is_filled: The mirror has everything: only group 0's word is missing.
+        is_filled: True once the mirror has everything; group 0 has not noted it yet.
     """
 
     def __init__(
@@ -133,74 +135,74 @@ class _Running:
         self.sent = 0
         self.acked = 0
         self.messages_sent = 0
-        self.is_due = False
         self.is_ended = False
         self.is_filled = False
         self.progress_ms = now_ms
 
 
+class _Pruning(NamedTuple):
+    """What is left of telling mirrors what is here.
+
+    Attributes:
+        low: The first message number that they were not told of.
+        last: The last one to tell of.
+        members: They.
+    """
+
+    low: int
+    last: int
+    members: list[RingMember]
+
+
 class SyncSource:
-    """A master's synchronisations, one at a time.
+    """The synchronisations of a master, one at a time.
 
     Args:
         uid: The queue's incarnation.
+        master: The master of the queue.
         node: This node.
-        master: Of the queue.
-        clock: Time.
-        defer: `loop.call_soon`.
-        send: To the mirrors' nodes.
-        has_alarm: Whether a node is short of memory or disk.
+        mirrors: Sends frames to the nodes of mirrors.
     """
 
-    def __init__(
-        self,
-        uid: int,
-        node: str,
-        master: Master,
-        *,
-        clock: Clock,
-        defer: Defer,
-        send: SendFrame,
-        has_alarm: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, uid: int, master: Master, node: NodeContext, mirrors: FrameSender) -> None:
         self._uid = uid
-        self._node = node
         self._master = master
-        self._clock = clock
-        self._defer = defer
-        self._send = send
-        self._has_alarm = has_alarm
+        self._node = node
+        self._clock = node.clock
+        self._mirrors = mirrors
         self._count = 0
         self._running: _Running | None = None
+        self._is_feed_due = False  # the next batch follows in another turn of the loop
+        self._pruning: _Pruning | None = None
         self._is_asked = False  # an operator wants every mirror synchronised
         self._wait_ms = 0
         self._not_before_ms = 0
 
     @property
     def is_running(self) -> bool:
-        """True while a mirror is being filled, or waits for group 0's word."""
+        """True while a mirror is being filled, or group 0 has not noted it as synchronised."""
         return self._running is not None
 
     @property
-    def progress(self) -> Progress | None:
-        """How far it is; None without one."""
+    def progress(self) -> SyncProgress | None:
+        """The progress of the synchronisation under way; None without one."""
         run = self._running
         if run is None:
             return None
-        return Progress(run.member.node, run.messages_sent, run.total)
+        return SyncProgress(run.member.node, run.messages_sent, run.total)
 
-    # What the node asks.
+    # For the node.
 
     def ask(self) -> None:
-        """An operator wants every mirror synchronised (`sync_queue`); `tend` follows."""
+        """Synchronise every mirror, as an operator asks; `reconcile` begins (`sync_queue`)."""
         self._is_asked = True
         self._not_before_ms = 0
 
     def cancel(self) -> bool:
-        """An operator ends what is going on (`cancel_sync_queue`).
+        """Cancel the synchronisation, as an operator asks (`cancel_sync_queue`).
 
         Returns:
-            False where nothing was, or it can't be stopped any more.
+            False if none was under way, or it can't be stopped any more.
         """
         was_asked, self._is_asked = self._is_asked, False
         run = self._running
@@ -211,48 +213,51 @@ class SyncSource:
         return True
 
     def prune(self, ring: Ring) -> None:
-        """This master was not synchronised when it took over: what only mirrors hold is lost.
+        """Remove messages that only mirrors hold: this master was promoted without synchronisation.
 
-        They are told what is here number range by number range. Until the last has come round
-        nobody counts as whole: if this master dies before, the next one must do it again.
+        The mirrors learn which messages are here, number range by number range. Until the last
+        range has come round no member counts as synchronised: if this master dies before, the next
+        one must do it again.
         """
         master = self._master
-        members = [member for member in ring.mirrors() if master.is_in_place(member)]
+        members = [member for member in ring.mirrors() if master.has_join_state(member)]
         if members:
             master.is_pruning = True
             for member in members:
-                master.displace(member)
-            self._prune_from(1, master.queue.machine.next_number - 1, members)
+                master.discard_join_state(member)
+            self._pruning = _Pruning(1, master.queue.machine.next_number - 1, members)
+            self._prune_on()
 
-    def _prune_from(self, low: int, last: int, members: list[RingMember]) -> None:
+    def _prune_on(self) -> None:
+        """Tell the members of the next number range."""
         master = self._master
-        if not master.is_pruning:
+        if self._pruning is None or not master.is_pruning:
             return
+        low, last, members = self._pruning
         items = master.queue.machine.messages.from_number(low, LOOK_MAX)
         is_rest = len(items) < LOOK_MAX
         numbers = [number for number, _, _ in items if number <= last]
         high = last if is_rest or not numbers else numbers[-1]
-        mark = Prune((master.epoch, 0), Fill(low, high, ranges_of(numbers), [], []))
+        mark = PruneMark((master.epoch, 0), SyncBatch(low, high, ranges_of(numbers), [], []))
         body = encode_mark(mark)
         *others, youngest = [addressed(SYNC, member, body) for member in members]
         for payload in others:
-            master.mark(payload, _nothing)
-        master.mark(youngest, _nothing if high < last else partial(self._pruned, members))
+            master.broadcast(payload)
         if high < last:
-            self._defer(partial(self._prune_from, high + 1, last, members))
+            master.broadcast(youngest)
+            self._pruning = _Pruning(high + 1, last, members)
+            self._node.defer(self._prune_on)
+        else:
+            self._pruning = None
+            master.broadcast(youngest, places=members, ends_pruning=True)
 
-    def _pruned(self, members: list[RingMember]) -> None:
-        self._master.is_pruning = False
-        for member in members:
-            self._master.placed(member)
-
-    def tend(self, ring: Ring, policy: HaPolicy, *, may_begin: bool) -> None:
-        """Once a second, and when the ring or the policy has changed.
+    def reconcile(self, ring: Ring, policy: HaPolicy, *, may_begin: bool) -> None:
+        """Begin, watch or end a synchronisation. Call each second and when ring or policy change.
 
         Args:
             ring: As it is now.
-            policy: What the queue's policy asks.
-            may_begin: The queue stays here: synchronising a mirror makes sense.
+            policy: The HA policy of the queue.
+            may_begin: True if the queue stays here, so that synchronising a mirror makes sense.
         """
         run = self._running
         if run is not None:
@@ -261,7 +266,7 @@ class SyncSource:
             return
         is_wanted = self._is_asked or policy.sync_mode == "automatic"
         now_ms = self._clock.monotonic_ms()
-        if not is_wanted or now_ms < self._not_before_ms or self._has_alarm():
+        if not is_wanted or now_ms < self._not_before_ms or self._node.has_alarm():
             return
         lacking = [member for member in ring.alive() if member not in ring.synced]
         if not lacking:
@@ -270,27 +275,27 @@ class SyncSource:
         if master.is_join_open or master.queue.machine.effects.ledger:
             return  # something of what is here was not broadcast yet
         for member in lacking:
-            if master.is_in_place(member) and not master.is_drained(member):
+            if master.has_join_state(member) and not master.has_everything(member):
                 self._begin(member, policy, now_ms)
                 return
 
     def end(self) -> None:
-        """This node is the master no more."""
+        """End: this node is no longer the master."""
         self._running = None
         self._master.is_pruning = False
 
-    # What the mirror says.
+    # From the mirror.
 
-    def received(self, frame: Ready | Got | Filled) -> None:
-        """Go on with what the mirror has done."""
+    def received(self, frame: ReadyFrame | WrittenFrame | FilledFrame) -> None:
+        """Take what a mirror reports, and send the next batches."""
         run = self._running
         if run is None or frame.sync != run.sync:
             return
         run.progress_ms = self._clock.monotonic_ms()
-        if isinstance(frame, Ready):
+        if isinstance(frame, ReadyFrame):
             if run.has is None:
                 run.has = frame.has
-        elif isinstance(frame, Got):
+        elif isinstance(frame, WrittenFrame):
             run.acked = max(run.acked, frame.batches)
         elif run.is_ended:
             self._is_filled(run)
@@ -305,42 +310,42 @@ class SyncSource:
         sync = (master.epoch, self._count)
         run = self._running = _Running(sync, member, policy, master, now_ms)
         if not run.is_online:
-            master.queue.block(BLOCK)
-        master.filling(member)
-        mark = Begin(sync, self._node, not run.is_online)
-        master.mark(addressed(SYNC, member, encode_mark(mark)), _nothing)
+            master.queue.pause(BLOCK)
+        master.note_filling(member)
+        mark = BeginMark(sync, self._node.node, not run.is_online)
+        master.broadcast(addressed(SYNC, member, encode_mark(mark)))
         _log.info(
             "queue.sync_began",
             extra={"queue": master.queue.record.name, "mirror": member.node},
         )
 
     def _feed(self, run: _Running) -> None:
-        """Send a batch if one more may be under way, and the end behind the last."""
-        if run.has is None or run.is_ended or run.is_due or run.sent - run.acked >= WINDOW:
+        """Send a batch if the window has room, and the end mark behind the last."""
+        if run.has is None or run.is_ended or self._is_feed_due or run.sent - run.acked >= WINDOW:
             return
         if run.low > run.last:
             run.is_ended = True
             self._master.queue.hand_in_ledger()  # what was left out has its end before this mark
-            payload = addressed(SYNC, run.member, encode_mark(End(run.sync, run.sent)))
-            self._master.mark(payload, _nothing)
+            payload = addressed(SYNC, run.member, encode_mark(EndMark(run.sync, run.sent)))
+            self._master.broadcast(payload)
             return
-        fill = self._next_fill(run, run.has)
-        run.low = fill.high + 1
+        batch = self._next_batch(run, run.has)
+        run.low = batch.high + 1
         run.sent += 1
-        run.messages_sent += len(fill.numbers)
-        self._send(run.member.node, Batch(self._uid, run.sync, run.sent, fill))
-        run.is_due = True
-        self._defer(partial(self._feed_on, run))
+        run.messages_sent += len(batch.numbers)
+        self._mirrors.send(run.member.node, BatchFrame(self._uid, run.sync, run.sent, batch))
+        self._is_feed_due = True
+        self._node.defer(self._feed_on)
 
-    def _feed_on(self, run: _Running) -> None:
-        run.is_due = False
-        if run is self._running:
-            self._feed(run)
+    def _feed_on(self) -> None:
+        self._is_feed_due = False
+        if self._running is not None:
+            self._feed(self._running)
 
-    def _next_fill(self, run: _Running, has: Ranges) -> Fill:
-        """The next batch, of what is in the queue now; what is on disk is read."""
+    def _next_batch(self, run: _Running, has: Ranges) -> SyncBatch:
+        """Return the next batch of what is in the queue now, read from disk where need be."""
         items = self._master.queue.machine.messages.from_number(run.low, LOOK_MAX)
-        cut = cut_fill(
+        cut = plan_sync_batch(
             items,
             run.last,
             has,
@@ -349,10 +354,10 @@ class SyncSource:
             bytes_max=BATCH_BYTES_MAX,
         )
         numbers, messages = self._read(cut)
-        return Fill(run.low, cut.high, cut.held, numbers, messages)
+        return SyncBatch(run.low, cut.high, cut.held, numbers, messages)
 
-    def _read(self, cut: Cut) -> tuple[list[int], list[Message]]:
-        """The messages of a batch; what the disk has lost is missing."""
+    def _read(self, cut: SyncBatchPlan) -> tuple[list[int], list[Message]]:
+        """Return numbers and messages of a batch; messages that the disk has lost are left out."""
         found: dict[int, Message] = {}
         absent: list[int] = []
         for number, _, message in cut.wanted:
@@ -368,8 +373,8 @@ class SyncSource:
     def _is_filled(self, run: _Running) -> None:
         run.is_filled = True
         self._wait_ms = 0
-        self._master.filled(run.member)
-        self._master.queue.unblock(BLOCK)
+        self._master.note_filled(run.member)
+        self._master.queue.unpause(BLOCK)
         _log.info(
             "queue.sync_done",
             extra={"queue": self._master.queue.record.name, "mirror": run.member.node},
@@ -382,17 +387,17 @@ class SyncSource:
             late_ms = self._clock.monotonic_ms() - run.progress_ms
             if late_ms >= PATIENCE_MS:
                 self._stop(run, f"no progress for {late_ms} ms")
-            elif self._has_alarm():
+            elif self._node.has_alarm():
                 self._stop(run, "an alarm")
 
     def _stop(self, run: _Running, why: str) -> None:
-        """Cancel it: what the mirror has got so far is of no use (P26)."""
+        """Cancel a synchronisation: the mirror drops what it has got so far (P26)."""
         is_emptied = not run.is_online or run.sent > 0
-        mark = addressed(SYNC, run.member, encode_mark(Cancel(run.sync, is_emptied)))
+        mark = addressed(SYNC, run.member, encode_mark(CancelMark(run.sync, is_emptied)))
         if is_emptied:
-            self._master.begins_again(run.member, mark)
+            self._master.reset_member(run.member, mark)
         else:
-            self._master.mark(mark, _nothing)
+            self._master.broadcast(mark)
         self._is_asked = False
         self._wait_ms = min(RETRY_MAX_MS, max(RETRY_MIN_MS, 2 * self._wait_ms))
         self._not_before_ms = self._clock.monotonic_ms() + self._wait_ms
@@ -402,41 +407,41 @@ class SyncSource:
 
     def _over(self) -> None:
         self._running = None
-        self._master.filling(None)
-        self._master.queue.unblock(BLOCK)
+        self._master.note_filling(None)
+        self._master.queue.unpause(BLOCK)
 
 
 class SyncSink:
-    """A mirror's end of it.
+    """The mirror's side of synchronisations.
 
     Args:
         uid: The queue's incarnation.
-        mirror: To be filled; its `took_sync` is `marked`.
-        send: To the master's node.
+        mirror: The mirror to fill.
+        masters: Sends frames to the node of the master.
     """
 
-    def __init__(self, uid: int, mirror: Mirror, send: SendFrame) -> None:
+    def __init__(self, uid: int, mirror: Mirror, masters: FrameSender) -> None:
         self._uid = uid
         self._mirror = mirror
-        self._send = send
+        self._masters = masters
         self._epoch = 0
-        self._begun: Begin | None = None
+        self._begun: BeginMark | None = None
         self._batches = 0  # taken so far
         self._expected: int | None = None
         mirror.took_sync = self.marked
 
     def marked(self, body: bytes) -> None:
-        """A mark for this mirror came round the ring."""
-        mark: Mark = decode_mark(body)
+        """Take a mark for this mirror from the ring."""
+        mark: SyncMark = decode_mark(body)
         if mark.sync[0] != self._epoch:
             return  # what an earlier master had in flight
-        if isinstance(mark, Begin):
+        if isinstance(mark, BeginMark):
             self._begin(mark)
-        elif isinstance(mark, Prune):
-            self._prune(mark.fill)
+        elif isinstance(mark, PruneMark):
+            self._prune(mark.batch)
         elif self._begun is None or mark.sync != self._begun.sync:
             return
-        elif isinstance(mark, End):
+        elif isinstance(mark, EndMark):
             self._expected = mark.batches
             self._check_complete(self._begun)
         else:
@@ -444,54 +449,54 @@ class SyncSink:
             if mark.is_emptied:
                 self._mirror.empty()
             else:
-                self._mirror.replica.end_fill()
+                self._mirror.replica.end_sync()
 
-    def received(self, batch: Batch) -> None:
-        """Take a batch; one that is not the next is dropped, and the master loses patience."""
+    def received(self, batch: BatchFrame) -> None:
+        """Take a batch. If it is not the next one, drop it; the master cancels without progress."""
         begun = self._begun
         if begun is None or batch.sync != begun.sync or batch.index != self._batches + 1:
             return
         self._batches += 1
-        added, dropped = self._mirror.replica.fill(batch.fill)
+        added, dropped = self._mirror.replica.apply_sync_batch(batch.batch)
         self._mirror.disk.settle(dropped)
         self._mirror.disk.put(added)
-        self._mirror.keep_to_level()
-        got = Got(self._uid, begun.sync, self._batches)
-        self._mirror.wrote(lambda: self._send(begun.master, got))
+        self._mirror.enforce_memory_limit()
+        got = WrittenFrame(self._uid, begun.sync, self._batches)
+        self._mirror.wrote(lambda: self._masters.send(begun.master, got))
         self._check_complete(begun)
 
     def follow(self, epoch: int) -> None:
-        """Group 0 has named the master of this epoch: what came of an earlier one's batches stays.
+        """Take the epoch of a new master; messages of an earlier one's batches stay.
 
         Args:
-            epoch: Only its master's marks count from now on.
+            epoch: Only marks of its master count from now on.
         """
         if epoch != self._epoch:
             self._epoch = epoch
             self._begun = None
-            self._mirror.replica.end_fill()
+            self._mirror.replica.end_sync()
 
-    def _begin(self, mark: Begin) -> None:
+    def _begin(self, mark: BeginMark) -> None:
         self._begun = mark
         self._batches = 0
         self._expected = None
         if mark.is_emptied:
             self._mirror.empty()
-        self._mirror.replica.begin_fill()
-        self._send(mark.master, Ready(self._uid, mark.sync, self._mirror.replica.ranges()))
+        self._mirror.replica.begin_sync()
+        self._masters.send(
+            mark.master, ReadyFrame(self._uid, mark.sync, self._mirror.replica.ranges())
+        )
 
-    def _prune(self, fill: Fill) -> None:
+    def _prune(self, batch: SyncBatch) -> None:
         replica = self._mirror.replica
-        replica.begin_fill()
-        self._mirror.disk.settle(replica.fill(fill).dropped)
-        replica.end_fill()
+        replica.begin_sync()
+        self._mirror.disk.settle(replica.apply_sync_batch(batch).dropped)
+        replica.end_sync()
 
-    def _check_complete(self, begun: Begin) -> None:
+    def _check_complete(self, begun: BeginMark) -> None:
         if self._batches != self._expected:
             return
-        self._mirror.replica.end_fill()
-        self._mirror.wrote(lambda: self._send(begun.master, Filled(self._uid, begun.sync)))
-
-
-def _nothing() -> None:
-    """Nobody waits for this mark to come round."""
+        self._mirror.replica.end_sync()
+        self._mirror.wrote(
+            lambda: self._masters.send(begun.master, FilledFrame(self._uid, begun.sync))
+        )

@@ -1,35 +1,35 @@
-"""Messages of a synchronisation: marks round the ring, frames from node to node. See `sync`.
+"""Messages of a synchronisation (`sync`): marks round the ring, frames from node to node.
 
-Both are msgpack arrays with a tag; fields are only ever appended, with defaults. Large frames
-travel in pieces (P13), each of which says of which frame it is: a link that breaks loses some of
-them, and what is left of two frames must not become one.
+Both are msgpack arrays with a tag; fields are only appended, with defaults. Large frames travel in
+pieces (P13). Each piece names its frame: a link that breaks loses some of them, and the remains of
+two frames must not become one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from broker.fifo.fill import Fill
-from broker.fifo.handshake import Ranges
+from broker.fifo.join_state import Ranges
+from broker.fifo.sync_batch import SyncBatch
 from broker.queues.mirrored.payloads import WHOLE_BYTES_MAX
 
 _log = logging.getLogger(__name__)
 
 SyncId = tuple[int, int]
-"""Epoch of the master, and which of its synchronisations."""
+"""The epoch of the master, and the number of the synchronisation within it."""
 
 
-class Begin(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """Round the ring: here the master took its contents.
+class BeginMark(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    """Round the ring: the place of the ledger at which a synchronisation begins.
 
     Attributes:
-        sync: Which synchronisation.
-        master: The master's node, to be answered.
-        is_emptied: The mirror shall drop what it has first.
+        sync: The synchronisation.
+        master: The node of the master, which the mirror answers.
+        is_emptied: True if the mirror shall drop its messages first.
     """
 
     sync: SyncId
@@ -37,88 +37,85 @@ class Begin(msgspec.Struct, array_like=True, tag=1, frozen=True):
     is_emptied: bool
 
 
-class End(msgspec.Struct, array_like=True, tag=2, frozen=True):
-    """Round the ring: all batches were sent, so many."""
+class EndMark(msgspec.Struct, array_like=True, tag=2, frozen=True):
+    """Round the ring: all batches were sent, and how many."""
 
     sync: SyncId
     batches: int
 
 
-class Cancel(msgspec.Struct, array_like=True, tag=3, frozen=True):
-    """Round the ring: it is over; the mirror empties itself if anything was sent to it."""
+class CancelMark(msgspec.Struct, array_like=True, tag=3, frozen=True):
+    """Round the ring: the synchronisation is cancelled; the mirror empties itself if told so."""
 
     sync: SyncId
     is_emptied: bool
 
 
-class Prune(msgspec.Struct, array_like=True, tag=8, frozen=True):
-    """Round the ring: all that a new master holds, which was not synchronised when it took over.
+class PruneMark(msgspec.Struct, array_like=True, tag=8, frozen=True):
+    """Round the ring: the messages of a new master that was not synchronised when it took over.
 
-    A mirror may hold more, from an earlier master; nobody would ever settle that.
+    A mirror may hold others, from an earlier master, which would never be settled: it drops them.
     """
 
     sync: SyncId
-    fill: Fill
+    batch: SyncBatch
 
 
-class Batch(msgspec.Struct, array_like=True, tag=4, frozen=True):
+class BatchFrame(msgspec.Struct, array_like=True, tag=4, frozen=True):
     """To the mirror: batch `index`, from 1."""
 
     uid: int
     sync: SyncId
     index: int
-    fill: Fill
+    batch: SyncBatch
 
 
-class Ready(msgspec.Struct, array_like=True, tag=5, frozen=True):
-    """To the master: the mirror has come to the mark, and has these already."""
+class ReadyFrame(msgspec.Struct, array_like=True, tag=5, frozen=True):
+    """To the master: the mirror has reached the mark, and has these messages already."""
 
     uid: int
     sync: SyncId
     has: Ranges
 
 
-class Got(msgspec.Struct, array_like=True, tag=6, frozen=True):
-    """To the master: so many batches are on the mirror's disk."""
+class WrittenFrame(msgspec.Struct, array_like=True, tag=6, frozen=True):
+    """To the master: how many batches are on the mirror's disk."""
 
     uid: int
     sync: SyncId
     batches: int
 
 
-class Filled(msgspec.Struct, array_like=True, tag=7, frozen=True):
-    """To the master: every batch came, and all the mirror has is on its disk."""
+class FilledFrame(msgspec.Struct, array_like=True, tag=7, frozen=True):
+    """To the master: every batch has come, and everything is on the mirror's disk."""
 
     uid: int
     sync: SyncId
 
 
-Mark = Begin | End | Cancel | Prune
-Frame = Batch | Ready | Got | Filled
+SyncMark = BeginMark | EndMark | CancelMark | PruneMark
+SyncFrame = BatchFrame | ReadyFrame | WrittenFrame | FilledFrame
 
-encode_mark: Final[Callable[[Mark], bytes]] = msgspec.msgpack.Encoder().encode
-decode_mark: Final[Callable[[bytes], Mark]] = msgspec.msgpack.Decoder(Mark).decode
+encode_mark: Final[Callable[[SyncMark], bytes]] = msgspec.msgpack.Encoder().encode
+decode_mark: Final[Callable[[bytes], SyncMark]] = msgspec.msgpack.Decoder(SyncMark).decode
 """Raises `msgspec.DecodeError` for other bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_frame: Final[Callable[[bytes], Frame]] = msgspec.msgpack.Decoder(Frame).decode
+_decode_frame: Final[Callable[[bytes], SyncFrame]] = msgspec.msgpack.Decoder(SyncFrame).decode
 
 FRAME: Final = b"\0"
-"""What a frame begins with on its way to another node; no bytes of GM do."""
-
-Send = Callable[[str, bytes], None]
-"""Carries bytes to a node, or drops them."""
+"""The first byte of a frame on its way to another node; bytes of GM never begin with it."""
 
 
 class _Piece(msgspec.Struct, array_like=True, frozen=True):
     """A piece of a frame.
 
     Attributes:
-        boot: The sender's: another one counts its frames anew.
-        frame: Which frame of that boot's.
-        index: Which piece of that frame.
-        is_last: No other follows.
-        body: What.
+        boot: The boot of the sender; each boot counts its frames from 1.
+        frame: The number of the frame.
+        index: The number of the piece in its frame.
+        is_last: True if no other piece follows.
+        body: The bytes.
     """
 
     boot: str
@@ -131,8 +128,8 @@ class _Piece(msgspec.Struct, array_like=True, frozen=True):
 _decode_piece = msgspec.msgpack.Decoder(_Piece).decode
 
 
-class _Joiner:
-    """Puts the pieces of one node's frames together again, if all come in their order."""
+class _FrameAssembler:
+    """Joins the pieces of one node's frames, if all come in order."""
 
     def __init__(self) -> None:
         self._of = ("", 0)
@@ -154,21 +151,28 @@ class _Joiner:
         return whole
 
 
-class Frames:
-    """Frames of synchronisations between nodes: in pieces where they are large (P13).
+class RingTransport(Protocol):
+    """The way to the mirrored queues of other nodes (`broker.queues.node.PeerTransport`)."""
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        """Carry bytes to a node, or drop them."""
+
+
+class SyncFrames:
+    """Sends and receives frames of synchronisations, large ones in pieces (P13).
 
     Args:
-        boot: This node's.
-        send: Carries pieces.
+        boot: The boot of this node.
+        transport: Sends a piece.
     """
 
-    def __init__(self, boot: str, send: Send) -> None:
+    def __init__(self, boot: str, transport: RingTransport) -> None:
         self._boot = boot
-        self._send = send
+        self._transport = transport
         self._count = 0
-        self._joiners: dict[str, _Joiner] = {}
+        self._assemblers: dict[str, _FrameAssembler] = {}
 
-    def send(self, node: str, frame: Frame) -> None:
+    def send(self, node: str, frame: SyncFrame) -> None:
         """Send a frame."""
         self._count += 1
         encoded = _encode(frame)
@@ -176,15 +180,15 @@ class Frames:
             body = encoded[start : start + WHOLE_BYTES_MAX]
             is_last = start + WHOLE_BYTES_MAX >= len(encoded)
             piece = _Piece(self._boot, self._count, index, is_last, body)
-            self._send(node, FRAME + _encode(piece))
+            self._transport.send_ring(node, FRAME + _encode(piece))
 
-    def take(self, node: str, payload: bytes) -> Frame | None:
+    def take(self, node: str, payload: bytes) -> SyncFrame | None:
         """Read what `send` sent; None while pieces are missing, or were lost on the way."""
-        joiner = self._joiners.get(node)
-        if joiner is None:
-            joiner = self._joiners[node] = _Joiner()
+        assembler = self._assemblers.get(node)
+        if assembler is None:
+            assembler = self._assemblers[node] = _FrameAssembler()
         try:
-            whole = joiner.take(_decode_piece(memoryview(payload)[len(FRAME) :]))
+            whole = assembler.take(_decode_piece(memoryview(payload)[len(FRAME) :]))
             return None if whole is None else _decode_frame(whole)
         except ValueError as why:
             _log.warning("sync.frame_dropped", extra={"node": node, "why": str(why)})

@@ -1,6 +1,6 @@
-"""Which messages of a classic queue are in memory: the node's decision, and the queue's part in it.
+"""Paging of classic queues: which messages are in memory, decided by the node and the queue.
 
-`level` decides how much memory a queue may use (pure), `pager` looks at the node every now and then
-and tells its queues and mirrors, `window` is a queue's side: it writes out, brings in, and fills
-what leaves the queue without its content.
+`memory_budget` says how much memory a queue may use (pure). `node_pager` measures the node's memory
+five times a second and gives its queues and mirrors their limits. `queue_pager` keeps one queue
+within its limit: it writes messages to disk, reads them back, and fills stubs that leave the queue.
 """

@@ -1,4 +1,4 @@
-"""Queue registries of several nodes around one group 0, with mail and disks that tests hold up.
+"""Queue registries of several nodes with one group 0; tests delay messages and disks.
 
 Everything is synchronous: `World.settle()` runs what was put off, carries mail and ends syncs until
 nothing is left to do. A link is cut by naming (from, to) in `cut`; disks are held by
@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.amqp.content import Properties, build_message
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Checkout, Offer
+from broker.fifo.commands import Checkout, CommandBatch
 from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.catalogue import Catalogue
@@ -22,7 +22,7 @@ from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes, Declared
 from broker.ports import Done
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 from broker.queues.node import NodeContext, PeerTransport
 from broker.queues.quorum import QuorumQueue
 from broker.queues.registry import QueueRegistry
@@ -172,11 +172,11 @@ class Node:
         self.timers.append(timer)
         return timer
 
-    def holder(self, channel: str = "1.1") -> str:
+    def channel_id(self, channel: str = "1.1") -> str:
         return f"{self.name}/{self.boot}/1/{channel}"
 
     def spec(self, tag: str = "t", *, no_ack: bool = False, prefetch: int = 0) -> Checkout:
-        return Checkout(self.holder(), tag, no_ack, False, prefetch, 0, {})
+        return Checkout(self.channel_id(), tag, no_ack, False, prefetch, 0, {})
 
     # Groups
 
@@ -189,11 +189,13 @@ class Node:
 
     # PeerTransport
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        self.world.send(self.name, node, lambda to: to.registry.receive_offer(uid, offer))
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        self.world.send(self.name, node, lambda to: to.registry.receive_commands(uid, batch))
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        self.world.send(self.name, node, lambda to: to.registry.receive_answer(self.name, answer))
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        self.world.send(
+            self.name, node, lambda to: to.registry.receive_queue_reply(self.name, reply)
+        )
 
     def send_ring(self, node: str, payload: bytes) -> None:
         self.world.send(self.name, node, lambda to: to.registry.receive_ring(self.name, payload))
@@ -389,10 +391,10 @@ def message(body: bytes = b"x", *, persistent: bool = True) -> Message:
 class NoTransport:
     """A `PeerTransport` of a node that sends nothing."""
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        raise AssertionError("no offer is expected")
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        raise AssertionError("no batch is expected")
 
-    def send_answer(self, node: str, answer: Answer) -> None:
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
         raise AssertionError("no answer is expected")
 
     def send_ring(self, node: str, payload: bytes) -> None:

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Checkout, Offer
+from broker.fifo.commands import Checkout, CommandBatch
 from broker.fifo.config import classic_config, mirrored_config
 from broker.fifo.ledger import LedgerRecord, cut_records, decode_records, encode_records
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.message import Message
 from broker.metadata import commands, ring_commands
 from broker.metadata.machine import MetadataMachine
@@ -23,16 +23,16 @@ from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.metadata.rings import Ring, RingMember
 from broker.ports import Done
-from broker.queues.elsewhere.remote import RemoteQueue
-from broker.queues.envelopes import Answer, answers_by_node
-from tests.model.fills import Disk, fills_of
+from broker.queues.client.remote import RemoteQueue
+from broker.queues.envelopes import QueueReply, replies_by_node
+from tests.model.sync_batches import Disk, batches_of
 from tests.unit.queues.rig import A, B, C, Channel, Clock, NoTransport, bare_context
 
 FAR = 1 << 40
 
 
 class Master:
-    """A queue machine that answers offers; what it did is safe once `returned`."""
+    """A queue machine that answers batches; what it did is safe once `returned`."""
 
     def __init__(self, world: RingedWorld, node: str, epoch: int, machine: QueueMachine) -> None:
         self.world = world
@@ -42,8 +42,8 @@ class Master:
         self.sent: list[list[LedgerRecord]] = []  # what went into the ring
         self.marks: deque[tuple[int, int]] = deque()  # payloads sent, ledger position then
 
-    def receive(self, offer: Offer) -> None:
-        self.machine.apply_offer(offer, 0)
+    def receive(self, batch: CommandBatch) -> None:
+        self.machine.apply_batch(batch, 0)
         self.run()
 
     def run(self) -> None:
@@ -56,9 +56,9 @@ class Master:
         if records:
             self.marks.append((len(self.sent), position))
         lag = self.machine.stat().ready if self.machine.stat().consumers else 0
-        for node, answer in answers_by_node(self.world.uid, self.epoch, effects).items():
-            answer.lag = lag
-            self.world.send_answer(self.node, node, answer)
+        for node, reply in replies_by_node(self.world.uid, self.epoch, effects).items():
+            reply.lag = lag
+            self.world.send_queue_reply(self.node, node, reply)
 
     def returned(self, count: int = FAR) -> None:
         """So many payloads have come round the ring."""
@@ -75,7 +75,7 @@ class Node(NoTransport):
         self.name = name
         self.boot = boot
         self.turn: deque[Callable[[], None]] = deque()
-        self.replica: Replica | None = None
+        self.replica: LedgerReplica | None = None
         self.applied = 0  # payloads of the present master
         self.has_clogged_links = False
         context = bare_context(
@@ -83,8 +83,8 @@ class Node(NoTransport):
         )
         self.handle = RemoteQueue(world.queue, context)
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        self.world.send_offer(self.name, node, offer)
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        self.world.send_commands(self.name, node, batch)
 
     def is_clogged(self, node: str) -> bool:
         return self.has_clogged_links
@@ -92,7 +92,7 @@ class Node(NoTransport):
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         self.world.ask_stat(node, uid, done, is_declare=is_declare)
 
-    def holder(self, channel: str = "1.1") -> str:
+    def channel_id(self, channel: str = "1.1") -> str:
         return f"{self.name}/{self.boot}/1/{channel}"
 
     def spec(
@@ -108,8 +108,8 @@ class Node(NoTransport):
         arguments = {}
         if cancel_on_failover is not None:
             arguments = {"x-cancel-on-ha-failover": cancel_on_failover}
-        holder = self.holder(channel)
-        return Checkout(holder, tag, no_ack, exclusive, prefetch, 0, arguments)
+        channel_id = self.channel_id(channel)
+        return Checkout(channel_id, tag, no_ack, exclusive, prefetch, 0, arguments)
 
     def replay(self, sent: list[list[LedgerRecord]]) -> None:
         if self.replica is not None:
@@ -148,7 +148,7 @@ class RingedWorld:
         for name, boot in boots.items():
             self.nodes[name] = Node(self, name, boot)
             if policy is not None and name != A:
-                self.nodes[name].replica = Replica()
+                self.nodes[name].replica = LedgerReplica()
         config = mirrored_config if policy is not None else self._plain
         self.master = Master(self, A, 0 if policy is None else 1, QueueMachine(config("q", "/")))
 
@@ -258,13 +258,13 @@ class RingedWorld:
         member = self.ring.member_on(name)
         assert member is not None
         master.run()
-        node.replica = Replica()
-        node.replica.adopt(master.machine.handshake())
+        node.replica = LedgerReplica()
+        node.replica.adopt(master.machine.join_state())
         node.applied = len(master.sent)
-        node.replica.begin_fill()
-        for fill in fills_of(master.machine, Disk(), []):
-            node.replica.fill(fill)
-        node.replica.end_fill()
+        node.replica.begin_sync()
+        for fill in batches_of(master.machine, Disk(), []):
+            node.replica.apply_sync_batch(fill)
+        node.replica.end_sync()
         self.step(ring_commands.RingJoined(self.uid, me, epoch, member))
         self.step(ring_commands.RingSynced(self.uid, me, epoch, member))
 
@@ -277,13 +277,13 @@ class RingedWorld:
 
     # Mail
 
-    def send_offer(self, sender: str, to: str, offer: Offer) -> None:
-        self._post(sender, to, lambda: self._receive_offer(to, offer))
+    def send_commands(self, sender: str, to: str, batch: CommandBatch) -> None:
+        self._post(sender, to, lambda: self._receive_commands(to, batch))
 
-    def send_answer(self, sender: str, to: str, answer: Answer) -> None:
+    def send_queue_reply(self, sender: str, to: str, reply: QueueReply) -> None:
         def arrive() -> None:
             if to in self.nodes:
-                self.nodes[to].handle.receive(sender, answer)
+                self.nodes[to].handle.receive(sender, reply)
 
         self._post(sender, to, arrive)
 
@@ -319,9 +319,9 @@ class RingedWorld:
                 node.handle.tick()
             self.settle()
 
-    def _receive_offer(self, to: str, offer: Offer) -> None:
+    def _receive_commands(self, to: str, batch: CommandBatch) -> None:
         if self.master is not None and self.master.node == to:
-            self.master.receive(offer)
+            self.master.receive(batch)
 
     def _post(self, sender: str, to: str, act: Callable[[], None]) -> None:
         if (sender, to) in self.cut:

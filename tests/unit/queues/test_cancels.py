@@ -1,4 +1,4 @@
-"""A consumer that ends: what it was handed is held by somebody, and the next of its tag lives."""
+"""basic.cancel: messages in flight stay with the channel, and the tag can be used again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.fifo.commands import Cancel, Offer, Settle
+from broker.fifo.commands import Cancel, CommandBatch, Settle
 from broker.fifo.machine import QueueMachine
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.queues.classic import ClassicQueue
-from broker.queues.envelopes import cut_answer
+from broker.queues.envelopes import cut_reply
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 from tests.unit.queues.ringed import RingedWorld, bodies, consuming, fail_over, flags
 
@@ -23,10 +23,10 @@ def world() -> RingedWorld:
 
 
 def in_one_turn(world: RingedWorld, *acts: Callable[[], None]) -> None:
-    """Let the master take what comes as its shells do: all offers of a turn, then one answer."""
+    """Let the master take what comes as its shells do: all batches of a turn, then one answer."""
     master = world.master
     assert master is not None
-    with patch.object(master, "receive", lambda offer: master.machine.apply_offer(offer, 0)):
+    with patch.object(master, "receive", lambda batch: master.machine.apply_batch(batch, 0)):
         for act in acts:
             act()
             world.settle()
@@ -42,12 +42,12 @@ def test_what_was_handed_out_before_the_cancel_comes_before_its_answer(world: Ri
         world,
         lambda: world.nodes[B].handle.publish([message(b"1")], None, Channel()),
         lambda: node.handle.submit(
-            Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered))
+            Cancel(node.channel_id(), "t"), lambda _: told.append(len(reader.delivered))
         ),
     )
     assert told == [1]
     assert bodies(reader) == [b"1"]
-    node.handle.submit(Settle(node.holder(), "t", [reader.delivered[0].number]))
+    node.handle.submit(Settle(node.channel_id(), "t", [reader.delivered[0].number]))
     world.settle()
     assert world.master is not None
     assert world.master.machine.stat()[:2] == (0, 0)
@@ -59,7 +59,7 @@ def test_what_comes_for_a_consumer_after_its_end_goes_back(world: RingedWorld) -
     reader, _ = consuming(node, prefetch=1)
     told = list[object]()
     node.has_clogged_links = True
-    node.handle.submit(Cancel(node.holder(), "t"), told.append)
+    node.handle.submit(Cancel(node.channel_id(), "t"), told.append)
     world.clock.ms += 61_000
     node.handle.tick()
     assert told == [None]
@@ -78,7 +78,7 @@ def test_a_tag_is_free_once_its_cancel_was_asked(world: RingedWorld) -> None:
     node = world.nodes[C]
     first, _ = consuming(node, prefetch=1)
     second, told = Channel(), list[object]()
-    node.handle.submit(Cancel(node.holder(), "t"), lambda _: None)
+    node.handle.submit(Cancel(node.channel_id(), "t"), lambda _: None)
     node.handle.attach(node.spec("t"), second, told.append)
     world.settle()
     world.nodes[B].handle.publish([message(b"1")], None, Channel())
@@ -94,7 +94,7 @@ def test_a_cancel_given_up_twice_spares_the_next_consumer_of_its_tag(world: Ring
     consuming(node, prefetch=1)
     told, second = list[object](), Channel()
     node.has_clogged_links = True
-    node.handle.submit(Cancel(node.holder(), "t"), told.append)
+    node.handle.submit(Cancel(node.channel_id(), "t"), told.append)
     world.tick(61)
     assert told == [None], "given up: another one follows, for the queue alone"
     world.tick(30)
@@ -121,7 +121,7 @@ def test_the_same_within_ten_seconds_where_most_members_are_dead() -> None:
     for name in (A, B):
         world.kill(name)
     world.leaders.clear()
-    handle.submit(Cancel(node.holder(), "t"), told.append)
+    handle.submit(Cancel(node.channel_id(), "t"), told.append)
     world.tick(6)
     assert told == [None], "given up after 5 s"
     handle.attach(node.spec("t"), second, told.append)
@@ -146,7 +146,8 @@ def test_a_consume_behind_a_cancel_outlives_a_restart_of_the_home() -> None:
     handle.attach(node.spec("t1"), Channel(), lambda _: None)
     world.settle()
     handle.submit(
-        Cancel(node.holder(), "t1"), lambda _: handle.attach(node.spec("t2"), second, told.append)
+        Cancel(node.channel_id(), "t1"),
+        lambda _: handle.attach(node.spec("t2"), second, told.append),
     )
     world.nodes[A].journal.sync()
     world.boot(A, world.nodes[A].disk)  # back before anybody saw it dead
@@ -168,7 +169,7 @@ def test_what_a_cancelled_consumer_holds_comes_to_no_other_of_its_tag() -> None:
     handle.attach(node.spec("t", prefetch=1), first, lambda _: None)
     handle.publish([message(b"1")], None, Channel())
     world.settle()
-    handle.submit(Cancel(node.holder(), "t"), lambda _: None)
+    handle.submit(Cancel(node.channel_id(), "t"), lambda _: None)
     world.settle()
     handle.attach(node.spec("t", no_ack=True), second, lambda _: None)
     world.settle()
@@ -192,13 +193,13 @@ def mirrored(world: World) -> Queue:
 
 def published_as_the_lease_ends(world: World, queue: Queue, body: bytes) -> Channel:
     """It ends by the clock, in the turn in which the master hands the message out."""
-    apply_offer, ear = QueueMachine.apply_offer, Channel()
+    apply_batch, ear = QueueMachine.apply_batch, Channel()
 
-    def applied(self: QueueMachine, offer: Offer, now_ms: int) -> None:
-        apply_offer(self, offer, now_ms)
+    def applied(self: QueueMachine, batch: CommandBatch, now_ms: int) -> None:
+        apply_batch(self, batch, now_ms)
         world.leaseless.add(A)
 
-    with patch.object(QueueMachine, "apply_offer", applied):
+    with patch.object(QueueMachine, "apply_batch", applied):
         world.nodes[C].registry.open(queue).publish([message(body)], [1], ear)
         world.settle()
     return ear
@@ -224,7 +225,7 @@ def test_what_is_due_to_a_consumer_at_the_master_comes_before_its_cancel() -> No
     reader, told = Channel(), list[int]()
     handle.attach(node.spec("t", prefetch=1), reader, lambda _: None)
     ear = published_as_the_lease_ends(world, queue, b"1")
-    handle.submit(Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered)))
+    handle.submit(Cancel(node.channel_id(), "t"), lambda _: told.append(len(reader.delivered)))
     world.settle()
     lease_back(world)
     assert (told, ear.verdicts) == ([1], [(1, True)])
@@ -237,14 +238,14 @@ def test_an_answer_in_parts_brings_a_cancel_last() -> None:
     home, node = world.nodes[A], world.nodes[B]
     handle = node.registry.open(queue)
     reader, told = Channel(), list[int]()
-    plain = home.send_answer
+    plain = home.send_queue_reply
     with patch.object(
-        home, "send_answer", lambda to, answer: [plain(to, part) for part in cut_answer(answer)]
+        home, "send_queue_reply", lambda to, reply: [plain(to, part) for part in cut_reply(reply)]
     ):
         handle.attach(node.spec("t", no_ack=True), reader, lambda _: None)
         world.settle()
         ear = published_as_the_lease_ends(world, queue, b"x" * 1_200_000)
-        handle.submit(Cancel(node.holder(), "t"), lambda _: told.append(len(reader.delivered)))
+        handle.submit(Cancel(node.channel_id(), "t"), lambda _: told.append(len(reader.delivered)))
         world.settle()
         lease_back(world)
     assert (told, ear.verdicts) == ([1], [(1, True)])

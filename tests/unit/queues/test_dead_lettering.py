@@ -34,7 +34,7 @@ def contents(world: World, queue: Queue, node: str = A) -> list[tuple[bytes, dic
     while True:
         got: list[Any] = []
         handle = world.nodes[node].registry.open(queue)
-        handle.submit(Get(world.nodes[node].holder(), True), got.append)
+        handle.submit(Get(world.nodes[node].channel_id(), True), got.append)
         world.settle()
         (result,) = got
         if result.delivery is None:
@@ -46,11 +46,11 @@ def contents(world: World, queue: Queue, node: str = A) -> list[tuple[bytes, dic
 
 def reject(world: World, queue: Queue, node: str = A) -> None:
     """Get one message and reject it."""
-    handle, holder = world.nodes[node].registry.open(queue), world.nodes[node].holder()
+    handle, channel_id = world.nodes[node].registry.open(queue), world.nodes[node].channel_id()
     got: list[Any] = []
-    handle.submit(Get(holder, False), got.append)
+    handle.submit(Get(channel_id, False), got.append)
     world.settle()
-    handle.submit(Discard(holder, "", [got[0].delivery.number]))
+    handle.submit(Discard(channel_id, "", [got[0].delivery.number]))
     world.settle()
 
 
@@ -417,7 +417,7 @@ def test_messages_of_rejected_publishes_keep_their_body() -> None:
     assert [body for body, _ in contents(world, target)] == [b"body"]
 
 
-def test_a_lost_burial_is_proposed_again() -> None:
+def test_a_lost_drop_of_dead_letters_is_proposed_again() -> None:
     """A leader refuses proposals when it has too many, or is about to hand over and then does not.
 
     Rows: 1.18 worker
@@ -501,7 +501,7 @@ def test_large_ones_that_die_together_all_come_to_a_queue_elsewhere(
         handle.publish([message(bytes(size_mib << 20))], None, channel)
     world.settle()
     numbers = [each.number for each in channel.delivered]
-    handle.submit(Discard(world.nodes[A].holder(), "c", numbers))
+    handle.submit(Discard(world.nodes[A].channel_id(), "c", numbers))
     world.settle()
     assert ready(world, target, B) == len(sizes_mib)
 

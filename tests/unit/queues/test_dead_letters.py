@@ -1,4 +1,4 @@
-"""One node's dead letters, between a queue that hands them over and targets that a test plays."""
+"""The dead-lettering of one node, with a queue and targets that the test plays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.metadata.queue_settings import settings_of
 from broker.metadata.records import Queue
 from broker.ports import PublisherPort
 from broker.queues import dead_letters
-from broker.queues.dead_letters import DeadLetters, Way
+from broker.queues.dead_letters import DeadLetters, DeadLetterSource
 from tests.unit.queues.rig import World, bare_context, message
 
 
@@ -55,7 +55,7 @@ class Desk:
         for name in targets:
             self.add(name)
         self.turn: deque[Callable[[], None]] = deque()
-        self.buried: list[int] = []
+        self.dropped: list[int] = []
         self.has_lease = True
         context = bare_context(
             self.world.catalogue,
@@ -80,9 +80,9 @@ class Desk:
     ) -> None:
         """`is_late`: it was held by rules that are about to change."""
         settings = settings_of(self.queue, {})._replace(is_at_least_once=is_held and not is_late)
-        way = Way(self.queue, settings, self.buried.extend)
+        source = DeadLetterSource(self.queue, settings, self.dropped.extend)
         items = [Delivery(number, 0, message(body)) for number in numbers]
-        self.letters.take(way, [Dead("expired", items, is_held)])
+        self.letters.take(source, [Dead("expired", items, is_held)])
 
     def run(self) -> None:
         while self.turn:
@@ -172,12 +172,12 @@ def test_a_history_goes_behind_what_waits_and_counts_for_nothing(
     target = desk.targets["a"]
     queue = desk.world.catalogue.queue("/", "a")
     assert queue is not None
-    desk.letters.post(queue, [message(b"at once")])
+    desk.letters.replay(queue, [message(b"at once")])
     assert target.count == 1
     target.is_congested = True
     desk.dies(1)
     desk.run()
-    desk.letters.post(queue, [message(bytes(100))] * 1_500)
+    desk.letters.replay(queue, [message(bytes(100))] * 1_500)
     assert not desk.letters.is_behind
     target.is_congested = False
     target.resume.pop()()
@@ -185,7 +185,7 @@ def test_a_history_goes_behind_what_waits_and_counts_for_nothing(
     assert [len(messages) for messages, _ in target.publishes] == [1, 1_000, 501]
 
 
-def test_a_held_letter_is_buried_when_all_its_targets_have_it() -> None:
+def test_a_held_message_is_dropped_when_all_its_targets_have_it() -> None:
     desk = Desk("a", "b")
     desk.dies(7, 8, is_held=True)
     desk.run()
@@ -194,11 +194,11 @@ def test_a_held_letter_is_buried_when_all_its_targets_have_it() -> None:
     assert second is not None
     desk.letters.confirmed(first)
     desk.run()
-    assert desk.buried == []
+    assert desk.dropped == []
     desk.letters.rejected(second[:1])
     desk.letters.confirmed(second[1:])
     desk.run()
-    assert desk.buried == [8]
+    assert desk.dropped == [8]
     desk.world.clock.ms += dead_letters.RETRY_MS
     desk.letters.tick()
     desk.run()
@@ -207,7 +207,7 @@ def test_a_held_letter_is_buried_when_all_its_targets_have_it() -> None:
     assert seqnos is not None
     desk.letters.confirmed(seqnos)
     desk.run()
-    assert desk.buried == [8, 7]
+    assert desk.dropped == [8, 7]
 
 
 def test_what_another_node_leads_now_is_forgotten() -> None:
@@ -221,7 +221,7 @@ def test_what_another_node_leads_now_is_forgotten() -> None:
     desk.run()
     desk.letters.confirmed(seqnos)
     desk.run()
-    assert (desk.targets["a"].count, desk.buried) == (1, [])
+    assert (desk.targets["a"].count, desk.dropped) == (1, [])
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_what_died_before_the_queue_knew_its_new_strategy_does_not_wait_for_a_ro
     desk = Desk()
     desk.dies(1, is_held=True)
     desk.run()
-    assert desk.buried == []
+    assert desk.dropped == []
     desk.dies(2, is_held=True, is_late=True)
     desk.run()
-    assert desk.buried == [2]
+    assert desk.dropped == [2]

@@ -67,7 +67,7 @@ def test_each_message_is_in_one_place(
     """
     is_held = kind == "held"
     world, queue, target = built("quorum" if is_held else kind, overflow, is_held=is_held)
-    handle, holder = world.nodes[node].registry.open(queue), world.nodes[node].holder()
+    handle, channel_id = world.nodes[node].registry.open(queue), world.nodes[node].channel_id()
     channel, read = Channel(), list[bytes]()
     last = 0
     for step, how in steps:
@@ -77,16 +77,16 @@ def test_each_message_is_in_one_place(
             handle.publish([message(b"%d" % number) for number in numbers], numbers, channel)
         elif step == "get":
             got: list[Any] = []
-            handle.submit(Get(holder, False), got.append)
+            handle.submit(Get(channel_id, False), got.append)
             world.settle()
             delivery = got[0].delivery
             if delivery is not None and how == "ack":
-                handle.submit(Settle(holder, "", [delivery.number]))
+                handle.submit(Settle(channel_id, "", [delivery.number]))
                 taken = delivery.message
                 read.append(bytes(taken.content[-1 - taken.body_size : -1]))
             elif delivery is not None:
                 end = Discard if how == "reject" else Requeue
-                handle.submit(end(holder, "", [delivery.number]))
+                handle.submit(end(channel_id, "", [delivery.number]))
         elif step == "advance":
             world.advance(how)
         else:

@@ -1,4 +1,4 @@
-"""Doubles between channels at a queue's home and those of other nodes: everyone hears a verdict."""
+"""Deduplication with channels on several nodes: every publisher gets a verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ready(world: World, queue: Queue) -> int:
 
 @pytest.mark.parametrize("first", [A, B])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_an_offer_of_doubles_alone_is_answered_at_once(first: str, persistent: bool) -> None:
+def test_a_batch_of_doubles_alone_is_answered_at_once(first: str, persistent: bool) -> None:
     """What they double was written by a channel at the home, or by another node's."""
     world, queue = world_with_a_queue()
     publish(world, first, queue, keyed("a", persistent=persistent))

@@ -132,7 +132,7 @@ def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
     assert bodies(got) == [b"x"]
     rig.publish(A, delayed(b"y", 100, expiration="1000"))
     rig.world.nodes[A].registry.open(rig.queue).submit(
-        Cancel(rig.world.nodes[A].holder(), "t"), lambda _: None
+        Cancel(rig.world.nodes[A].channel_id(), "t"), lambda _: None
     )
     rig.world.advance(1_200)
     assert bodies(rig.consumer()) == []
@@ -184,7 +184,7 @@ def test_a_new_leader_goes_on_and_sends_again_what_was_not_confirmed() -> None:
     assert bodies(got) == [b"1", b"2"]
 
 
-def test_a_death_between_confirm_and_burial_brings_a_message_twice_not_never() -> None:
+def test_a_death_between_confirm_and_drop_brings_a_message_twice_not_never() -> None:
     rig = Rig(home=B)
     got = rig.consumer(B)
     rig.publish(C, delayed(b"1", 100))
@@ -294,9 +294,9 @@ def test_dead_letters_are_delayed_by_such_an_exchange() -> None:
     handle.publish([sent], None, rig.channel)
     rig.world.settle()
     taken: list[Any] = []
-    handle.submit(Get(node.holder(), False), taken.append)
+    handle.submit(Get(node.channel_id(), False), taken.append)
     rig.world.settle()
-    handle.submit(Discard(node.holder(), "", [taken[0].delivery.number]))
+    handle.submit(Discard(node.channel_id(), "", [taken[0].delivery.number]))
     rig.world.advance(1_999)
     assert bodies(got) == []
     rig.world.advance(2)
@@ -426,7 +426,7 @@ def test_whatever_happens_what_was_confirmed_arrives_and_never_early(steps: list
     run.heal(A, 0)
     run.rig.world.advance(60_000)
     confirmed = {b"%d" % number for number, ok in run.rig.channel.verdicts if ok}
-    assert run.of_the_living <= confirmed, "every offer is made again until it is answered"
+    assert run.of_the_living <= confirmed, "every batch is made again until it is answered"
     got = bodies(run.got)
     assert len(confirmed - set(got)) <= run.cancels, "each cancel named one number"
     assert run.rig.kept() == 0

@@ -1,4 +1,4 @@
-"""P5: a home stops accepting before it proposes a conditional delete, and until it knows."""
+"""P5: a home accepts nothing from the proposal of a conditional delete until its outcome."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_cancel_is_answered_when_the_auto_delete_queue_is_gone(node: str) -> N
     found: list[object] = []
     for tag in ("t", "u"):
         exists = partial(world.catalogue.queue_by_uid, queue.uid)
-        handle.submit(Cancel(here.holder(), tag), lambda _result: found.append(exists()))  # noqa: B023
+        handle.submit(Cancel(here.channel_id(), tag), lambda _result: found.append(exists()))  # noqa: B023
         world.settle()
     assert found == [queue, None]
     assert channel.lost == []
@@ -96,7 +96,7 @@ def test_a_cancel_is_answered_also_where_the_cluster_does_not_agree(node: str) -
     handle.attach(here.spec(), Channel(), _ignore)
     world.settle()
     world.agrees = False
-    handle.submit(Cancel(here.holder(), "t"), answers.append)
+    handle.submit(Cancel(here.channel_id(), "t"), answers.append)
     world.settle()
     assert answers == [None]
     assert world.catalogue.queue_by_uid(queue.uid) is not None
@@ -112,7 +112,7 @@ def test_a_channel_that_ends_while_its_consume_is_held_back_leaves_nothing() -> 
     local = node.registry.open(queue)
     local.begin_delete(if_unused=False, if_empty=False)  # type: ignore[attr-defined]
     local.attach(node.spec(), channel, _ignore)
-    local.submit(Release(node.holder()))
+    local.submit(Release(node.channel_id()))
     local.resume()  # type: ignore[attr-defined]
     found: list[object] = []
     local.stat(found.append)
@@ -158,7 +158,7 @@ def test_a_delete_right_after_the_last_cancel_of_an_auto_delete_queue() -> None:
     node = world.nodes[A]
     handle, answers = node.registry.open(queue), list[object]()
     handle.attach(node.spec(), Channel(), _ignore)
-    handle.submit(Cancel(node.holder(), "t"), _ignore)
+    handle.submit(Cancel(node.channel_id(), "t"), _ignore)
     assert len(world.waiting) == 1, "its end is proposed"
     node.registry.delete(queue, answers.append, if_unused=False, if_empty=False)
     world.agree()

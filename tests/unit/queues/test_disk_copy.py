@@ -1,4 +1,4 @@
-"""One queue's messages on disk: what is recorded, what is only paged out, and what is read back."""
+"""The messages of one queue on disk: recorded, paged out, and read back."""
 
 from __future__ import annotations
 

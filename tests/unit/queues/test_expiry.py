@@ -1,4 +1,4 @@
-"""Queues that go because nobody uses them: x-expires and auto-delete."""
+"""Queues that are deleted because they are unused: x-expires and auto-delete."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_consumer_a_get_and_a_declare_are_uses(node: str) -> None:
     world, queue = expiring()
     handle = world.nodes[node].registry.open(queue)
     world.advance(400)
-    handle.submit(Get(world.nodes[node].holder(), True), _ignore)
+    handle.submit(Get(world.nodes[node].channel_id(), True), _ignore)
     world.advance(400)
     handle.stat(_ignore, is_declare=True)
     world.advance(400)
@@ -58,7 +58,7 @@ def test_a_consumer_a_get_and_a_declare_are_uses(node: str) -> None:
     consume(world, queue, node)
     world.advance(5_000)
     assert exists(world, queue)
-    handle.submit(Cancel(world.nodes[node].holder(), "t"), _ignore)
+    handle.submit(Cancel(world.nodes[node].channel_id(), "t"), _ignore)
     world.advance(400)
     handle.publish([message()], None, Channel())
     handle.stat(_ignore)
@@ -110,10 +110,10 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_fir
     assert exists(world, queue)
     consume(world, queue, A)
     consume(world, queue, B)
-    world.nodes[A].registry.open(queue).submit(Cancel(world.nodes[A].holder(), "t"), _ignore)
+    world.nodes[A].registry.open(queue).submit(Cancel(world.nodes[A].channel_id(), "t"), _ignore)
     world.advance(1_000)
     assert exists(world, queue)
-    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].holder()))
+    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].channel_id()))
     world.advance(10)
     assert not exists(world, queue)
 
@@ -132,7 +132,7 @@ def test_a_quorum_queue_goes_too_and_a_declare_does_not_keep_it() -> None:
     world, queue = quorum(x_expires=500)
     handle = world.nodes[B].registry.open(queue)
     world.advance(400)
-    handle.submit(Get(world.nodes[B].holder(), True), _ignore)
+    handle.submit(Get(world.nodes[B].channel_id(), True), _ignore)
     world.advance(400)
     handle.stat(_ignore, is_declare=True)
     assert exists(world, queue)
@@ -145,7 +145,7 @@ def test_a_quorum_queue_with_consumers_stays_and_its_next_leader_counts_anew() -
     consume(world, queue, B)
     world.advance(5_000)
     assert exists(world, queue)
-    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].holder(), "t"), _ignore)
+    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].channel_id(), "t"), _ignore)
     world.advance(400)
     world.lead(queue, C)
     world.advance(400)
@@ -184,8 +184,8 @@ def test_a_delete_in_doubt_is_not_proposed_again_by_a_later_leadership() -> None
     assert exists(world, queue)
     assert channel.verdicts == [(1, True)]
     assert len(channel.delivered) == 1
-    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].holder(), "t"), _ignore)
-    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].holder()))
+    world.nodes[B].registry.open(queue).submit(Cancel(world.nodes[B].channel_id(), "t"), _ignore)
+    world.nodes[B].registry.open(queue).submit(Release(world.nodes[B].channel_id()))
     world.advance(1_900)
     assert exists(world, queue)
     world.advance(200)

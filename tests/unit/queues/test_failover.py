@@ -1,13 +1,13 @@
-"""A mirrored queue's master dies: what becomes of publishes, and what a stranger makes of them."""
+"""The master of a mirrored queue dies: publishes under way are offered again."""
 
 from __future__ import annotations
 
 import pytest
 
 from broker.errors import Refusal
-from broker.fifo.commands import Offer, SetActive, Settle
+from broker.fifo.commands import CommandBatch, SetActive, Settle
 from broker.metadata import commands, ring_commands
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 from tests.unit.queues.rig import A, B, C, Channel, message
 from tests.unit.queues.ringed import Node, RingedWorld, bodies, consuming, fail_over, flags
 
@@ -39,7 +39,7 @@ def test_what_the_mirrors_have_is_confirmed_and_not_doubled(world: RingedWorld) 
 
 
 def test_what_only_the_dead_master_had_is_enqueued_as_redelivered(world: RingedWorld) -> None:
-    """P11, P10: it may have delivered them; what was never offered to it is new."""
+    """P11, P10: it may have delivered them; what was never sent to it is new."""
     world.is_safe = False
     channel = Channel()
     handle = world.nodes[C].handle
@@ -57,7 +57,7 @@ def test_what_only_the_dead_master_had_is_enqueued_as_redelivered(world: RingedW
 
 
 def test_masters_that_die_one_after_the_other_lose_nothing(world: RingedWorld) -> None:
-    """The second dies between an offer and its answer."""
+    """The second dies between a batch and its answer."""
     world.is_safe = False
     channel = Channel()
     handle = world.nodes[C].handle
@@ -225,7 +225,7 @@ def test_an_orderly_hand_over_costs_no_publish(world: RingedWorld) -> None:
     assert (told, reader.lost, reader.moved) == ([None], [], ["t"])
 
 
-def test_what_was_offered_before_the_master_was_ready_is_offered_when_it_says_so(
+def test_what_was_sent_before_the_master_was_ready_is_sent_when_it_says_so(
     world: RingedWorld,
 ) -> None:
     """A node may apply the promotion before the promoted one does: no second is lost for that."""
@@ -234,19 +234,19 @@ def test_what_was_offered_before_the_master_was_ready_is_offered_when_it_says_so
     world.nodes[C].handle.publish([message()], [1], channel)
     world.promote()
     master, world.master = world.master, None
-    world.settle()  # the offer comes too early
+    world.settle()  # the batch comes too early
     world.master = master
     world.settle()
     assert channel.verdicts == []
-    world.send_answer(B, C, Answer(world.uid, 2))
+    world.send_queue_reply(B, C, QueueReply(world.uid, 2))
     world.settle()
     assert channel.verdicts == [(1, True)]
 
 
 def test_a_silent_master_is_asked_ever_less_often(world: RingedWorld) -> None:
-    """It may stand still for long (P26), and has what it was offered."""
+    """It may stand still for long (P26), and has what it was sent."""
     world.is_safe = False
-    asked: list[Offer] = []
+    asked: list[CommandBatch] = []
     master = world.master
     assert master is not None
     master.receive = asked.append  # type: ignore[method-assign]
@@ -287,7 +287,7 @@ def stopped(world: RingedWorld) -> None:
     world.boot(A)
 
 
-def test_a_master_from_disk_gets_what_no_other_was_offered_and_the_consumers() -> None:
+def test_a_master_from_disk_gets_what_no_other_was_sent_and_the_consumers() -> None:
     """P10: it does not know the session; what an earlier master may have is nacked."""
     world = RingedWorld(DISK_ONLY)
     node = world.nodes[C]
@@ -384,7 +384,7 @@ def test_nothing_happens_to_channels_when_a_policy_comes_and_goes(record_first: 
         world.step(found)
     exchange(3)
     node.handle.submit(
-        Settle(node.holder(), "t", [delivery.number for delivery in reader.delivered])
+        Settle(node.channel_id(), "t", [delivery.number for delivery in reader.delivered])
     )
     world.settle()
     assert master.machine.stat().unacked == 0
@@ -417,12 +417,12 @@ def test_a_consumer_taken_over_from_a_direct_handle_has_new_numbers(world: Ringe
     node.handle.adopt(node.spec(), reader, is_active=False)
     world.settle()
     assert (ending.lost, reader.moved, reader.delivered) == (["e"], ["t"], [])
-    node.handle.submit(SetActive(node.holder(), "t", active=True))
+    node.handle.submit(SetActive(node.channel_id(), "t", active=True))
     world.settle()
     (delivery,) = reader.delivered
     told: list[object] = []
-    node.handle.submit(Settle(node.holder(), "t", [1]), told.append)
+    node.handle.submit(Settle(node.channel_id(), "t", [1]), told.append)
     assert [type(each) for each in told] == [Refusal]
-    node.handle.submit(Settle(node.holder(), "t", [delivery.number]), told.append)
+    node.handle.submit(Settle(node.channel_id(), "t", [delivery.number]), told.append)
     world.settle()
     assert told[1:] == [None]

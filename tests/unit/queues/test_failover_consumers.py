@@ -1,4 +1,4 @@
-"""A mirrored queue's master dies: what becomes of consumers, settles and questions under way."""
+"""The master of a mirrored queue dies: consumers, settles and requests under way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_consumer_goes_on_without_a_word(world: RingedWorld) -> None:
         node.handle.publish([message(body)], None, Channel())
     world.settle()
     assert bodies(reader) == [b"1", b"2"]
-    node.handle.submit(Settle(node.holder(), "t", [reader.delivered[0].number]))
+    node.handle.submit(Settle(node.channel_id(), "t", [reader.delivered[0].number]))
     world.settle()
     assert bodies(reader) == [b"1", b"2", b"3"]
     fail_over(world)
@@ -60,11 +60,11 @@ def test_an_ack_of_an_old_delivery_does_not_settle_the_new_one(world: RingedWorl
     old, new = [delivery.number for delivery in reader.delivered]
     assert world.master is not None
     lost, done = list[object](), list[object]()
-    node.handle.submit(Settle(node.holder(), "t", [old]), lost.append)
+    node.handle.submit(Settle(node.channel_id(), "t", [old]), lost.append)
     world.settle()
     assert [type(each) for each in lost] == [Refusal]
     assert world.master.machine.stat().unacked == 1
-    node.handle.submit(Settle(node.holder(), "t", [old, new]), lost.append)
+    node.handle.submit(Settle(node.channel_id(), "t", [old, new]), lost.append)
     world.settle()
     assert [type(each) for each in lost] == [Refusal, Refusal]
     assert world.master.machine.stat().unacked == 0
@@ -83,7 +83,7 @@ def test_a_commit_whose_settles_were_lost_hears_of_it(
     assert world.master is not None
     before = len(world.master.sent)
     world.cut.add((A, C))  # the answer is lost, and so is what the master did
-    node.handle.submit(way(node.holder(), "t", [reader.delivered[0].number]), told.append)
+    node.handle.submit(way(node.channel_id(), "t", [reader.delivered[0].number]), told.append)
     world.settle()
     world.kill(A, seen=before)
     assert [type(each) for each in told] == [Refusal]
@@ -102,7 +102,7 @@ def test_a_consumer_that_asked_for_it_ends_with_its_master(world: RingedWorld) -
     assert (ending.lost, ending.moved) == (["e"], [])
     assert (staying.lost, staying.moved) == ([], ["s"])
     assert world.master is not None
-    assert world.master.machine.consumers.attached() == [(node.holder(), "s")]
+    assert world.master.machine.consumers.attached() == [(node.channel_id(), "s")]
 
 
 @pytest.mark.parametrize("reply_is_lost", [True, False])
@@ -140,14 +140,14 @@ def test_a_consumer_that_finds_no_place_any_more_is_lost(world: RingedWorld) -> 
 def test_a_paused_consumer_stays_paused_and_keeps_its_latest_limit(world: RingedWorld) -> None:
     node = world.nodes[C]
     reader, _ = consuming(node, prefetch=1)
-    node.handle.submit(SetPrefetch(node.holder(), "t", 2))
-    node.handle.submit(SetActive(node.holder(), "t", active=False))
+    node.handle.submit(SetPrefetch(node.channel_id(), "t", 2))
+    node.handle.submit(SetActive(node.channel_id(), "t", active=False))
     world.settle()
     fail_over(world)
     node.handle.publish([message(b"%d" % n) for n in range(3)], None, Channel())
     world.settle()
     assert reader.delivered == []
-    node.handle.submit(SetActive(node.holder(), "t", active=True))
+    node.handle.submit(SetActive(node.channel_id(), "t", active=True))
     world.settle()
     assert bodies(reader) == [b"0", b"1"]
 
@@ -162,14 +162,14 @@ def test_what_happens_to_a_consumer_while_nobody_serves_is_kept_in_order(
     cancelled: list[object] = []
     fresh = Channel()
     told: list[object] = []
-    node.handle.submit(Cancel(node.holder(), "t"), cancelled.append)
-    node.handle.submit(Release(node.holder("2.1")))
+    node.handle.submit(Cancel(node.channel_id(), "t"), cancelled.append)
+    node.handle.submit(Release(node.channel_id("2.1")))
     node.handle.attach(node.spec("new"), fresh, told.append)
     world.promote()
     world.settle()
     assert (cancelled, told) == ([None], [None])
     assert world.master is not None
-    assert world.master.machine.consumers.attached() == [(node.holder(), "new")]
+    assert world.master.machine.consumers.attached() == [(node.channel_id(), "new")]
     assert gone.lost == reader.lost == []
 
 
@@ -178,7 +178,7 @@ def test_a_cancel_under_way_is_done_when_its_master_dies(world: RingedWorld) -> 
     reader, _ = consuming(node, cancel_on_failover=True)
     world.cut.add((C, A))
     told: list[object] = []
-    node.handle.submit(Cancel(node.holder(), "t"), told.append)
+    node.handle.submit(Cancel(node.channel_id(), "t"), told.append)
     fail_over(world)
     assert (told, reader.lost, reader.moved) == ([None], [], [])
     assert world.master is not None
@@ -207,7 +207,7 @@ def test_a_get_under_way_is_asked_of_the_next_master(world: RingedWorld) -> None
     node.handle.publish([message(b"1")], None, Channel())
     world.settle()
     world.cut.add((A, C))
-    node.handle.submit(Get(node.holder(), False), got.append)
+    node.handle.submit(Get(node.channel_id(), False), got.append)
     node.handle.publish([message(b"2")], None, Channel())  # a later number, which mirrors know
     world.settle()
     assert got == []
@@ -217,16 +217,16 @@ def test_a_get_under_way_is_asked_of_the_next_master(world: RingedWorld) -> None
     assert result.delivery is not None
     assert (result.delivery.delivery_count, result.remaining) == (1, 1)
     fail_over(world, B)
-    node.handle.submit(Get(node.holder(), False), got.append)
+    node.handle.submit(Get(node.channel_id(), False), got.append)
     world.settle()
     assert world.master is not None
-    node.handle.submit(Settle(node.holder(), "", [result.delivery.number]))
+    node.handle.submit(Settle(node.channel_id(), "", [result.delivery.number]))
     world.settle()
     assert world.master.machine.stat().unacked == 1
     again = got[1]
     assert isinstance(again, GetResult)
     assert again.delivery is not None
-    node.handle.submit(Settle(node.holder(), "", [again.delivery.number]))
+    node.handle.submit(Settle(node.channel_id(), "", [again.delivery.number]))
     world.settle()
     assert world.master.machine.stat().unacked == 0
 
@@ -237,9 +237,9 @@ def test_nobodys_questions_are_not_asked_again(world: RingedWorld) -> None:
     node.handle.publish([message()], None, Channel())
     world.settle()
     world.cut.add((C, A))
-    node.handle.submit(Get(node.holder(), False), got.append)
+    node.handle.submit(Get(node.channel_id(), False), got.append)
     node.handle.attach(node.spec("x"), Channel(), got.append)
-    node.handle.submit(Release(node.holder()))
+    node.handle.submit(Release(node.channel_id()))
     world.settle()
     fail_over(world)
     assert [type(each) for each in got] == [Refusal, Refusal]
@@ -259,10 +259,10 @@ def test_gets_whose_channel_has_ended_are_not_asked_again(world: RingedWorld, co
     world.settle()
     world.cut.add((A, C))
     for _ in range(count):
-        node.handle.submit(Get(node.holder(), False), got.append)
+        node.handle.submit(Get(node.channel_id(), False), got.append)
     world.settle()
     world.cut.clear()
-    node.handle.submit(Release(node.holder()))
+    node.handle.submit(Release(node.channel_id()))
     world.settle()
     fail_over(world)
     assert len(got) == count
@@ -288,7 +288,7 @@ def test_questions_wait_a_minute_for_a_master(world: RingedWorld) -> None:
     reader, _ = consuming(node)
     told: list[object] = []
     world.kill(A)
-    node.handle.submit(Get(node.holder(), True), told.append)
+    node.handle.submit(Get(node.channel_id(), True), told.append)
     node.handle.attach(node.spec("x"), Channel(), told.append)
     node.handle.stat(told.append)
     world.tick(59)
@@ -319,7 +319,7 @@ def test_a_queue_whose_master_stopped_in_good_order_says_so(world: RingedWorld) 
     assert world.ring.master is not None
     world.unserve(A)
     world.step(ring_commands.RingStopped(world.uid, world.ring.master, 1))
-    node.handle.submit(Get(node.holder(), True), told.append)
+    node.handle.submit(Get(node.channel_id(), True), told.append)
     channel = Channel()
     node.handle.publish([message()], [1], channel)
     assert channel.verdicts == [(1, False)]

@@ -19,7 +19,7 @@ from broker.fifo.commands import Cancel, Get, Release, Requeue, Settle
 from broker.message import Delivery
 from broker.metadata import ring_commands
 from broker.ports import GetResult
-from broker.queues.elsewhere.consumers import BASE_BITS
+from broker.queues.client.consumers import BASE_BITS
 from tests.unit.queues.rig import A, B, C, Channel, message
 from tests.unit.queues.ringed import Node, RingedWorld
 
@@ -48,8 +48,8 @@ class Client(Channel):
         self.last_new: dict[int, int] = {}  # publisher -> its latest message new to this consumer
 
     @property
-    def holder(self) -> str:
-        return self.node.holder(f"{self.number}.1")
+    def channel_id(self) -> str:
+        return self.node.channel_id(f"{self.number}.1")
 
     def publish(self) -> None:
         count = self.world.rng.randint(1, 4)
@@ -75,7 +75,7 @@ class Client(Channel):
             assert not self.is_told, "consume-ok twice"
             self.is_attached = self.is_told = result is None
 
-        spec = replace(self.node.spec(prefetch=PREFETCH), holder=self.holder)
+        spec = replace(self.node.spec(prefetch=PREFETCH), channel_id=self.channel_id)
         self.node.handle.attach(spec, self, done)
 
     def cancel(self) -> None:
@@ -89,7 +89,7 @@ class Client(Channel):
             self.answers_due -= 1
             self.is_attached = self.is_told = self.is_waiting = False
 
-        self.node.handle.submit(Cancel(self.holder, "t"), done)
+        self.node.handle.submit(Cancel(self.channel_id, "t"), done)
 
     def get(self) -> None:
         if self.is_waiting:
@@ -106,7 +106,7 @@ class Client(Channel):
                 self._note(result.delivery)
                 self.gotten.append(result.delivery)
 
-        self.node.handle.submit(Get(self.holder, False), done)
+        self.node.handle.submit(Get(self.channel_id, False), done)
 
     def deliver(self, consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
         assert self.is_told, "consume-ok comes first"
@@ -144,7 +144,7 @@ class Client(Channel):
         some = [mine.pop(0) for _ in range(rng.randint(1, len(mine)))]
         numbers = [each.number for each in some]
         if rng.random() < 0.2:
-            handle.submit(Requeue(self.holder, tag, numbers))
+            handle.submit(Requeue(self.channel_id, tag, numbers))
             return
         self.answers_due += 1
 
@@ -153,12 +153,12 @@ class Client(Channel):
             if not isinstance(result, Refusal):
                 self.world.settled.update(map(body_of, some))
 
-        handle.submit(Settle(self.holder, tag, numbers), done)
+        handle.submit(Settle(self.channel_id, tag, numbers), done)
 
     def leave(self) -> None:
         """End this channel; another one begins."""
         self.is_over = True
-        self.node.handle.submit(Release(self.holder))
+        self.node.handle.submit(Release(self.channel_id))
 
 
 class RandomWorld(RingedWorld):
@@ -264,7 +264,7 @@ class RandomWorld(RingedWorld):
             return
         for name in sorted(self.nodes):
             if self.ring.member_on(name) is None:
-                self.join(name)  # its handshake has come round, and all that was sent before it
+                self.join(name)  # its join state has come round, and all that was sent before it
                 self.returned = len(self.master.sent)
                 self.master.returned(self.returned)
                 return

@@ -1,4 +1,4 @@
-"""P14: limits sit at the origin; nothing is thrown away because a link is slow.
+"""P14: limits apply at the origin; nothing is dropped because a link is slow.
 
 Recipes are the rows of docs/recipes.md.
 """
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.fifo.command_sizes import HELD_BYTES_MAX
 from broker.fifo.commands import SetActive, Settle
 from broker.fifo.effects import pack_value
-from broker.fifo.offers import HELD_BYTES_MAX
 from broker.message import Delivery
-from broker.queues.elsewhere.remote import RemoteQueue
-from broker.queues.envelopes import ANSWER_BYTES_MAX, Answer, cut_answer
+from broker.queues.client.remote import RemoteQueue
+from broker.queues.envelopes import REPLY_BYTES_MAX, QueueReply, cut_reply
 from broker.queues.flow import (
     FLOW_SHOWN_MS,
     LAG_PER_US,
@@ -89,11 +89,11 @@ def test_a_full_consumer_of_a_quorum_queue_stops_it_between_two_entries() -> Non
     handle.attach(spec, channel, _ignore)
     while not channel.delivered:
         step(world)
-    handle.submit(SetActive(spec.holder, spec.tag, active=False))
+    handle.submit(SetActive(spec.channel_id, spec.tag, active=False))
     for _ in range(100):  # no more is to come
         step(world)
     assert len(channel.delivered) < 20
-    handle.submit(SetActive(spec.holder, spec.tag, active=True))
+    handle.submit(SetActive(spec.channel_id, spec.tag, active=True))
     while len(channel.delivered) < 25:
         step(world)
     world.lead(handle.record, C)  # it finds work half done
@@ -112,7 +112,7 @@ def step(world: World) -> None:
             act(world.nodes[to])
 
 
-def test_offers_wait_where_they_come_from_while_the_link_is_clogged() -> None:
+def test_batches_wait_where_they_come_from_while_the_link_is_clogged() -> None:
     """P14: a publisher's node holds them anyway (P12)."""
     world = World()
     queue = world.declare()
@@ -128,15 +128,15 @@ def test_offers_wait_where_they_come_from_while_the_link_is_clogged() -> None:
 
 
 def test_a_small_answer_stays_whole() -> None:
-    answer = Answer(7, 3, deliveries=[("a/1/1/1", "t", [Delivery(1, 0, message())])])
-    assert list(cut_answer(answer)) == [answer]
+    reply = QueueReply(7, 3, deliveries=[("a/1/1/1", "t", [Delivery(1, 0, message())])])
+    assert list(cut_reply(reply)) == [reply]
 
 
 def test_an_answer_is_cut_at_one_mib() -> None:
     """P13: a consumer may hold more than one payload can carry."""
-    body = b"x" * (ANSWER_BYTES_MAX // 4)
+    body = b"x" * (REPLY_BYTES_MAX // 4)
     some = [Delivery(number, 0, message(body)) for number in range(1, 11)]
-    answer = Answer(
+    reply = QueueReply(
         7,
         3,
         verdicts=[("a/1/7/0", 1, 2, True)],
@@ -146,17 +146,17 @@ def test_an_answer_is_cut_at_one_mib() -> None:
         lag=5,
         pace_us=90,
     )
-    parts = list(cut_answer(answer))
-    assert parts[0].verdicts == answer.verdicts
-    assert parts[-1].replies == answer.replies
-    assert parts[-1].lost_consumers == answer.lost_consumers
+    parts = list(cut_reply(reply))
+    assert parts[0].verdicts == reply.verdicts
+    assert parts[-1].replies == reply.replies
+    assert parts[-1].lost_consumers == reply.lost_consumers
     assert all((part.uid, part.epoch, part.lag, part.pace_us) == (7, 3, 5, 90) for part in parts)
     cut = [(tag, item) for part in parts for _, tag, items in part.deliveries for item in items]
     assert cut == [("t", item) for item in some] + [("u", some[0])]
     sizes = [
         sum(len(d.message.content) for _, _, ds in part.deliveries for d in ds) for part in parts
     ]
-    assert max(sizes) <= ANSWER_BYTES_MAX
+    assert max(sizes) <= REPLY_BYTES_MAX
 
 
 def test_a_pace_is_that_of_messages_handed_out_while_others_wait() -> None:
@@ -211,7 +211,7 @@ def test_a_leader_tells_publishers_how_far_its_consumers_lag_and_their_pace() ->
     slowdowns = [handle.slowdown_us]
     while len(channel.delivered) < 3_000:
         numbers = [item.number for item in channel.delivered[-100:]]
-        handle.submit(Settle(spec.holder, spec.tag, numbers))
+        handle.submit(Settle(spec.channel_id, spec.tag, numbers))
         world.settle()
         slowdowns.append(handle.slowdown_us)
     assert slowdowns[0] == 2_900 // LAG_PER_US, "their pace is not known yet"

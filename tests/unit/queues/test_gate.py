@@ -1,11 +1,13 @@
-"""broker.queues.gate: what waits goes on in the order it came, and nothing slips through."""
+"""broker.queues.gate: waiting requests are done in the order in which they came."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.fifo.commands import (
     Checkout,
+    CommandBatch,
     Get,
-    Offer,
     Purge,
     Release,
     SetActive,
@@ -14,33 +16,33 @@ from broker.fifo.commands import (
 from broker.fifo.ledger import LedgerRecord
 from broker.queues.gate import (
     LEASE,
-    Attach,
+    AttachRequest,
     Delete,
     EndBoots,
     Gate,
     LinkUp,
-    Publish,
+    PublishRequest,
     Request,
     Submit,
     WhenDrained,
 )
 from tests.unit.queues.rig import Channel
 
-HOLDER = "rabbit@a/1/1/1.1"
+CHANNEL_ID = "rabbit@a/1/1/1.1"
 CHANNEL = Channel()
 
 
-def publish(seqno: int) -> Publish:
-    return Publish([], [seqno], CHANNEL)
+def publish(seqno: int) -> PublishRequest:
+    return PublishRequest([], [seqno], CHANNEL)
 
 
-def attach() -> Attach:
-    return Attach(Checkout(HOLDER, "t", False, False, 0, 0, {}), CHANNEL, print)
+def attach() -> AttachRequest:
+    return AttachRequest(Checkout(CHANNEL_ID, "t", False, False, 0, 0, {}), CHANNEL, print)
 
 
-GET = Submit(Get(HOLDER, True), print)
-RELEASE = Submit(Release(HOLDER), None)
-SETTLE = Submit(Settle(HOLDER, "t", [1]), None)
+GET = Submit(Get(CHANNEL_ID, True), print)
+RELEASE = Submit(Release(CHANNEL), None)
+SETTLE = Submit(Settle(CHANNEL_ID, "t", [1]), None)
 
 
 class Copies:
@@ -57,7 +59,7 @@ class Copies:
     def record(self, records: list[LedgerRecord], *, is_written: bool) -> None:
         raise AssertionError
 
-    def when_replicated(self, done: object, lost: object) -> None:
+    def when_replicated(self, waiter: object) -> None:
         raise AssertionError
 
 
@@ -83,7 +85,7 @@ class Queue:
                 self.do(request)
 
     def do(self, request: Request) -> None:
-        if not self.has_head and (request == GET or isinstance(request, Offer)):
+        if not self.has_head and (request == GET or isinstance(request, CommandBatch)):
             self.gate.wait_for_head(request)
             return
         self.done.append(request)
@@ -139,9 +141,10 @@ def test_a_pause_that_a_request_brings_about_stops_those_behind_it() -> None:
 def test_acknowledgements_go_on_while_a_delete_is_proposed_and_what_needs_the_queue_waits() -> None:
     queue = Queue(is_mirrored=False)
     queue.gate.begin_delete()
-    drained, further = WhenDrained(print), Delete(print)
+    record: Any = None
+    drained, further = WhenDrained(print), Delete(record, print, if_unused=False, if_empty=False)
     queue.ask(publish(1), attach(), SETTLE, GET, Submit(Purge(), print), drained)
-    queue.gate.wait_for_delete(print)
+    queue.gate.wait_for_delete(further)
     assert queue.done == [SETTLE]
     queue.gate.end_delete()
     waited = [publish(1), attach(), GET, Submit(Purge(), print), drained, further]
@@ -175,31 +178,33 @@ def test_a_release_stays_behind_a_get_that_waits_for_the_head_when_a_delete_is_r
 def test_a_get_waits_for_the_head_and_publishes_pass_it() -> None:
     queue = Queue(is_mirrored=False)
     queue.has_head = False
-    offer = Offer("rabbit@b/1/1/0", 1, 1, [])
-    queue.ask(GET, publish(1), offer, GET)
+    batch = CommandBatch("rabbit@b/1/1/0", 1, 1, [])
+    queue.ask(GET, publish(1), batch, GET)
     assert queue.done == [publish(1)]
     queue.gate.head_came()
     assert queue.go_on() == [], "it takes another turn"
     queue.has_head = True
     queue.gate.head_came()
-    assert queue.go_on() == [GET, offer, GET]
+    assert queue.go_on() == [GET, batch, GET]
 
 
-def test_of_an_offer_that_is_made_again_only_the_latest_is_kept() -> None:
-    """A session without an answer makes its offers again every few seconds (P26)."""
+def test_of_a_batch_that_is_made_again_only_the_latest_is_kept() -> None:
+    """A session without an answer sends its batches again every few seconds (P26)."""
     queue = Queue()
     queue.gate.pause("lease")
     name, other = "rabbit@b/1/1/0", "rabbit@c/1/1/0"
-    queue.ask(Offer(name, 1, 1, []), Offer(other, 1, 1, []), Offer(name, 1, 5, []))
-    queue.ask(Offer(name, 1, 5, []), Offer(name, 1, 9, []))
+    queue.ask(
+        CommandBatch(name, 1, 1, []), CommandBatch(other, 1, 1, []), CommandBatch(name, 1, 5, [])
+    )
+    queue.ask(CommandBatch(name, 1, 5, []), CommandBatch(name, 1, 9, []))
     queue.gate.unpause("lease")
-    kept = [(each.session, each.first) for each in queue.go_on() if isinstance(each, Offer)]
+    kept = [(each.session, each.first) for each in queue.go_on() if isinstance(each, CommandBatch)]
     assert kept == [(name, 1), (other, 1), (name, 5), (name, 9)]
 
 
 def test_a_full_socket_is_told_at_once_while_others_go_on() -> None:
     queue = Queue()
-    full = Submit(SetActive(HOLDER, "t", active=False), None)
+    full = Submit(SetActive(CHANNEL_ID, "t", active=False), None)
     queue.gate.pause("sync")
     queue.ask(publish(1), publish(2))
     queue.gate.unpause("sync")
@@ -226,10 +231,10 @@ def test_a_queue_that_is_deleted_answers_all_that_waited() -> None:
     assert queue.go_on() == [GET, publish(1), SETTLE]
 
 
-def test_who_waits_for_a_queue_that_moves_is_handed_over_without_the_offers() -> None:
+def test_who_waits_for_a_queue_that_moves_is_handed_over_without_the_batches() -> None:
     queue = Queue()
     queue.gate.pause("hand over")
-    queue.ask(publish(1), Offer("rabbit@b/1/1/0", 1, 1, []), SETTLE)
+    queue.ask(publish(1), CommandBatch("rabbit@b/1/1/0", 1, 1, []), SETTLE)
     assert queue.gate.leave() == [publish(1), SETTLE]
     assert queue.gate.is_paused
     assert not queue.gate.is_open

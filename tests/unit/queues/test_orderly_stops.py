@@ -1,4 +1,4 @@
-"""P16: after an orderly stop only what was handed out comes as delivered before."""
+"""P16: after an orderly stop only messages that were delivered before are redelivered."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def served(request: pytest.FixtureRequest) -> tuple[World, Queue]:
     handle = node.registry.open(queue)
     handle.publish([message(b"%d" % each) for each in range(1, 7)], list(range(1, 7)), channel)
     for _ in range(2):
-        handle.submit(Get(node.holder(), False), _ignore)
-    handle.submit(Requeue(node.holder(), "", [1]))
+        handle.submit(Get(node.channel_id(), False), _ignore)
+    handle.submit(Requeue(node.channel_id(), "", [1]))
     world.settle()
     return world, queue
 
@@ -81,7 +81,7 @@ def test_a_broker_that_is_stopped_and_started_in_its_process_knows_too() -> None
     queue = world.declare()
     node, channel = world.nodes[A], Channel()
     node.registry.open(queue).publish([message(b"1"), message(b"2")], [1, 2], channel)
-    node.registry.open(queue).submit(Get(node.holder(), False), _ignore)
+    node.registry.open(queue).submit(Get(node.channel_id(), False), _ignore)
     world.settle()
     node.registry.stop()
     node.registry.reconcile_all()
@@ -99,7 +99,7 @@ def test_a_mirrored_queue_that_nobody_took_over_knows_it_a_promoted_one_does_not
     trio.tick(3)
     trio.confirmed(A, 1, 2)
     node = trio.nodes[A]
-    node.registry.open(trio.queue).submit(Get(node.holder(), False), _ignore)
+    node.registry.open(trio.queue).submit(Get(node.channel_id(), False), _ignore)
     trio.settle()
     trio.boot(A, *_stopped(trio, A))
     trio.tick(3)
@@ -116,10 +116,10 @@ def test_a_mirrored_queue_that_nobody_took_over_knows_it_a_promoted_one_does_not
 
 def _stopped(trio: Trio, name: str) -> tuple[MemoryDisk, list[bytes]]:
     """Its queues are handed over first, if anybody takes them."""
-    rings = trio.nodes[name].registry.rings
-    rings.stand_still(_nothing)
+    mirrored = trio.nodes[name].registry.mirrored
+    mirrored.pause(_nothing)
     trio.settle()
-    trio.apply(commands.ChangeRings(tuple(rings.farewells())))
+    trio.apply(commands.ChangeRings(tuple(mirrored.shutdown_handovers())))
     trio.settle()
     return trio.stop_cleanly(name)
 

@@ -1,4 +1,4 @@
-"""Classic queues whose messages are mostly on disk, as channels and other nodes meet them.
+"""Classic queues whose messages are mostly on disk, used by channels and other nodes.
 
 Lazy queues page at once, so they stand for all; `small` bodies go to delta, `large` ones may leave
 stubs.
@@ -21,8 +21,8 @@ from broker.metadata.records import Queue
 from broker.ports import GetResult, QueueStat
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
-from broker.queues.paging import window
-from broker.queues.paging.level import LAZY_RAM_BYTES, LAZY_READ_BYTES
+from broker.queues.paging import queue_pager
+from broker.queues.paging.memory_budget import LAZY_RAM_BYTES, LAZY_READ_BYTES
 from tests.unit.queues.rig import A, B, Channel, World, message
 from tests.unit.queues.test_dead_lettering import dead_letter
 
@@ -101,7 +101,7 @@ def consume(world: World, queue: Queue, node: str = A, **how: Any) -> Channel:
 def get(world: World, queue: Queue, node: str = A, *, no_ack: bool = True) -> GetResult:
     found: list[Any] = []
     home = world.nodes[node]
-    home.registry.open(queue).submit(Get(home.holder(), no_ack), found.append)
+    home.registry.open(queue).submit(Get(home.channel_id(), no_ack), found.append)
     world.settle()
     assert isinstance(found[0], GetResult)
     return found[0]
@@ -133,9 +133,9 @@ def test_what_consumers_hold_pages_out_too_and_can_be_settled() -> None:
     held = [each.number for each in channel.delivered]
     assert len(held) == COUNT
     assert stat(world, queue).ram_bytes <= LAZY_READ_BYTES
-    handle, holder = world.nodes[A].registry.open(queue), world.nodes[A].holder()
-    handle.submit(Settle(holder, "t", held[: COUNT // 2]))
-    handle.submit(Requeue(holder, "t", held[COUNT // 2 :]))
+    handle, channel_id = world.nodes[A].registry.open(queue), world.nodes[A].channel_id()
+    handle.submit(Settle(channel_id, "t", held[: COUNT // 2]))
+    handle.submit(Requeue(channel_id, "t", held[COUNT // 2 :]))
     world.settle()
     assert numbers_of(channel)[COUNT:] == [*range(COUNT // 2 + 1, COUNT + 1)]
     assert all(each.delivery_count for each in channel.delivered[COUNT:])
@@ -152,12 +152,12 @@ def test_a_transient_queue_pages_out_as_well() -> None:
 
 @pytest.mark.parametrize("node", [A, B])
 def test_a_get_finds_the_head_wherever_it_is(node: str) -> None:
-    """Three gets at once from another node come in one offer."""
+    """Three gets at once from another node come in one batch."""
     world, queue = deep()
     home = world.nodes[node]
     found: list[Any] = []
     for _ in range(3):
-        home.registry.open(queue).submit(Get(home.holder(), True), found.append)
+        home.registry.open(queue).submit(Get(home.channel_id(), True), found.append)
     world.settle()
     assert [each.delivery.number for each in found] == [1, 2, 3]
     assert found[-1].remaining == COUNT - 3
@@ -188,7 +188,7 @@ def test_a_restart_reads_all_of_a_queue_with_priorities() -> None:
 
 def test_a_restart_pages_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that has to be read whole need not fit the memory, lazy or not."""
-    monkeypatch.setattr(window, "RESTORE_BYTES", 500_000)
+    monkeypatch.setattr(queue_pager, "RESTORE_BYTES", 500_000)
     world = World(timers=True)
     queue = world.declare(arguments={"x-max-priority": 5})
     fill(world, queue, range(1, COUNT + 1), persistent=True)
@@ -208,7 +208,9 @@ def test_a_purge_leaves_nothing_behind() -> None:
     assert stat(world, queue).ready == 0
     disk = world.nodes[A].disk.families
     assert len(disk.get("queue_index", {})) + len(disk.get("pages", {})) <= 1
-    world.nodes[A].registry.open(queue).submit(Requeue(world.nodes[A].holder(), "", [held.number]))
+    world.nodes[A].registry.open(queue).submit(
+        Requeue(world.nodes[A].channel_id(), "", [held.number])
+    )
     fill(world, queue, range(1, 11))
     assert numbers_of(consume(world, queue, no_ack=True)) == [1, *range(1, 11)]
 
@@ -235,8 +237,8 @@ def test_rejected_stubs_are_dead_lettered_with_their_content() -> None:
     fill(world, queue, range(1, COUNT + 1), size=LARGE)
     channel = consume(world, queue)
     assert stat(world, queue).alpha < COUNT  # stubs are held
-    handle, holder = world.nodes[A].registry.open(queue), world.nodes[A].holder()
-    handle.submit(Discard(holder, "t", [each.number for each in channel.delivered]))
+    handle, channel_id = world.nodes[A].registry.open(queue), world.nodes[A].channel_id()
+    handle.submit(Discard(channel_id, "t", [each.number for each in channel.delivered]))
     world.settle()
     assert numbers_of(consume(world, target, no_ack=True)) == [*range(1, COUNT + 1)]
 
@@ -278,12 +280,12 @@ def test_the_nodes_level_binds_queues_that_are_not_lazy() -> None:
     fill(world, queue, range(1, COUNT + 1))
     (here,) = world.nodes[A].registry.in_memory()
     assert here.ram_bytes > 500_000
-    here.page_to(500_000)
+    here.set_memory_limit(500_000)
     world.settle()
     assert here.ram_bytes <= 500_000
     fill(world, queue, range(COUNT + 1, 2 * COUNT + 1))
     assert here.ram_bytes <= 500_000
-    here.page_to(None)
+    here.set_memory_limit(None)
     fill(world, queue, range(2 * COUNT + 1, 3 * COUNT + 1))
     assert here.ram_bytes > 1_000_000
     assert numbers_of(consume(world, queue, no_ack=True)) == [*range(1, 3 * COUNT + 1)]
@@ -324,7 +326,7 @@ def test_a_lazy_queue_behaves_as_any_other(seed: int) -> None:
 
 
 def _run(world: World, queue: Queue, steps: list[tuple[str, float]]) -> list[object]:
-    handle, holder = world.nodes[A].registry.open(queue), world.nodes[A].holder()
+    handle, channel_id = world.nodes[A].registry.open(queue), world.nodes[A].channel_id()
     held: list[int] = []
     told: list[object] = []
     last = 0
@@ -342,7 +344,7 @@ def _run(world: World, queue: Queue, steps: list[tuple[str, float]]) -> list[obj
         elif held:
             cut = int(chance * len(held))
             part, held = held[:cut], held[cut:]
-            handle.submit(ENDS[what](holder, "", part))
+            handle.submit(ENDS[what](channel_id, "", part))
             world.settle()
         told.append(stat(world, queue)[:5])
     return told
@@ -387,10 +389,10 @@ def test_gets_behind_much_that_has_expired_come_in_order_and_in_turns() -> None:
     world.clock.ms += 1_000
     found: list[Any] = []
     for _ in range(4):
-        handle.submit(Get(home.holder(), True), found.append)
+        handle.submit(Get(home.channel_id(), True), found.append)
     far = world.nodes[B]
     assert found == []
-    far.registry.open(queue).submit(Get(far.holder(), True), found.append)
+    far.registry.open(queue).submit(Get(far.channel_id(), True), found.append)
     world.settle()
     numbers = [each.delivery and each.delivery.number for each in found]
     assert numbers == [5_001, 5_002, 5_003, None, None]
@@ -423,7 +425,7 @@ def test_no_page_is_left_of_what_has_ended(*, durable: bool) -> None:
     handle.attach(home.spec(), channel, lambda _: None)
     world.settle()
     assert len(home.disk.families["pages"]) > COUNT // 2  # stubs are held
-    handle.submit(Settle(home.holder(), "t", [each.number for each in channel.delivered]))
+    handle.submit(Settle(home.channel_id(), "t", [each.number for each in channel.delivered]))
     world.settle()
     assert stat(world, queue).unacked == 1
     assert len(home.disk.families["pages"]) <= 1
@@ -440,16 +442,16 @@ def test_a_channel_that_goes_while_its_get_waits_holds_nothing(node: str) -> Non
     world.settle()
     world.clock.ms += 1_000
     there = home.registry.open(queue)
-    there.submit(Get(home.holder(), False), lambda _: None)
+    there.submit(Get(home.channel_id(), False), lambda _: None)
     if node == A:
-        there.submit(Release(home.holder()))
+        there.submit(Release(home.channel_id()))
     else:
         while world.nodes[B].deferred:
             world.nodes[B].deferred.popleft()()
         while world.mail:
             _, to, act = world.mail.popleft()
             act(world.nodes[to])
-        world.kill(B)  # its boot has ended before its offer was applied
+        world.kill(B)  # its boot has ended before its batch was applied
     world.settle()
     found = stat(world, queue)
     assert (found.ready, found.unacked) == (1, 0)
@@ -458,7 +460,7 @@ def test_a_channel_that_goes_while_its_get_waits_holds_nothing(node: str) -> Non
 def test_no_queue_keeps_more_than_so_much_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decision 0033: a default queue too, on a node with room."""
     kept_bytes = 700_000
-    monkeypatch.setattr("broker.queues.paging.window.DEEP_RAM_BYTES", kept_bytes)
+    monkeypatch.setattr("broker.queues.paging.queue_pager.DEEP_RAM_BYTES", kept_bytes)
     world = World(A, B, timers=True)
     queue = world.declare()
     fill(world, queue, range(1, COUNT + 1))

@@ -64,9 +64,9 @@ class Client(Channel):
     def here(self) -> Node | None:
         return self.world.nodes.get(self.node)
 
-    def holder(self) -> str:
+    def channel_id(self) -> str:
         assert self.here is not None
-        return self.here.holder(f"{self.number}.1")
+        return self.here.channel_id(f"{self.number}.1")
 
     def publish(self, count: int) -> None:
         if self.here is None:
@@ -89,7 +89,7 @@ class Client(Channel):
             self.is_consuming = result is None
             self.told = tag if result is None else None
 
-        spec = replace(self.here.spec(tag, prefetch=PREFETCH), holder=self.holder())
+        spec = replace(self.here.spec(tag, prefetch=PREFETCH), channel_id=self.channel_id())
         self.here.registry.open(self.world.queue).attach(spec, self, done)
 
     def cancel(self) -> None:
@@ -102,7 +102,7 @@ class Client(Channel):
             self.is_consuming = self.is_ending = False
             self.told = None
 
-        self.here.registry.open(self.world.queue).submit(Cancel(self.holder(), self.told), done)
+        self.here.registry.open(self.world.queue).submit(Cancel(self.channel_id(), self.told), done)
 
     def deliver(self, consumer_tag: str, deliveries: list[Delivery]) -> None:  # type: ignore[override]
         assert consumer_tag == self.told, "after consume-ok, before cancel-ok"
@@ -142,7 +142,9 @@ class Client(Channel):
         self, some: list[tuple[str, Delivery]], kind: type[Settle | Requeue], queue: QueueHandle
     ) -> None:
         for tag in dict.fromkeys(tag for tag, _ in some):
-            queue.submit(kind(self.holder(), tag, [each.number for of, each in some if of == tag]))
+            queue.submit(
+                kind(self.channel_id(), tag, [each.number for of, each in some if of == tag])
+            )
 
 
 class RandomWorld(World):
@@ -206,7 +208,7 @@ class RandomWorld(World):
                 act = self.ways[way].popleft()
                 act(self.nodes[way[1]])
                 if self.rng.random() < 0.05:
-                    act(self.nodes[way[1]])  # twice: an offer or answer that was sent again
+                    act(self.nodes[way[1]])  # twice: a batch or answer that was sent again
 
     def break_link(self) -> None:
         way = self.rng.choice(list(self.ways))

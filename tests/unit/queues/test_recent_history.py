@@ -1,4 +1,4 @@
-"""Replaying a history: to the queue that was bound, or by the exchange that was bound."""
+"""Replays of x-recent-history: to a queue that was bound, or through an exchange."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
         some = self.kept[first : first + count]
         return [Delivery(number, 0, message) for number, message in enumerate(some, first)]
 
-    def post(self, queue: Queue, messages: list[Message]) -> None:
+    def replay(self, queue: Queue, messages: list[Message]) -> None:
         self.got.setdefault(queue.name, []).extend(messages)
 
     def bind(self, destination: str, kind: str = "queue") -> None:

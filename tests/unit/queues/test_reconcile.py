@@ -1,10 +1,10 @@
-"""P1, P6, P10: what a dead boot held comes back, however this node learns of the death."""
+"""P1, P6, P10: messages held by a dead boot are requeued, however the node learns of its death."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.fifo.commands import Checkout, Enqueue, Offer, session_name
+from broker.fifo.commands import Checkout, CommandBatch, Enqueue, session_name
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
@@ -74,7 +74,7 @@ def test_a_leader_ends_a_boot_again_when_its_proposal_was_dropped() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_offers_of_an_ended_boot_are_dropped(kind: str) -> None:
+def test_batches_of_an_ended_boot_are_dropped(kind: str) -> None:
     """P1: also where the queue has never heard of that boot."""
     world = World()
     queue = world.declare() if kind == "classic" else world.declare_quorum()
@@ -82,16 +82,16 @@ def test_offers_of_an_ended_boot_are_dropped(kind: str) -> None:
         world.lead(queue, A)
     boot = world.nodes[B].boot
     world.kill(B)
-    holder = f"{B}/{boot}/1/1.1"
+    channel_id = f"{B}/{boot}/1/1.1"
     session = session_name(B, boot, queue.uid, 0)
-    late = [Checkout(holder, "t", False, False, 0, 0, {}), Enqueue([message()])]
-    world.nodes[A].registry.receive_offer(queue.uid, Offer(session, 1, 1, late))
+    late = [Checkout(channel_id, "t", False, False, 0, 0, {}), Enqueue([message()])]
+    world.nodes[A].registry.receive_commands(queue.uid, CommandBatch(session, 1, 1, late))
     world.settle()
     after = stat(world, queue)
     assert (after.ready, after.consumers) == (0, 0)
 
 
-def test_offers_of_a_boot_that_is_not_known_yet_are_taken() -> None:
+def test_batches_of_a_boot_that_is_not_known_yet_are_taken() -> None:
     """A node that has restarted very often may be ahead of this node's group 0."""
     world = World()
     queue = world.declare_quorum()
@@ -99,8 +99,8 @@ def test_offers_of_a_boot_that_is_not_known_yet_are_taken() -> None:
     for number in range(20):
         world.apply(commands.BootNode(B, f"f{number:015x}", B))
     session = session_name(B, "e" * 16, queue.uid, 0)
-    offer = Offer(session, 1, 1, [Enqueue([message()])])
-    world.nodes[A].registry.receive_offer(queue.uid, offer)
+    batch = CommandBatch(session, 1, 1, [Enqueue([message()])])
+    world.nodes[A].registry.receive_commands(queue.uid, batch)
     world.tick()
     assert stat(world, queue).ready == 1
     assert (B, "e" * 16) in world.replicas[queue.uid][A]._machine.boots()

@@ -1,4 +1,4 @@
-"""Who serves a queue, and whose answers count."""
+"""Routes to the node that serves a queue; answers of others are ignored."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.records import Node, Queue
 from broker.metadata.rings import RingMember, end_boot, found, join, promote
-from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute, Server
-from broker.queues.envelopes import Answer
+from broker.queues.client.routes import HomeRoute, LeaderRoute, Server
+from broker.queues.envelopes import QueueReply
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 POLICY = HaPolicy(mode="all")
@@ -140,25 +140,25 @@ def test_a_late_leader_is_not_heard() -> None:
     handle = node.registry.open(queue)
     handle.attach(node.spec(), channel, lambda _result: None)
     world.settle()
-    late = [(node.holder(), "t", [Delivery(1, 0, message())])]
+    late = [(node.channel_id(), "t", [Delivery(1, 0, message())])]
     world.lead(queue, B)
     world.settle()
-    node.registry.receive_answer(A, Answer(queue.uid, 1, deliveries=late))
+    node.registry.receive_queue_reply(A, QueueReply(queue.uid, 1, deliveries=late))
     assert channel.delivered == []
-    node.registry.receive_answer(B, Answer(queue.uid, 2, deliveries=late))
+    node.registry.receive_queue_reply(B, QueueReply(queue.uid, 2, deliveries=late))
     assert len(channel.delivered) == 1
 
 
 def test_a_redirect_to_nobody_forgets_the_leader() -> None:
     queue = plain(type="quorum", members=(A, B, C))
     route = LeaderRoute(queue, catalogue(a="1", b="1", c="1"))
-    assert route.hear(B, Answer(7, 3))
+    assert route.hear(B, QueueReply(7, 3))
     assert route.target == B
-    assert not route.hear(B, Answer(7, 3, leader=""))
+    assert not route.hear(B, QueueReply(7, 3, leader=""))
     assert route.target == A
-    assert route.hear(A, Answer(7, 3, leader=C))
+    assert route.hear(A, QueueReply(7, 3, leader=C))
     assert route.target == C
-    assert not route.hear(A, Answer(7, 2, leader=B))
+    assert not route.hear(A, QueueReply(7, 2, leader=B))
     assert route.target == C
 
 

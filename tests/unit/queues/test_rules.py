@@ -1,4 +1,4 @@
-"""TTL, limits and refusals at a classic queue's home; time is the test's."""
+"""TTL, limits and refusals at the home of a classic queue, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_expired_message_is_never_got() -> None:
     world.settle()
     world.clock.ms += 500  # no timer has rung yet
     found: list[Any] = []
-    world.nodes[A].registry.open(queue).submit(Get(world.nodes[A].holder(), True), found.append)
+    world.nodes[A].registry.open(queue).submit(Get(world.nodes[A].channel_id(), True), found.append)
     assert found == [GetResult(None, 0)]
 
 
@@ -92,7 +92,7 @@ def test_a_timer_that_was_set_for_later_does_not_keep_an_earlier_end_waiting() -
     handle.publish([expiring(60_000)], None, Channel())
     world.settle()
     found: list[Any] = []
-    handle.submit(Get(world.nodes[A].holder(), True), found.append)
+    handle.submit(Get(world.nodes[A].channel_id(), True), found.append)
     handle.publish([expiring(50)], None, Channel())
     world.advance(60)
     assert ready(world, queue) == 0
@@ -199,7 +199,7 @@ def test_ttl_0_reaches_a_waiting_consumer_even_as_the_clock_moves_on() -> None:
     handle.publish([expiring(0)], None, Channel())
     world.settle()
     assert len(consumer.delivered) == 1
-    handle.submit(Cancel(world.nodes[A].holder(), "t"), _ignore)
+    handle.submit(Cancel(world.nodes[A].channel_id(), "t"), _ignore)
     handle.publish([expiring(0)], None, Channel())
     world.settle()
     assert ready(world, queue) == 0

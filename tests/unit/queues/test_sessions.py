@@ -1,11 +1,11 @@
-"""P10-P12 from end to end: offers that were lost, and leaders that come and go."""
+"""P10-P12 from end to end: batches that were lost, and leaders that come and go."""
 
 from __future__ import annotations
 
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 
-def test_an_offer_that_came_before_the_first_leader_is_not_missed() -> None:
+def test_a_batch_that_came_before_the_first_leader_is_not_missed() -> None:
     """P10: nothing of the session was answered, so it begins here; nothing is nacked."""
     world = World()
     queue = world.declare_quorum()
@@ -102,7 +102,7 @@ def test_a_persistent_message_is_confirmed_after_its_sync() -> None:
     assert far.verdicts == [(1, True)]
 
 
-def test_an_offer_made_again_before_the_sync_is_not_confirmed_early() -> None:
+def test_a_batch_made_again_before_the_sync_is_not_confirmed_early() -> None:
     """P11: a duplicate gets the original's verdict, when the original gets it."""
     world = World()
     queue = world.declare()

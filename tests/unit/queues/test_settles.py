@@ -1,4 +1,4 @@
-"""P18: whoever asks hears what became of a settle, once and not before it is safe."""
+"""P18: the outcome of a settle is told once, and not before it is safe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAYS = (Settle, Requeue, Discard)
 
 
 def holding(world: World, queue: Queue, node: str) -> QueueHandle:
-    """A handle on `node` whose holder holds message 1."""
+    """A handle on `node` whose channel holds message 1."""
     handle, channel = world.nodes[node].registry.open(queue), Channel()
     handle.attach(world.nodes[node].spec(prefetch=1), channel, lambda _result: None)
     handle.publish([message()], [1], channel)
@@ -30,7 +30,7 @@ def holding(world: World, queue: Queue, node: str) -> QueueHandle:
 def test_what_was_held_is_settled(way: type[Settle | Requeue | Discard], node: str) -> None:
     world = World()
     handle, told = holding(world, world.declare(), node), list[object]()
-    handle.submit(way(world.nodes[node].holder(), "t", [1]), told.append)
+    handle.submit(way(world.nodes[node].channel_id(), "t", [1]), told.append)
     world.settle()
     assert told == [None]
 
@@ -39,7 +39,7 @@ def test_what_was_held_is_settled(way: type[Settle | Requeue | Discard], node: s
 def test_what_is_not_held_any_more_is_lost(node: str) -> None:
     world = World()
     handle, told = holding(world, world.declare(), node), list[object]()
-    handle.submit(Settle(world.nodes[node].holder(), "t", [1, 2]), told.append)
+    handle.submit(Settle(world.nodes[node].channel_id(), "t", [1, 2]), told.append)
     world.settle()
     assert [type(each) for each in told] == [Refusal]
 
@@ -48,7 +48,7 @@ def test_at_its_home_a_durable_queue_tells_after_the_sync() -> None:
     world = World()
     handle, told = holding(world, world.declare(), A), list[object]()
     world.is_synced = False
-    handle.submit(Settle(world.nodes[A].holder(), "t", [1]), told.append)
+    handle.submit(Settle(world.nodes[A].channel_id(), "t", [1]), told.append)
     world.settle()
     assert told == []
     world.is_synced = True
@@ -60,10 +60,10 @@ def test_a_settle_on_its_way_is_lost_with_the_queues_home() -> None:
     world = World()
     handle, told = holding(world, world.declare(), B), list[object]()
     world.cut.add((B, A))
-    handle.submit(Settle(world.nodes[B].holder(), "t", [1]), told.append)
+    handle.submit(Settle(world.nodes[B].channel_id(), "t", [1]), told.append)
     world.settle()
     world.kill(A)
-    handle.submit(Settle(world.nodes[B].holder(), "t", [1]), told.append)
+    handle.submit(Settle(world.nodes[B].channel_id(), "t", [1]), told.append)
     assert [type(each) for each in told] == [Refusal, Refusal]
 
 
@@ -72,7 +72,7 @@ def test_a_settle_on_its_way_to_a_queue_that_is_deleted_is_done() -> None:
     queue = world.declare()
     handle, told = holding(world, queue, B), list[object]()
     world.cut.add((B, A))
-    handle.submit(Settle(world.nodes[B].holder(), "t", [1]), told.append)
+    handle.submit(Settle(world.nodes[B].channel_id(), "t", [1]), told.append)
     world.settle()
     world.apply(commands.DeleteQueue(queue.uid))
     assert told == [None]
@@ -84,7 +84,7 @@ def test_a_settle_on_its_way_survives_a_change_of_leader() -> None:
     world.lead(queue, A)
     handle, told = holding(world, queue, B), list[object]()
     world.cut.add((B, A))
-    handle.submit(Settle(world.nodes[B].holder(), "t", [1]), told.append)
+    handle.submit(Settle(world.nodes[B].channel_id(), "t", [1]), told.append)
     world.settle()
     assert told == []
     world.lead(queue, B)

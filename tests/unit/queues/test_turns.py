@@ -1,4 +1,4 @@
-"""Who gets a message first, and who does not get it again, whichever way the commands come."""
+"""The order in which consumers get messages, for any order of commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_consumer_that_waits_is_served_before_a_get_in_the_same_turn(
     handle.attach(here.spec(), channel, results.append)
     world.settle()
     handle.publish([message()], None, channel)
-    handle.submit(Get(here.holder("1.2"), True), results.append)
+    handle.submit(Get(here.channel_id("1.2"), True), results.append)
     world.settle()
     assert results == [None, GetResult(None, 0)]
     assert [item.number for item in channel.delivered] == [1]
@@ -60,6 +60,6 @@ def test_ttl_zero_is_not_delivered_again_in_the_same_millisecond(declare: Kind, 
     world.settle()
     handle.publish([message()], None, channel)
     world.settle()
-    handle.submit(Requeue(here.holder(), "t", [item.number for item in channel.delivered]))
+    handle.submit(Requeue(here.channel_id(), "t", [item.number for item in channel.delivered]))
     world.settle()
     assert [item.number for item in channel.delivered] == [1]

@@ -1,10 +1,10 @@
-"""A command that can't be written down is a bug of one node, and harms no other's commands."""
+"""A command that can't be encoded fails alone; commands of other nodes go on."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.fifo.commands import Checkout, Offer, session_name
+from broker.fifo.commands import Checkout, CommandBatch, session_name
 from tests.unit.queues.rig import A, B, Channel, World, message
 
 
@@ -25,11 +25,11 @@ def test_a_command_that_can_not_be_encoded_takes_no_others_along(
             _, _, act = world.mail.popleft()
             act(world.nodes[A])
 
-    holder = world.nodes[A].holder()
-    checkout = Checkout(holder, "t", True, False, 0, 0, {"no field": object()})
+    channel_id = world.nodes[A].channel_id()
+    checkout = Checkout(channel_id, "t", True, False, 0, 0, {"no field": object()})
     session = session_name(A, world.nodes[A].boot, queue.uid, 0)
     publish(before)
-    leader.receive(Offer(session, 1, 1, [checkout]))
+    leader.receive(CommandBatch(session, 1, 1, [checkout]))
     publish(after)
     world.settle()
     assert (before.verdicts, after.verdicts) == ([(1, True)], [(1, True)])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer, Release
+from broker.fifo.commands import CommandBatch, Release
 from broker.queues.queue_expiry import RETURN_TICKS
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C, Channel
@@ -57,7 +57,7 @@ def test_a_delete_that_waited_in_vain_is_refused() -> None:
 
 
 class Returning(Trio):
-    """B has taken a queue over from A, who is dead; what C offers is late."""
+    """B has taken a queue over from A, who is dead; what C sends is late."""
 
     def __init__(self, *, timers: bool = False, is_consumed: bool = True, **fields: object) -> None:
         super().__init__(is_declared=False, timers=timers)
@@ -67,18 +67,18 @@ class Returning(Trio):
         self.confirmed(A, 1, 2)
         self._late: list[partial[None]] = []
         node = self.nodes[C]
-        self._send = node.send_offer
-        node.send_offer = self._keep  # type: ignore[method-assign]
+        self._send = node.send_commands
+        node.send_commands = self._keep  # type: ignore[method-assign]
         self.kill(A)
         self.advance(100)
         assert self.master == B
 
-    def _keep(self, node: str, uid: int, offer: Offer) -> None:
-        self._late.append(partial(self._send, node, uid, offer))
+    def _keep(self, node: str, uid: int, batch: CommandBatch) -> None:
+        self._late.append(partial(self._send, node, uid, batch))
 
     def arrives(self) -> None:
-        """What C has offered comes now."""
-        self.nodes[C].send_offer = self._send  # type: ignore[method-assign]
+        """What C has sent comes now."""
+        self.nodes[C].send_commands = self._send  # type: ignore[method-assign]
         for send in self._late:
             send()
         self.settle()
@@ -86,7 +86,7 @@ class Returning(Trio):
     def come_and_go(self) -> None:
         """A consumer of B."""
         self.consume(B)
-        self.nodes[B].registry.open(self.queue).submit(Release(self.nodes[B].holder()))
+        self.nodes[B].registry.open(self.queue).submit(Release(self.nodes[B].channel_id()))
         self.settle()
 
     def delete_unused(self, node: str) -> list[object]:
@@ -109,7 +109,7 @@ def test_an_auto_delete_queue_waits_for_the_consumers_of_its_last_master() -> No
     trio.tick(60)
     assert trio.is_there
     assert trio.consumer.lost == []
-    trio.nodes[C].registry.open(trio.queue).submit(Release(trio.nodes[C].holder()))
+    trio.nodes[C].registry.open(trio.queue).submit(Release(trio.nodes[C].channel_id()))
     trio.settle()
     assert not trio.is_there
 
@@ -126,21 +126,21 @@ def test_a_queue_without_another_master_before_goes_at_once() -> None:
     trio.uid = trio.declare("q", auto_delete=True).uid
     trio.settle()
     trio.consume(B)
-    trio.nodes[B].registry.open(trio.queue).submit(Release(trio.nodes[B].holder()))
+    trio.nodes[B].registry.open(trio.queue).submit(Release(trio.nodes[B].channel_id()))
     trio.settle()
     assert trio.catalogue.queue_by_uid(trio.uid) is None
 
 
 def test_nobody_can_come_back_while_the_queue_stands_still() -> None:
-    """Their offers wait too, and which of them goes on first is chance."""
+    """Their batches wait too, and which of them goes on first is chance."""
     trio = Returning(auto_delete=True)
     trio.come_and_go()
-    master = trio.seat(B).master
+    master = trio.membership(B).master
     assert master is not None
-    master.queue.block("sync")
+    master.queue.pause("sync")
     trio.tick(20)
     assert trio.delete_unused(B) == []
-    master.queue.unblock("sync")
+    master.queue.unpause("sync")
     trio.settle()
     trio.arrives()
     trio.tick(60)

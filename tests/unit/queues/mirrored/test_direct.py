@@ -1,4 +1,4 @@
-"""Channels that call a plain queue itself, and what they hold when its master moves away."""
+"""Channels with a direct handle to a plain queue, when its master moves to another node."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def moved_away(
     trio.confirmed(A, 1)
     if is_paused:
         handle = node.registry.open(trio.queue)
-        handle.submit(SetActive(node.holder(), "t", active=False))
-        handle.submit(SetPrefetch(node.holder(), "t", 2))
+        handle.submit(SetActive(node.channel_id(), "t", active=False))
+        handle.submit(SetPrefetch(node.channel_id(), "t", 2))
     trio.policy(ha_mode="nodes", ha_params=[B, C])
     trio.tick(3)
     assert trio.master == B
@@ -46,11 +46,11 @@ def test_what_was_delivered_directly_cannot_be_settled_at_the_next_master() -> N
     assert trio.bodies(consumer) == [b"1", b"1"]
     node, outcomes = trio.nodes[A], list[object]()
     handle = node.registry.open(trio.queue)
-    handle.submit(Settle(node.holder(), "t", [old.number]), outcomes.append)
+    handle.submit(Settle(node.channel_id(), "t", [old.number]), outcomes.append)
     trio.tick()
     assert [type(each) for each in outcomes] == [Refusal]
     assert trio.depth(B) == 1
-    handle.submit(Settle(node.holder(), "t", [new.number]), outcomes.append)
+    handle.submit(Settle(node.channel_id(), "t", [new.number]), outcomes.append)
     trio.tick()
     assert outcomes[1:] == [None]
     assert trio.depth(B) == 0
@@ -69,7 +69,7 @@ def test_a_direct_consumer_keeps_its_pause_and_its_limit() -> None:
     trio.confirmed(C, 2, 3)
     assert trio.bodies(consumer) == [b"1"]
     node = trio.nodes[A]
-    node.registry.open(trio.queue).submit(SetActive(node.holder(), "t", active=True))
+    node.registry.open(trio.queue).submit(SetActive(node.channel_id(), "t", active=True))
     trio.tick()
     assert trio.bodies(consumer) == [b"1", b"1", b"2"]
 

@@ -6,12 +6,12 @@ import pytest
 
 from broker.queues.mirrored.payloads import (
     FIRST_PART,
-    HANDSHAKE,
+    JOIN_STATE,
     LAST_PART,
     LEDGER,
     PART,
     SYNC,
-    Joiner,
+    PayloadAssembler,
     cut,
 )
 from tests.unit.queues.mirrored.trio import Trio
@@ -23,21 +23,21 @@ MIB = 1 << 20
 @pytest.mark.parametrize("size_bytes", [1, 2 * MIB - 64, 2 * MIB - 63, 5 * MIB, 5 * MIB + 1])
 def test_what_is_cut_is_joined_again(size_bytes: int) -> None:
     payload = LEDGER + bytes(size_bytes - 1)
-    joiner = Joiner()
+    assembler = PayloadAssembler()
     parts = list(cut(payload))
     assert all(len(part) <= 2 * MIB for part in parts)
-    assert [joiner.take(part) for part in parts] == [None] * (len(parts) - 1) + [payload]
+    assert [assembler.take(part) for part in parts] == [None] * (len(parts) - 1) + [payload]
 
 
-@pytest.mark.parametrize("kind", [LEDGER, HANDSHAKE, SYNC, PART, LAST_PART, FIRST_PART])
+@pytest.mark.parametrize("kind", [LEDGER, JOIN_STATE, SYNC, PART, LAST_PART, FIRST_PART])
 def test_parts_without_the_first_are_nothing(kind: bytes) -> None:
     """P20: a joiner ignores what came earlier. It is users' bytes, and may look like anything."""
     first, *tail = cut(LEDGER + kind * (3 * MIB))
-    joiner = Joiner()
-    assert [joiner.take(part) for part in tail] == [None] * len(tail)
-    long = HANDSHAKE + bytes(3 * MIB)
-    assert [joiner.take(part) for part in cut(long)][-1] == long
-    assert [joiner.take(part) for part in [first, *tail]][-1] == LEDGER + kind * (3 * MIB)
+    assembler = PayloadAssembler()
+    assert [assembler.take(part) for part in tail] == [None] * len(tail)
+    long = JOIN_STATE + bytes(3 * MIB)
+    assert [assembler.take(part) for part in cut(long)][-1] == long
+    assert [assembler.take(part) for part in [first, *tail]][-1] == LEDGER + kind * (3 * MIB)
 
 
 def test_a_mirror_may_join_while_a_large_message_goes_round() -> None:
@@ -47,7 +47,7 @@ def test_a_mirror_may_join_while_a_large_message_goes_round() -> None:
     trio.settle()
     trio.unsynced = {B}
     channel = Channel()
-    body = HANDSHAKE * (5 * MIB)
+    body = JOIN_STATE * (5 * MIB)
     trio.nodes[A].registry.open(trio.queue).publish([message(body)], [1], channel)
     nodes = [trio.nodes[A], trio.nodes[B]]
     while trio.mail or any(node.deferred for node in nodes):
@@ -95,7 +95,7 @@ def test_a_queue_stands_still_while_too_much_is_under_way_and_goes_on_by_itself(
         )
         channels.append(channel)
         trio.settle()
-    master = trio.seat(A).master
+    master = trio.membership(A).master
     assert master is not None
     assert master.queue.machine.stat().ready < 12
     trio.unsynced = set()

@@ -14,10 +14,10 @@ from tests.unit.queues.rig import A, B, C
 def settled(trio: Trio, node: str, count: int) -> None:
     """Get and acknowledge some messages at a node."""
     handle = trio.nodes[node].registry.open(trio.queue)
-    holder = trio.nodes[node].holder("9.1")
+    channel_id = trio.nodes[node].channel_id("9.1")
     for _ in range(count):
         answers: list[object] = []
-        handle.submit(Get(holder, True), answers.append)
+        handle.submit(Get(channel_id, True), answers.append)
         trio.settle()
         assert answers
     trio.tick()
@@ -179,7 +179,7 @@ def test_a_member_that_a_bug_has_stopped_leaves_and_joins_again(
 ) -> None:
     trio = Trio(ha_sync_mode="manual")
     trio.confirmed(C, 1)
-    broken = trio.seat(node)
+    broken = trio.membership(node)
 
     def fail(_batch: object) -> None:
         raise AssertionError("a bug")
@@ -210,4 +210,4 @@ def test_a_mirror_that_learns_from_a_snapshot_that_its_ring_is_gone_is_gone_too(
     trio.tick(2)
     reconcile(Changes(restored=True))
     trio.settle()
-    assert lagging.rings.seat(trio.uid) is None
+    assert lagging.mirrored.membership(trio.uid) is None

@@ -1,4 +1,4 @@
-"""What a node keeps of a mirrored queue that goes on without it, and when that goes."""
+"""Old copies of a mirrored queue on a node that left its ring, and their removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mirrored queues of which members keep in memory only what they may (issue of deep queues)."""
+"""Paging of mirrored queues: each member keeps its memory limit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.metadata import commands
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
 from broker.queues.mirrored import sync
 from broker.queues.mirrored.mirror import Mirror
-from broker.queues.mirrored.sync_frames import Batch, Got
-from broker.queues.paging import window
-from broker.queues.paging.window import Window
+from broker.queues.mirrored.sync_frames import BatchFrame, WrittenFrame
+from broker.queues.paging import queue_pager
+from broker.queues.paging.queue_pager import QueuePager
 from broker.storage.message_store import MessageStore
 from tests.unit.queues.mirrored.test_sync import Late
 from tests.unit.queues.mirrored.trio import Trio
@@ -22,19 +22,19 @@ from tests.unit.queues.rig import A, B, C, Channel, message
 
 @pytest.fixture(autouse=True)
 def _short_queues_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "SHARE_MIN_BYTES", 0)
+    monkeypatch.setattr(queue_pager, "SHARE_MIN_BYTES", 0)
 
 
 def _mirror(world: Trio, node: str) -> Mirror:
-    mirror = world.seat(node).mirror
+    mirror = world.membership(node).mirror
     assert mirror is not None
     return mirror
 
 
-def _window(world: Trio, node: str) -> Window:
-    master = world.seat(node).master
+def _pager(world: Trio, node: str) -> QueuePager:
+    master = world.membership(node).master
     assert master is not None
-    return master.queue.window
+    return master.queue.pager
 
 
 def _publish(world: Trio, count: int, size: int = 0) -> None:
@@ -49,14 +49,14 @@ def _publish(world: Trio, count: int, size: int = 0) -> None:
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_mirror_that_may_keep_nothing_holds_the_same_as_its_master(durable: bool) -> None:
     trio = Trio(durable=durable)
-    _mirror(trio, B).page_to(0)
+    _mirror(trio, B).set_memory_limit(0)
     _publish(trio, 50)
     assert _mirror(trio, B).replica.paged == 50
     assert not _mirror(trio, B).replica.messages()
     assert len(trio.digests()) == 1
     channel = trio.consume(C, prefetch=20)
     handle = trio.nodes[C].registry.open(trio.queue)
-    handle.submit(Settle(trio.nodes[C].holder(), "t", [1, 2, 5, 20]))
+    handle.submit(Settle(trio.nodes[C].channel_id(), "t", [1, 2, 5, 20]))
     trio.settle()
     assert len(channel.delivered) == 24
     assert trio.depth(B) == 46
@@ -67,7 +67,7 @@ def test_a_mirror_that_may_keep_nothing_holds_the_same_as_its_master(durable: bo
 def test_a_promoted_mirror_serves_from_its_disk_in_order_and_redelivered(level: int) -> None:
     """P16, P22."""
     trio = Trio()
-    _mirror(trio, B).page_to(level)
+    _mirror(trio, B).set_memory_limit(level)
     _publish(trio, 50)
     trio.kill(A)
     trio.settle()
@@ -82,11 +82,11 @@ def test_a_promoted_mirror_serves_from_its_disk_in_order_and_redelivered(level: 
 def test_a_purge_of_what_is_on_disk_alone_is_a_range_for_mirrors_and_disks() -> None:
     trio = Trio()
     for node in (B, C):
-        _mirror(trio, node).page_to(0)
+        _mirror(trio, node).set_memory_limit(0)
     _publish(trio, 50)
-    _window(trio, A).page_to(0)
+    _pager(trio, A).set_memory_limit(0)
     trio.settle()
-    master = trio.seat(A).master
+    master = trio.membership(A).master
     assert master is not None
     assert master.queue.machine.paging.counts().delta > 30
     purged: list[object] = []
@@ -106,7 +106,7 @@ def test_a_deep_queue_is_mirrored_and_plain_again_and_restarted() -> None:
     """P23: what the disk has of it is served unread, by a home and by a master."""
     trio = Trio()
     _publish(trio, 50)
-    _window(trio, A).page_to(0)
+    _pager(trio, A).set_memory_limit(0)
     trio.apply(commands.ClearPolicy("/", "p"))
     trio.settle()
     trio.tick(2)
@@ -127,7 +127,7 @@ def test_a_deep_queue_is_mirrored_and_plain_again_and_restarted() -> None:
 
 def test_a_promotion_reads_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     trio = Trio()
-    _mirror(trio, B).page_to(0)
+    _mirror(trio, B).set_memory_limit(0)
     _publish(trio, 50)
     read: list[int] = []
     original = MessageStore.read_many
@@ -171,7 +171,7 @@ def test_what_is_too_much_leaves_the_memory_in_steps() -> None:
     mirror = _mirror(trio, B)
     used = [mirror.ram_bytes]
     while len(used) < 2 or used[-1] < used[-2]:
-        mirror.page_to(0)
+        mirror.set_memory_limit(0)
         used.append(mirror.ram_bytes)
     assert len(used) > 3
     assert all(a - b < 2_500 * 700 for a, b in pairwise(used))
@@ -180,7 +180,7 @@ def test_what_is_too_much_leaves_the_memory_in_steps() -> None:
 
 def test_pages_of_what_was_settled_are_dropped() -> None:
     trio = Trio(durable=False)
-    _mirror(trio, B).page_to(0)
+    _mirror(trio, B).set_memory_limit(0)
     trio.consume(C, no_ack=True)
     for _ in range(6):
         _publish(trio, 2_000)
@@ -193,7 +193,7 @@ def test_pages_of_what_was_settled_are_dropped() -> None:
 def test_a_mirror_whose_disk_is_behind_with_pages_holds_its_ring_back() -> None:
     """P14: what is transient waits for no sync, but the publisher has to hear of a slow disk."""
     trio = Trio(durable=False)
-    _mirror(trio, B).page_to(0)
+    _mirror(trio, B).set_memory_limit(0)
     trio.unsynced = {B}
     trio.confirmed(A, 1)
     trio.nodes[B].journal.pending_bytes = JOURNAL_BEHIND_BYTES + 1
@@ -216,8 +216,8 @@ def test_a_deep_queue_is_sent_batch_by_batch_to_a_mirror_that_keeps_nothing(
     late.boot(C, late.disk_of_c)
     late.settle()
     late.tick(2)
-    _mirror(late, C).page_to(0)
-    _window(late, A).page_to(0)
+    _mirror(late, C).set_memory_limit(0)
+    _pager(late, A).set_memory_limit(0)
     held: list[int] = []
     original = sync.SyncSource._read
 
@@ -238,10 +238,10 @@ def test_no_batch_is_read_before_one_may_be_sent() -> None:
     """P14: limits sit at the origin."""
     late = Late(older=20, ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
     late.sync()
     late.settle()
-    source = late.seat(A).source
+    source = late.membership(A).source
     assert source is not None
     assert source._running is not None
     assert source._running.low == sync.WINDOW + 1
@@ -251,20 +251,20 @@ def test_online_what_was_settled_before_its_batch_is_not_sent() -> None:
     """P26: the ring brings its end before the mark that ends the synchronisation."""
     late = Late(warren_sync="online", ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
     late.sync()
     late.settle()
     channel = late.consume(B, no_ack=True)
     assert len(late.bodies(channel)) == 6
     late.confirmed(A, 7)
     late.drops = lambda _frame: False
-    sink = late.seat(A)
+    sink = late.membership(A)
     running = sink.source._running if sink.source is not None else None
     assert running is not None
     for index in range(1, sync.WINDOW + 1):
-        sink.received(Got(late.uid, running.sync, index))
+        sink.received(WrittenFrame(late.uid, running.sync, index))
     late.settle()
-    sent = [n for each in late.frames if isinstance(each, Batch) for n in each.fill.numbers]
+    sent = [n for each in late.frames if isinstance(each, BatchFrame) for n in each.batch.numbers]
     assert sent == [1, 2, 3, 4]
     assert late.is_filled
     assert late.depth(C) == 0
@@ -284,7 +284,7 @@ def test_nobody_counts_as_whole_before_everything_that_only_mirrors_hold_is_gone
     late.tick(2)
     late.confirmed(A, *range(4, 11))
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch)
+    late.drops = lambda frame: isinstance(frame, BatchFrame)
     late.sync()
     late.settle()
     late.tick(5)
@@ -303,11 +303,11 @@ def test_nobody_counts_as_whole_before_everything_that_only_mirrors_hold_is_gone
     late.tick(5)
     assert late.master == B
     assert late.ring.lossy == 1
-    master = late.seat(B).master
+    master = late.membership(B).master
     assert master is not None
     assert master.is_pruning
     for member in late.ring.mirrors():
-        assert not master.is_drained(member)
+        assert not master.has_everything(member)
     late.unsynced = set()
     late.tick(2)
     assert not master.is_pruning
@@ -317,7 +317,7 @@ def test_nobody_counts_as_whole_before_everything_that_only_mirrors_hold_is_gone
 def test_who_joins_meanwhile_is_not_noted_either() -> None:
     """P23: it would succeed without telling the others again what they must drop."""
     late = Late(older=1)
-    master = late.seat(A).master
+    master = late.membership(A).master
     assert master is not None
     master.is_pruning = True
     late.consume(A, no_ack=True)
@@ -339,7 +339,7 @@ def test_a_mirror_that_is_over_writes_no_pages(is_promoted: bool) -> None:
     else:
         trio.apply(commands.DeleteQueue(trio.queue.uid))
     trio.settle()
-    mirror.page_to(0)
+    mirror.set_memory_limit(0)
     trio.settle()
     trio.nodes[B].journal.sync()
     assert not trio.nodes[B].journal.disk.families.get("pages")

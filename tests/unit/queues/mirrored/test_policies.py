@@ -72,12 +72,12 @@ def test_direct_channels_follow_their_queue_when_its_master_moves_away() -> None
 def test_a_policy_taken_back_while_the_queue_stands_still_leaves_no_trace() -> None:
     trio = Trio()
     trio.confirmed(B, 1, 2)
-    master = trio.seat(A).master
+    master = trio.membership(A).master
     assert master is not None
-    master.queue.block("sync")
+    master.queue.pause("sync")
     trio.policy(max_length=1)
     trio.policy()
-    master.queue.unblock("sync")
+    master.queue.unpause("sync")
     trio.settle()
     assert master.queue.settings.max_length is None
     assert trio.depth(A) == 2, "nothing was dropped, not even for a moment"
@@ -95,10 +95,10 @@ def test_without_its_policy_a_queue_is_plain_again_and_keeps_everything() -> Non
     trio.confirmed(C, 3)
     handle = trio.nodes[B].registry.open(trio.queue)
     for _ in range(3):
-        handle.submit(Settle(trio.nodes[B].holder(), "t", [consumer.delivered[-1].number]))
+        handle.submit(Settle(trio.nodes[B].channel_id(), "t", [consumer.delivered[-1].number]))
         trio.tick()
     assert trio.bodies(consumer) == [b"1", b"2", b"3"]
-    assert trio.nodes[C].registry.rings.seat(trio.uid) is None
+    assert trio.nodes[C].registry.mirrored.membership(trio.uid) is None
 
 
 def test_exactly_two_is_restored_after_a_loss() -> None:
@@ -149,7 +149,7 @@ def test_a_node_that_stops_takes_nobody_in_any_more() -> None:
     trio = Trio(ha_sync_mode="manual")
     disk = trio.kill(C)
     trio.settle()
-    trio.nodes[A].registry.rings.stand_still(lambda: None)
+    trio.nodes[A].registry.mirrored.pause(lambda: None)
     trio.boot(C, disk)
     trio.tick(3)
     assert trio.ring.member_on(C) is None
@@ -304,7 +304,7 @@ def test_a_deleted_queue_leaves_nothing_at_its_members() -> None:
     trio.tick()
     assert answers == [1]
     for name in (A, B, C):
-        assert trio.nodes[name].registry.rings.seat(trio.uid) is None
+        assert trio.nodes[name].registry.mirrored.membership(trio.uid) is None
         assert not list(trio.nodes[name].disk.families.get("queue_index", {}))
 
 
@@ -320,7 +320,7 @@ def test_what_was_under_way_in_the_ring_is_answered_when_the_policy_goes(durable
     outcomes: list[object] = []
     handle = trio.nodes[B].registry.open(trio.queue)
     handle.submit(
-        Settle(trio.nodes[B].holder(), "t", [consumer.delivered[0].number]), outcomes.append
+        Settle(trio.nodes[B].channel_id(), "t", [consumer.delivered[0].number]), outcomes.append
     )
     trio.settle()
     assert [channel.verdicts for channel in channels] == [[], []]

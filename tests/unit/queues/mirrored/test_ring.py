@@ -1,4 +1,4 @@
-"""Mirrored queues: what a confirm promises, and that a master's death keeps it."""
+"""Mirrored queues: confirmed messages survive the death of the master."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_consumers_stay_attached_through_a_failover() -> None:
     assert trio.bodies(channel)[-1] == b"2"
 
 
-def test_what_was_in_flight_is_offered_to_the_next_master() -> None:
+def test_what_was_in_flight_is_sent_to_the_next_master() -> None:
     trio = Trio()
     trio.cut = {(B, A), (C, A)}
     channel = trio.publish(C, 7)
@@ -99,6 +99,6 @@ def test_settled_messages_are_gone_at_every_member() -> None:
     trio.confirmed(B, 1, 2)
     numbers = [each.number for each in channel.delivered]
     handle = trio.nodes[C].registry.open(trio.queue)
-    handle.submit(Settle(trio.nodes[C].holder(), "t", numbers))
+    handle.submit(Settle(trio.nodes[C].channel_id(), "t", numbers))
     trio.tick()
     assert [trio.depth(each) for each in (A, B, C)] == [0, 0, 0]

@@ -9,7 +9,7 @@ from broker.metadata import commands
 from broker.metadata.ring_commands import RingErase, RingFound
 from broker.metadata.rings import RingMember, found
 from broker.ports import Done
-from broker.queues.mirrored import tending
+from broker.queues.mirrored import reconcile
 from broker.queues.mirrored.proposals import Proposals
 from tests.unit.queues.mirrored.trio import Trio
 
@@ -33,14 +33,27 @@ def test_a_policy_that_goes_dissolves_the_ring() -> None:
     assert trio.queue.ring is None
 
 
+class Proposer:
+    """A node whose proposals and timers a test answers itself."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[commands.ChangeRings, Done]] = []
+        self.due: list[Callable[[], None]] = []
+
+    def propose(self, command: commands.ChangeRings, done: Done, /) -> None:
+        self.asked.append((command, done))
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        del seconds
+        self.due.append(call)
+
+
 def test_a_step_wanted_while_an_unknown_outcome_is_asked_for_waits_its_turn() -> None:
     """The question names no step, and is under way all the same."""
-    asked: list[tuple[commands.ChangeRings, Done]] = []
-    due: list[Callable[[], None]] = []
+    node = Proposer()
+    asked, due = node.asked, node.due
     outcomes: list[bool | None] = []
-    proposals = Proposals(
-        lambda command, done: asked.append((command, done)), lambda _seconds, call: due.append(call)
-    )
+    proposals = Proposals(node)
     proposals.want(RingFound(1, "a", "1"), outcomes.append)
     due.pop()()
     asked.pop()[1](Refusal(ReplyCode.INTERNAL_ERROR, "not in 5 s"))
@@ -63,4 +76,4 @@ def test_a_member_whose_boot_has_ended_leaves_nothing() -> None:
     """Its shells may be asked once more before they are stopped."""
     ring = found([("a", "1"), ("b", "2")])
     former = RingMember("b", "1", 1)
-    assert tending.leaving(1, ring, former, lambda _node: True) is None
+    assert reconcile.leave_step(1, ring, former, lambda _node: True) is None

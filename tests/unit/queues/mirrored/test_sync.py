@@ -12,15 +12,32 @@ from broker.message import Message
 from broker.queues.mirrored import sync
 from broker.queues.mirrored.sync_frames import (
     FRAME,
-    Batch,
-    Begin,
-    Filled,
-    Frames,
-    Got,
+    BatchFrame,
+    BeginMark,
+    FilledFrame,
+    SyncFrames,
+    WrittenFrame,
     encode_mark,
 )
 from tests.unit.queues.mirrored.trio import Trio
-from tests.unit.queues.rig import A, B, C, Channel
+from tests.unit.queues.rig import A, B, C, Channel, Node
+
+
+class Tap:
+    """The way of one node's rings to others: writes down every frame, drops what a test names."""
+
+    def __init__(self, node: Node, late: Late) -> None:
+        self._node = node
+        self._late = late
+        self._reader = SyncFrames(node.boot, self)
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        if payload[:1] == FRAME:
+            frame = self._reader.take(node, payload)
+            if frame is not None and self._late.drops(frame):
+                return
+            self._late.frames.append(frame)
+        self._node.send_ring(node, payload)
 
 
 class Late(Trio):
@@ -44,32 +61,21 @@ class Late(Trio):
         return member is not None and member in self.ring.synced
 
     def sync(self) -> bool:
-        return self.nodes[A].registry.rings.sync(self.uid)
+        return self.nodes[A].registry.mirrored.sync(self.uid)
 
     def watch(self) -> None:
         """Write down every frame, and drop those that `drops` names."""
         for node in self.nodes.values():
-            reader = Frames(node.boot, lambda _to, _bytes: None)
-            original = node.send_ring
-
-            def send(to: str, payload: bytes, original=original, reader=reader) -> None:
-                if payload[:1] == FRAME:
-                    frame = reader.take(to, payload)
-                    if frame is not None and self.drops(frame):
-                        return
-                    self.frames.append(frame)
-                original(to, payload)
-
-            node.registry.rings._frames._send = send
+            node.registry.mirrored._frames._transport = Tap(node, self)
 
     def on_disk(self, node: str) -> list[tuple[int, Message]]:
         """What a restart of a mirror's node would find."""
-        mirror = self.seat(node).mirror
+        mirror = self.membership(node).mirror
         assert mirror is not None
         return mirror.disk.recover()
 
-    def batches(self) -> list[Batch]:
-        return [frame for frame in self.frames if isinstance(frame, Batch)]
+    def batches(self) -> list[BatchFrame]:
+        return [frame for frame in self.frames if isinstance(frame, BatchFrame)]
 
 
 def test_a_late_mirror_stays_as_it_is_until_somebody_asks() -> None:
@@ -112,7 +118,7 @@ def test_batches_are_numbered_and_hold_as_many_messages_as_the_policy_says() -> 
     late.sync()
     late.settle()
     assert [batch.index for batch in late.batches()] == [1, 2, 3]
-    assert [len(batch.fill.numbers) for batch in late.batches()] == [4, 4, 2]
+    assert [len(batch.batch.numbers) for batch in late.batches()] == [4, 4, 2]
     assert late.is_filled
 
 
@@ -120,12 +126,12 @@ def test_no_more_than_a_few_batches_are_under_way() -> None:
     """P14: limits sit at the origin."""
     late = Late(older=20, ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
     late.sync()
     late.settle()
     assert len(late.batches()) == sync.WINDOW
-    progress = late.nodes[A].registry.rings.syncing(late.uid)
-    assert progress == sync.Progress(C, sync.WINDOW, 20)
+    progress = late.nodes[A].registry.mirrored.syncing(late.uid)
+    assert progress == sync.SyncProgress(C, sync.WINDOW, 20)
     info = late.nodes[A].registry.ring_info(late.queue)
     assert info is not None
     assert info.syncing == sync.WINDOW
@@ -135,7 +141,7 @@ def test_a_blocked_queue_keeps_publishes_and_confirms_them_afterwards() -> None:
     """docs/rabbitmq-behaviour.md 1.14: a synchronisation blocks the queue entirely."""
     late = Late()
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Filled)
+    late.drops = lambda frame: isinstance(frame, FilledFrame)
     late.sync()
     late.settle()
     answers: list[object] = []
@@ -153,8 +159,8 @@ def test_a_blocked_queue_keeps_publishes_and_confirms_them_afterwards() -> None:
 def test_online_the_queue_goes_on_and_what_was_consumed_meanwhile_stays_gone() -> None:
     late = Late(warren_sync="online", ha_sync_batch_size=1)
     late.watch()
-    held: list[Batch] = []
-    late.drops = lambda frame: isinstance(frame, Batch) and not held.append(frame)
+    held: list[BatchFrame] = []
+    late.drops = lambda frame: isinstance(frame, BatchFrame) and not held.append(frame)
     late.sync()
     late.settle()
     late.confirmed(B, 7)
@@ -164,7 +170,7 @@ def test_online_the_queue_goes_on_and_what_was_consumed_meanwhile_stays_gone() -
     late.drops = lambda _frame: False
     assert len(held) == sync.WINDOW
     for batch in held:
-        late.seat(C).received(batch)
+        late.membership(C).received(batch)
     late.settle()
     assert late.is_filled
     assert len(late.digests()) == 1
@@ -177,7 +183,7 @@ def test_online_only_the_difference_is_sent() -> None:
     late.watch()
     late.sync()
     late.settle()
-    assert [n for batch in late.batches() for n in batch.fill.numbers] == [1, 2, 3, 4, 5, 6]
+    assert [n for batch in late.batches() for n in batch.batch.numbers] == [1, 2, 3, 4, 5, 6]
     assert late.is_filled
     assert len(late.digests()) == 1
 
@@ -188,7 +194,7 @@ def test_blocking_the_mirror_drops_what_it_has_and_gets_everything() -> None:
     late.watch()
     late.sync()
     late.settle()
-    assert sum(len(batch.fill.numbers) for batch in late.batches()) == 8
+    assert sum(len(batch.batch.numbers) for batch in late.batches()) == 8
     assert late.is_filled
     assert [number for number, _ in late.on_disk(C)] == list(range(1, 9))
 
@@ -197,14 +203,14 @@ def test_without_progress_it_is_cancelled_and_the_mirror_emptied() -> None:
     """P26."""
     late = Late(ha_sync_batch_size=2)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch) and frame.index == 2
+    late.drops = lambda frame: isinstance(frame, BatchFrame) and frame.index == 2
     late.sync()
     late.settle()
     late.tick(4)
     assert late.depth(C) == len(late.on_disk(C)) == 2
     late.tick(1)
     assert late.depth(C) == len(late.on_disk(C)) == 0
-    assert late.nodes[A].registry.rings.syncing(late.uid) is None
+    assert late.nodes[A].registry.mirrored.syncing(late.uid) is None
     channel = late.confirmed(B, 7)
     assert channel.verdicts == [(7, True)]
     late.drops = lambda _frame: False
@@ -216,9 +222,9 @@ def test_automatic_mode_tries_again_ever_more_rarely() -> None:
     """P26."""
     late = Late()
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch)
+    late.drops = lambda frame: isinstance(frame, BatchFrame)
     late.policy(ha_sync_mode="automatic")
-    source = late.seat(A).source
+    source = late.membership(A).source
     assert source is not None
     began: list[int] = []
     for second in range(90):
@@ -237,7 +243,7 @@ def test_a_mirror_is_not_noted_before_it_has_said_that_it_has_everything() -> No
     """P26: not even when the queue drains meanwhile."""
     late = Late(warren_sync="online")
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Filled)
+    late.drops = lambda frame: isinstance(frame, FilledFrame)
     late.sync()
     late.settle()
     late.consume(B, no_ack=True)
@@ -273,9 +279,9 @@ def test_once_it_has_everything_nothing_cancels() -> None:
     late.agrees = False
     late.sync()
     late.settle()
-    rings = late.nodes[A].registry.rings
-    assert rings.syncing(late.uid) is not None
-    assert not rings.cancel_sync(late.uid)
+    mirrored = late.nodes[A].registry.mirrored
+    assert mirrored.syncing(late.uid) is not None
+    assert not mirrored.cancel_sync(late.uid)
     late.tick(6)
     assert late.depth(C) == 6
     late.agrees = True
@@ -286,16 +292,16 @@ def test_once_it_has_everything_nothing_cancels() -> None:
 def test_an_operator_ends_it() -> None:
     late = Late(ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
-    rings = late.nodes[A].registry.rings
-    assert not rings.cancel_sync(late.uid), "nothing is under way"
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
+    mirrored = late.nodes[A].registry.mirrored
+    assert not mirrored.cancel_sync(late.uid), "nothing is under way"
     late.sync()
     late.settle()
-    assert rings.cancel_sync(late.uid)
+    assert mirrored.cancel_sync(late.uid)
     late.settle()
-    assert rings.syncing(late.uid) is None
+    assert mirrored.syncing(late.uid) is None
     assert late.depth(C) == 0
-    assert not rings.cancel_sync(late.uid)
+    assert not mirrored.cancel_sync(late.uid)
     late.confirmed(A, 7)
 
 
@@ -303,8 +309,8 @@ def test_an_alarm_ends_it_and_nothing_begins_under_one() -> None:
     """P26."""
     late = Late(ha_sync_mode="manual", ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
-    source = late.seat(A).source
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
+    source = late.membership(A).source
     assert source is not None
     late.sync()
     late.settle()
@@ -325,7 +331,7 @@ def test_an_alarm_ends_it_and_nothing_begins_under_one() -> None:
 def test_a_master_that_dies_halfway_leaves_a_mirror_that_can_be_filled_again(style: str) -> None:
     late = Late(warren_sync=style, ha_sync_batch_size=2)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch) and frame.index == 2
+    late.drops = lambda frame: isinstance(frame, BatchFrame) and frame.index == 2
     late.sync()
     late.settle()
     late.kill(A)
@@ -334,7 +340,7 @@ def test_a_master_that_dies_halfway_leaves_a_mirror_that_can_be_filled_again(sty
     late.confirmed(B, 7)
     late.drops = lambda _frame: False
     assert not late.is_filled
-    assert late.nodes[B].registry.rings.sync(late.uid)
+    assert late.nodes[B].registry.mirrored.sync(late.uid)
     late.settle()
     assert late.is_filled
     assert len(late.digests()) == 1
@@ -344,45 +350,45 @@ def test_a_master_that_dies_halfway_leaves_a_mirror_that_can_be_filled_again(sty
 def test_a_mirror_that_dies_halfway_ends_it() -> None:
     late = Late(ha_sync_batch_size=2)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
     late.sync()
     late.settle()
     late.kill(C)
     late.settle()
     late.tick(1)
-    assert late.nodes[A].registry.rings.syncing(late.uid) is None
+    assert late.nodes[A].registry.mirrored.syncing(late.uid) is None
     late.confirmed(B, 7)
 
 
 def test_frames_of_another_synchronisation_change_nothing() -> None:
     late = Late(ha_sync_batch_size=2)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got | Filled)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame | FilledFrame)
     late.sync()
     late.settle()
     stale = late.batches()
     late.tick(5)
     assert late.depth(C) == 0, "cancelled"
-    late.drops = lambda frame: isinstance(frame, Batch)
+    late.drops = lambda frame: isinstance(frame, BatchFrame)
     late.sync()
     late.settle()
     for batch in stale:
-        late.seat(C).received(batch)
+        late.membership(C).received(batch)
     for _ in stale:
-        late.seat(A).received(Got(late.uid, stale[0].sync, len(stale)))
-    late.seat(A).received(Filled(late.uid, stale[0].sync))
+        late.membership(A).received(WrittenFrame(late.uid, stale[0].sync, len(stale)))
+    late.membership(A).received(FilledFrame(late.uid, stale[0].sync))
     late.tick(1)
     assert (late.depth(C), late.is_filled) == (0, False)
-    assert late.nodes[A].registry.rings.syncing(late.uid) is not None
+    assert late.nodes[A].registry.mirrored.syncing(late.uid) is not None
 
 
 def test_marks_of_an_earlier_master_change_nothing() -> None:
     late = Late()
     late.sync()
     late.settle()
-    sink = late.seat(C)._sink
+    sink = late.membership(C)._sink
     assert sink is not None
-    sink.marked(encode_mark(Begin((late.ring.epoch - 1, 1), A, is_emptied=True)))
+    sink.marked(encode_mark(BeginMark((late.ring.epoch - 1, 1), A, is_emptied=True)))
     assert late.depth(C) == 6
 
 
@@ -391,17 +397,17 @@ def test_an_emptied_mirror_is_drained_only_of_what_came_after_that() -> None:
     late = Late()
     late.confirmed(A, 7)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch)
+    late.drops = lambda frame: isinstance(frame, BatchFrame)
     late.sync()
     late.settle()
     late.tick(5)
     assert late.depth(C) == 0
     late.consume(B, prefetch=7)
-    handle, holder = late.nodes[B].registry.open(late.queue), late.nodes[B].holder()
-    handle.submit(Settle(holder, "t", [1, 2, 3, 4, 5, 6]))
+    handle, channel_id = late.nodes[B].registry.open(late.queue), late.nodes[B].channel_id()
+    handle.submit(Settle(channel_id, "t", [1, 2, 3, 4, 5, 6]))
     late.tick(2)
     assert not late.is_filled
-    handle.submit(Settle(holder, "t", [7]))
+    handle.submit(Settle(channel_id, "t", [7]))
     late.tick(2)
     assert late.is_filled
     assert len(late.digests()) == 1
@@ -410,7 +416,7 @@ def test_an_emptied_mirror_is_drained_only_of_what_came_after_that() -> None:
 def test_nobody_joins_while_a_mirror_is_filled() -> None:
     late = Late(ha_sync_batch_size=1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Got)
+    late.drops = lambda frame: isinstance(frame, WrittenFrame)
     late.kill(B)
     late.settle()
     late.sync()
@@ -438,7 +444,7 @@ def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> 
     late.confirmed(A, 2)
     assert (late.depth(B), late.depth(C)) == (1, 1)
     late.watch()
-    late.drops = lambda frame: isinstance(frame, Batch)
+    late.drops = lambda frame: isinstance(frame, BatchFrame)
     late.sync()
     late.settle()
     late.tick(5)
@@ -457,6 +463,20 @@ def test_what_only_mirrors_hold_after_a_lossy_promotion_is_lost_everywhere() -> 
     assert late.is_filled
 
 
+class Breaking:
+    """A way of rings on which all but the first piece of the first attempt is lost."""
+
+    def __init__(self, node: Node, source: sync.SyncSource) -> None:
+        self._node = node
+        self._source = source
+        self._pieces = 0
+
+    def send_ring(self, node: str, payload: bytes) -> None:
+        self._pieces += 1
+        if self._pieces == 1 or self._source._count > 1:
+            self._node.send_ring(node, payload)
+
+
 def test_a_link_that_breaks_within_a_batch_costs_one_attempt() -> None:
     """What came of that batch is nothing to the pieces of the next."""
     late = Late(older=0)
@@ -467,17 +487,9 @@ def test_a_link_that_breaks_within_a_batch_costs_one_attempt() -> None:
     late.settle()
     late.boot(C, late.disk_of_c)
     late.tick(5)
-    source = late.seat(A).source
+    source = late.membership(A).source
     assert source is not None
-    pieces: list[bytes] = []
-    original = late.nodes[A].send_ring
-
-    def send(to: str, payload: bytes) -> None:
-        pieces.append(payload)
-        if len(pieces) == 1 or source._count > 1:
-            original(to, payload)
-
-    late.nodes[A].registry.rings._frames._send = send
+    late.nodes[A].registry.mirrored._frames._transport = Breaking(late.nodes[A], source)
     late.policy(ha_sync_mode="automatic")
     late.tick(7)
     assert source._count == 2

@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from broker.fifo.fill import Fill
+from broker.fifo.sync_batch import SyncBatch
 from broker.message import Message
-from broker.queues.mirrored.sync_frames import FRAME, Batch, Filled, Frame, Frames
+from broker.queues.mirrored.sync_frames import FRAME, BatchFrame, FilledFrame, SyncFrame, SyncFrames
 from tests.unit.queues.rig import A, B
 
 MIB = 1 << 20
 BOOT = "0000000000000001"
-FILLED = Filled(7, (1, 2))
+FILLED = FilledFrame(7, (1, 2))
 
 
-class Sender(Frames):
+class Sender(SyncFrames):
     """A node that writes down what it sends."""
 
     def __init__(self, boot: str = BOOT) -> None:
         self.sent: list[bytes] = []
-        super().__init__(boot, lambda _node, piece: self.sent.append(piece))
+        super().__init__(boot, self)
 
-    def pieces(self, frame: Frame) -> list[bytes]:
+    def send_ring(self, node: str, payload: bytes) -> None:
+        del node
+        self.sent.append(payload)
+
+    def pieces(self, frame: SyncFrame) -> list[bytes]:
         """What one frame is sent as."""
         self.sent.clear()
         self.send(B, frame)
         return list(self.sent)
 
 
-def taken(reader: Frames, pieces: list[bytes]) -> list[Frame]:
+def taken(reader: SyncFrames, pieces: list[bytes]) -> list[SyncFrame]:
     """The frames that a node reads out of what came from A."""
     found = [reader.take(A, piece) for piece in pieces]
     return [frame for frame in found if frame is not None]
 
 
-def batch(filling: bytes, size_bytes: int = 5 * MIB) -> Batch:
+def batch(filling: bytes, size_bytes: int = 5 * MIB) -> BatchFrame:
     body = Message("", "q", filling * size_bytes, 1, 14, size_bytes, True)
-    return Batch(7, (1, 2), 1, Fill(1, 1, [(1, 1)], [1], [body]))
+    return BatchFrame(7, (1, 2), 1, SyncBatch(1, 1, [(1, 1)], [1], [body]))
 
 
 @pytest.mark.parametrize("size_bytes", [1, 2 * MIB - 200, 2 * MIB, 5 * MIB])

@@ -7,7 +7,7 @@ from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.metadata.rings import Ring
-from broker.queues.mirrored.seat import Seat
+from broker.queues.mirrored.ring_membership import RingMembership
 from tests.memory_journal import MemoryDisk
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
@@ -51,29 +51,29 @@ class Trio(World):
     def master(self) -> str | None:
         return None if self.ring.master is None else self.ring.master.node
 
-    def seat(self, node: str) -> Seat:
-        seat = self.nodes[node].registry.rings.seat(self.uid)
-        assert seat is not None, f"{node} has no seat"
-        return seat
+    def membership(self, node: str) -> RingMembership:
+        membership = self.nodes[node].registry.mirrored.membership(self.uid)
+        assert membership is not None, f"{node} has no membership"
+        return membership
 
     def depth(self, node: str) -> int:
         """Messages at a member."""
-        seat = self.seat(node)
-        if seat.mirror is not None:
-            return seat.mirror.replica.depth
-        assert seat.master is not None
-        stat = seat.master.queue.machine.stat()
+        membership = self.membership(node)
+        if membership.mirror is not None:
+            return membership.mirror.replica.depth
+        assert membership.master is not None
+        stat = membership.master.queue.machine.stat()
         return stat.ready + stat.unacked
 
     def contents(self, node: str) -> list[tuple[int, Message]]:
         """What a member holds, in memory or on disk."""
-        seat = self.seat(node)
-        if seat.mirror is not None:
-            replica = seat.mirror.replica
-            paged = seat.mirror.disk.read(replica.paged_numbers(), keep=True)
+        membership = self.membership(node)
+        if membership.mirror is not None:
+            replica = membership.mirror.replica
+            paged = membership.mirror.disk.read(replica.paged_numbers(), keep=True)
             return sorted(replica.messages() + paged)
-        assert seat.master is not None
-        queue = seat.master.queue
+        assert membership.master is not None
+        queue = membership.master.queue
         items = queue.machine.messages.from_number(0, 1 << 60)
         found = {number: each for number, _, each in items if each is not None and each.content}
         absent = [number for number, _, _ in items if number not in found]
@@ -108,12 +108,12 @@ class Trio(World):
 
     def stop(self, name: str) -> MemoryDisk:
         """Stop a node in good order."""
-        rings = self.nodes[name].registry.rings
+        mirrored = self.nodes[name].registry.mirrored
         drained: list[bool] = []
-        rings.stand_still(lambda: drained.append(True))
+        mirrored.pause(lambda: drained.append(True))
         self.settle()
         assert drained == [True]
-        self.apply(commands.ChangeRings(tuple(rings.farewells())))
+        self.apply(commands.ChangeRings(tuple(mirrored.shutdown_handovers())))
         disk = self.kill(name)
         self.settle()
         return disk

@@ -1,4 +1,4 @@
-"""How long, and how much, a publisher's node holds for a queue that does not answer (P12)."""
+"""The limits of what a publisher's node keeps for a queue that does not answer (P12)."""
 
 from __future__ import annotations
 

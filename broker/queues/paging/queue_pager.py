@@ -1,23 +1,23 @@
-"""Paging of one classic queue: messages are written out where memory is short, read when needed.
+"""Paging of one classic queue: messages are written to disk and read back when needed.
 
-The machine says which messages are to leave or to come (`broker.fifo`), and never reads. This reads
-and writes for it, in the same turn, a little at a time: whatever takes longer goes on in the loop's
-next turn, for a deep queue must not hold up the node.
+The machine (`broker.fifo`) decides which messages leave the memory or are read, and does no IO. The
+pager reads and writes for it in the same turn, in small steps: longer work goes on in the loop's
+next turn, because a long queue must not block the node.
 
 Invariants:
-1. What leaves the memory is on disk before the turn ends: the ledger is handed in first, and what
-   no ledger records is written as pages.
-2. Nothing leaves the queue without its content: stubs are filled before the ledger that removes
+1. Messages that leave the memory are on disk before the turn ends: the ledger is handed in first,
+   and messages that no ledger records are written as pages.
+2. Every message leaves the queue with its content: stubs are filled before the ledger that removes
    their records is written.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
-from broker.fifo.commands import Get, Offer, split_at_gets, split_at_looks
+from broker.fifo.commands import CommandBatch, Get, split_at_gets, split_at_looks
 from broker.fifo.machine import QueueMachine
 from broker.fifo.ready.paged import CHUNK
 from broker.message import Message
@@ -26,61 +26,72 @@ from broker.ports import QueueStat
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.node import NodeContext
-from broker.queues.paging.level import DEEP_RAM_BYTES, LAZY_RAM_BYTES, LAZY_READ_BYTES
+from broker.queues.paging.memory_budget import DEEP_RAM_BYTES, LAZY_RAM_BYTES, LAZY_READ_BYTES
 
 _log = logging.getLogger(__name__)
 
 CHUNK_RAM_BYTES: Final = 4 * CHUNK + 300
-"""What so many neighbours take that are on disk (`Paged.ram_bytes`)."""
+"""Memory for `CHUNK` consecutive numbers of messages on disk (`Paged.ram_bytes`)."""
 
 SHARE_MIN_BYTES: Final = 1 << 15
-"""Less than this is not worth the reading and writing."""
+"""The least that a queue gets: below it, paging costs more than it frees."""
 
 NO_LIMIT_BYTES: Final = 1 << 60
 
 STEP_BYTES: Final = 1 << 20
-"""At most so much leaves the memory in one turn: some 5 ms."""
+"""The most that leaves the memory in one turn: some 5 ms."""
 
 STUCK_BYTES: Final = 1 << 16
-"""A queue that can't page out enough is looked at again when it has grown by that much."""
+"""A queue that can't page out enough is tried again when it has grown by this much."""
 
 TARGETS_S: Final = 0.1
-"""A queue whose messages die unread waits so long where their targets are behind."""
+"""The wait of a queue whose expired messages go to dead-letter targets that are behind."""
 
 RESTORE_MESSAGES: Final = 500
-"""So many are read at a time where a restart has to read all."""
+"""Messages read at a time if a restart has to read all of them."""
 
 RESTORE_BYTES: Final = 16 * 1024 * 1024
-"""So much of it stays in memory."""
+"""The most of them that stay in memory."""
 
 HEAD_READS: Final = 2
-"""A basic.get reads so often in one turn; it goes on in the next."""
+"""The most reads of one basic.get in a turn; it goes on in the next."""
 
 LOST_SHOWN: Final = 10
 
 
-class Window:
-    """Decides which messages of one classic queue are in memory; writes and reads them.
+class PagedQueue(Protocol):
+    """A classic queue, as its pager sees it."""
+
+    def hand_in_ledger(self) -> None:
+        """Write what the machine has recorded."""
+        ...
+
+    def serve(self) -> None:
+        """Serve the queue's consumers again: calls `pump` of the pager."""
+        ...
+
+
+class QueuePager:
+    """Keeps one classic queue within its memory limit; writes and reads its messages.
 
     Args:
         record: The queue.
         machine: Its machine.
         disk: Where its messages are.
         node: Where the queue lives.
-        dead_letters: Tells whether the targets of what dies are behind.
-        hand_in: Writes the machine's ledger.
-        serve: Serves the queue's consumers again, from `pump` on.
-        is_lazy: It keeps next to nothing in memory.
+        dead_letters: Tells whether dead-letter targets are behind.
+        queue: Writes the machine's ledger, and serves its consumers.
+        is_lazy: True for a lazy queue, which keeps hardly anything in memory.
 
     Attributes:
-        disk: As given; a promoted mirror's takes its place.
-        is_over: The queue is served here no more.
-        level: Above so many bytes in memory some have to leave; None is `DEEP_RAM_BYTES`.
+        disk: As given; after a promotion, the mirror's.
+        is_over: True once the queue is no longer served here.
+        is_paging: True if the queue writes transient messages to disk, or soon will.
+        limit_bytes: Memory limit of the queue; None is `DEEP_RAM_BYTES`.
     """
 
     __slots__ = (
         "_dead_letters",
-        "_hand_in",
         "_is_lazy",
         "_is_looking_again",
         "_is_pumping_on",
@@ -88,14 +99,15 @@ class Window:
         "_is_told",
         "_machine",
         "_node",
-        "_node_level",
+        "_node_limit_bytes",
+        "_queue",
         "_record",
-        "_serve",
         "_stuck_bytes",
         "_was_consumed",
         "disk",
         "is_over",
-        "level",
+        "is_paging",
+        "limit_bytes",
     )
 
     def __init__(
@@ -105,15 +117,13 @@ class Window:
         disk: DiskCopy,
         node: NodeContext,
         dead_letters: DeadLetters,
-        hand_in: Callable[[], None],
-        serve: Callable[[], None],
+        queue: PagedQueue,
         *,
         is_lazy: bool,
     ) -> None:
         self._record = record
         self._machine = machine
-        self._hand_in = hand_in
-        self._serve = serve
+        self._queue = queue
         self._node = node
         self._dead_letters = dead_letters
         self._is_pumping_on = False
@@ -122,84 +132,84 @@ class Window:
         self._is_shrinking = False
         self._is_lazy = is_lazy
         self.is_over = False
-        self._node_level: int | None = None
+        self.is_paging = False
+        self._node_limit_bytes: int | None = None
         self._stuck_bytes = 0
         self._is_told = False
         self._was_consumed = False
-        self.level: int | None = None
-        self._set_level()
+        self.limit_bytes: int | None = None
+        self._set_limit()
 
     # How much there may be. A `pager.Pageable`.
 
     @property
     def ram_bytes(self) -> int:
-        """What the queue's messages take of the memory, about."""
+        """About how much memory the queue's messages take, in bytes."""
         return self._machine.paging.ram_bytes
 
-    @property
-    def is_paging(self) -> bool:
-        """Does it write, or soon, what nobody asked to keep?"""
-        return self.level is not None or 2 * self._machine.paging.ram_bytes > DEEP_RAM_BYTES
-
     def follow(self, *, is_lazy: bool) -> None:
-        """The queue's mode is another now."""
+        """The queue's mode has changed."""
         if is_lazy is not self._is_lazy and not self.is_over:
             self._is_lazy = is_lazy
-            self._set_level()
+            self._set_limit()
 
     def end(self) -> None:
         """The queue is served here no more: nothing leaves the memory."""
         self.is_over = True
-        self.level = None
+        self.limit_bytes = None
 
-    def page_to(self, level: int | None) -> None:
-        """What the node gives each of its queues now."""
-        if level != self._node_level and not self.is_over:
-            self._node_level = level
-            self._set_level()
-        self.keep_to_level()
+    def set_memory_limit(self, limit_bytes: int | None) -> None:
+        """Set the limit that the node gives each queue, in bytes; None is no limit."""
+        if limit_bytes != self._node_limit_bytes and not self.is_over:
+            self._node_limit_bytes = limit_bytes
+            self._set_limit()
+        self.enforce_memory_limit()
 
-    def _set_level(self) -> None:
+    def _set_limit(self) -> None:
         self._stuck_bytes = 0
         self._is_told = False
-        levels = [LAZY_RAM_BYTES] if self._is_lazy else []
-        if self._node_level is not None:
-            levels.append(self._node_level)
-        self.level = min(levels, default=None)
+        limits = [LAZY_RAM_BYTES] if self._is_lazy else []
+        if self._node_limit_bytes is not None:
+            limits.append(self._node_limit_bytes)
+        self.limit_bytes = min(limits, default=None)
+        self.is_paging = self.limit_bytes is not None
 
     def _limit(self) -> int:
         """Most memory the queue may take now; never less than what can't leave, and a little.
 
-        A lazy queue has more while somebody consumes from it.
+        A lazy queue gets more while it has consumers.
         """
         fixed_bytes = CHUNK_RAM_BYTES * (1 + self._machine.paging.counts().delta // CHUNK)
         limits = [DEEP_RAM_BYTES + fixed_bytes]
         if self._is_lazy:
             share = LAZY_READ_BYTES if self._is_consumed() else LAZY_RAM_BYTES
             limits.append(share + fixed_bytes)
-        if self._node_level is not None:
-            limits.append(max(self._node_level, SHARE_MIN_BYTES + fixed_bytes))
+        if self._node_limit_bytes is not None:
+            limits.append(max(self._node_limit_bytes, SHARE_MIN_BYTES + fixed_bytes))
         return min(limits)
 
     def _is_consumed(self) -> bool:
         return self._machine.consumer_count > 0
 
-    def keep_to_level(self) -> None:
-        """After each batch: let go of what is above the level, a step each turn."""
-        level = DEEP_RAM_BYTES if self.level is None else self.level
-        if self._machine.paging.ram_bytes <= level or self.is_over:
+    def enforce_memory_limit(self) -> None:
+        """After each batch: page out what exceeds the limit, one step a turn."""
+        ram_bytes, limit_bytes = self._machine.paging.ram_bytes, self.limit_bytes
+        if limit_bytes is None:
+            limit_bytes = DEEP_RAM_BYTES
+            self.is_paging = 2 * ram_bytes > DEEP_RAM_BYTES
+        if ram_bytes <= limit_bytes or self.is_over:
             return
-        self._hand_in()
+        self._queue.hand_in_ledger()
         if self._shrink() and not self._is_shrinking:
             self._is_shrinking = True
             self._node.defer(self._shrink_on)
 
     def _shrink_on(self) -> None:
         self._is_shrinking = False
-        self.keep_to_level()
+        self.enforce_memory_limit()
 
     def _shrink(self) -> bool:
-        """Take one step towards the level; True where another is due."""
+        """Take one step towards the limit; True where another is due."""
         machine = self._machine
         before = machine.paging.ram_bytes
         limit = self._limit()
@@ -246,10 +256,10 @@ class Window:
     def _pump_on(self) -> None:
         self._is_pumping_on = False
         if not self.is_over:
-            self._serve()
+            self._queue.serve()
 
     def _waits_for_targets(self) -> bool:
-        """Whether what dies unread shall do so later: where it goes takes no more now."""
+        """True if expired messages wait on disk because their dead-letter targets are behind."""
         if not self._machine.rules.is_dead_lettered or not self._dead_letters.is_behind:
             return False
         return not self._is_consumed()
@@ -262,10 +272,10 @@ class Window:
     def _look_again(self) -> None:
         self._is_looking_again = False
         if not self.is_over:
-            self._serve()
+            self._queue.serve()
 
     def bring_head(self) -> bool:
-        """Have the next message at hand; False where that takes longer: much has expired."""
+        """Load the next message; False if that takes more turns, because many have expired."""
         for _ in range(HEAD_READS):
             numbers = self._machine.paging.needed(1)
             if not numbers:
@@ -273,30 +283,30 @@ class Window:
             self._read(numbers)
         return not self._machine.paging.needed(1)
 
-    def apply_offer(self, offer: Offer, now_ms: int) -> None:
-        """Apply an offer; consumers that wait come first, and a basic.get finds the head at hand.
+    def apply_batch(self, batch: CommandBatch, now_ms: int) -> None:
+        """Apply a batch; consumers that wait come first, and a basic.get finds the head at hand.
 
         Args:
-            offer: Of another node, or of a channel here.
+            batch: Of another node, or of a channel here.
             now_ms: Milliseconds since the epoch.
         """
-        for part in split_at_looks(offer):
+        for part in split_at_looks(batch):
             self._apply_part(part, now_ms)
 
-    def _apply_part(self, offer: Offer, now_ms: int) -> None:
+    def _apply_part(self, batch: CommandBatch, now_ms: int) -> None:
         machine = self._machine
         if not machine.paging.is_paged:
-            machine.apply_offer(offer, now_ms)
+            machine.apply_batch(batch, now_ms)
             return
-        for part in split_at_gets(offer):
+        for part in split_at_gets(batch):
             if part.commands and type(part.commands[0]) is Get:
                 machine.set_time(now_ms)
                 while not self.bring_head():
                     pass  # few: what had expired was let die before (`gate.wait_for_head`)
-            machine.apply_offer(part, now_ms)
+            machine.apply_batch(part, now_ms)
 
     def bring(self) -> bool:
-        """Read what the head of the queue is needed for, a batch of it; `pump` follows.
+        """Read the messages that consumers wait for, one batch of them; `pump` follows.
 
         Returns:
             False where nothing is waited for.
@@ -365,7 +375,9 @@ class Window:
             )
         else:
             messages = self._stored_messages(list(stored.paged))
-            limit = RESTORE_BYTES if self.level is None else min(self.level, RESTORE_BYTES)
+            limit = (
+                RESTORE_BYTES if self.limit_bytes is None else min(self.limit_bytes, RESTORE_BYTES)
+            )
             machine.restore_messages(messages, disk.next_number, limit_bytes=limit, fresh=fresh)
 
     def _stored_messages(self, numbers: list[int]) -> Iterator[tuple[int, Message]]:
@@ -391,6 +403,6 @@ class Window:
             unacked_alpha=counts.unacked_ram,
             alpha_bytes=counts.alpha_bytes,
             next_number=self._machine.next_number,
-            ram_target_bytes=self.level,
+            ram_target_bytes=self.limit_bytes,
             mode="lazy" if self._is_lazy else "default",
         )

@@ -1,13 +1,13 @@
-"""Which node serves a queue, as the nodes that ask something of it find out.
+"""Routes to the node that serves a queue: a home, a master, or a leader.
 
-A quorum queue's leader is found by asking: whoever answers under the highest term leads. A classic
-queue's server is written in the catalogue: its home, or a mirrored queue's master. That tells more
-than where to send: a machine that has ended takes with it what it knew of this node's channels,
-while one that was only founded as a ring, or dissolved, goes on.
+A quorum queue's leader is found by its replies: the node that replies under the highest term
+leads. The catalogue names the server of a classic queue: its home, or a mirrored queue's master. It
+also tells whether a machine has ended: its knowledge of this node's channels ends with it. A
+machine goes on when its queue becomes mirrored or stops being so.
 
 Invariants:
 1. `HomeRoute.look` reports the end of each machine once, and never reports one that goes on.
-2. An answer that `admits` lets through is of the machine that is asked now.
+2. A reply that `admits` lets through is from the machine that commands are sent to now.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import NamedTuple
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring.steps import designable
 from broker.metadata.records import Queue
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 
 
 class Server(NamedTuple):
-    """The machine of a classic queue: one from its start to its end.
+    """A classic queue's machine: where it runs, and which one it is.
 
     Attributes:
         node: Where it runs.
@@ -36,7 +36,7 @@ class Server(NamedTuple):
     is_plain: bool
 
     def goes_on_as(self, later: Server | None) -> bool:
-        """Tell whether this is the machine that `later` describes.
+        """True if this is the machine that `later` describes.
 
         The first master of a ring is the plain queue's home, and a ring is dissolved at its
         master; every other master begins a new epoch (`broker.metadata.rings`).
@@ -47,7 +47,7 @@ class Server(NamedTuple):
 
 
 class HomeRoute:
-    """The way to a classic queue, plain or mirrored.
+    """The route to a classic queue, plain or mirrored.
 
     Args:
         record: The queue.
@@ -66,7 +66,7 @@ class HomeRoute:
 
     @property
     def target(self) -> str | None:
-        """The node to send offers to; None while there is nobody."""
+        """The node to send batches to; None while there is none."""
         return None if self.server is None else self.server.node
 
     @property
@@ -98,7 +98,7 @@ class HomeRoute:
         return asked is not None
 
     def admits(self, node: str, epoch: int) -> bool:
-        """Tell whether an answer is of the machine that is asked now.
+        """True if a reply is from the machine that commands are sent to now.
 
         Args:
             node: Who answered.
@@ -112,7 +112,7 @@ class HomeRoute:
         )
 
     def is_down(self) -> bool:
-        """Tell whether nobody serves the queue and nobody is about to (P12)."""
+        """True if no node serves the queue and none will soon (P12)."""
         if self.server is not None:
             return False
         ring = self.record.ring
@@ -144,7 +144,7 @@ class HomeRoute:
 
 
 class LeaderRoute:
-    """The way to a quorum queue.
+    """The route to a quorum queue.
 
     Args:
         record: The queue.
@@ -175,7 +175,7 @@ class LeaderRoute:
 
     @property
     def is_leaderless(self) -> bool:
-        """True while so many members are dead that nobody can be elected."""
+        """True while so many members are dead that no leader can be elected."""
         members = self.record.members
         return 2 * sum([self._is_alive(member) for member in members]) <= len(members)
 
@@ -190,24 +190,24 @@ class LeaderRoute:
             self._leader = None
 
     def forget(self) -> None:
-        """The leader has been silent for long."""
+        """Forget a leader that has been silent for long."""
         self._leader = None
 
-    def hear(self, node: str, answer: Answer) -> bool:
+    def hear(self, node: str, reply: QueueReply) -> bool:
         """Learn from an answer who leads.
 
         Returns:
-            True where that is news: everything is to be offered there.
+            True where that is news: everything is to be sent there.
         """
-        if answer.leader is not None:
-            return self._redirected(node, answer)
-        if answer.epoch > self.term or self._leader is None:
-            self.term = max(self.term, answer.epoch)
+        if reply.leader is not None:
+            return self._redirected(node, reply)
+        if reply.epoch > self.term or self._leader is None:
+            self.term = max(self.term, reply.epoch)
             self._leader = node
             return True
         return False
 
-    def _redirected(self, node: str, answer: Answer) -> bool:
+    def _redirected(self, node: str, reply: QueueReply) -> bool:
         """The node asked does not lead the queue.
 
         A follower may not know of the term it redirects to, so its word counts as long as there
@@ -216,14 +216,14 @@ class LeaderRoute:
         was_asked_as_leader = self._leader == node
         if was_asked_as_leader:
             self._leader = None
-        if not answer.leader or answer.leader == node:
+        if not reply.leader or reply.leader == node:
             return False
-        is_stale = answer.epoch < self.term
+        is_stale = reply.epoch < self.term
         if is_stale and (was_asked_as_leader or self._leader is not None):
             return False
-        if self._leader == answer.leader:
+        if self._leader == reply.leader:
             return False
-        self._leader = answer.leader
+        self._leader = reply.leader
         return True
 
     def _is_alive(self, node: str) -> bool:

@@ -2,10 +2,10 @@
 
 The node may use a share of its memory watermark. What it uses beside its queues' messages is not
 to be had; the rest is divided so that no queue is robbed for a larger one (max-min fairness): one
-level for all, and only queues above it page out.
+limit for all, and only queues above it page out.
 
-    ram       1   3   8   20        level(.., 18) = 7: the two small ones keep what they have
-    level 7   1   3   7    7
+    ram       1   3   8   20        fair_limit(.., 18) = 7: the two small ones keep what they have
+    limit 7   1   3   7    7
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ DEEP_RAM_BYTES: Final = 512 * 1024 * 1024
 """What any queue keeps in memory at most, however much there is (docs/decisions/0033)."""
 
 LAZY_RAM_BYTES: Final = 256 * 1024
-"""What a lazy queue keeps in memory while nobody consumes from it."""
+"""The limit of a lazy queue without consumers."""
 
 LAZY_READ_BYTES: Final = 4 * 1024 * 1024
-"""What it keeps while somebody does: some reads ahead, and what consumers hold."""
+"""The limit of a lazy queue with consumers: for some reads ahead, and unacknowledged messages."""
 
 
 def budget_bytes(watermark_bytes: int, ratio: float, used_bytes: int, queues_bytes: int) -> int:
@@ -39,7 +39,7 @@ def budget_bytes(watermark_bytes: int, ratio: float, used_bytes: int, queues_byt
     return max(BUDGET_MIN_BYTES, int(watermark_bytes * ratio) - others)
 
 
-def level(queues_bytes: Iterable[int], budget: int) -> int | None:
+def fair_limit(queues_bytes: Iterable[int], budget: int) -> int | None:
     """Return the most memory a queue may use; None while all of them together fit.
 
     Args:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from broker.fifo.commands import Purge
-from broker.queues.mirrored.rings import WISH_MS
-from broker.queues.mirrored.tending import with_wish
+from broker.queues.mirrored.mirrored_queues import REQUESTED_MASTER_MS
+from broker.queues.mirrored.reconcile import with_requested_master
 from tests.unit.queues.mirrored.trio import Trio
 from tests.unit.queues.rig import A, B, C
 
 
-def hand_to(trio: Trio, node: str) -> bool:
+def request_master(trio: Trio, node: str) -> bool:
     assert trio.master is not None
-    return trio.nodes[trio.master].registry.rings.hand_to(trio.uid, node)
+    return trio.nodes[trio.master].registry.mirrored.request_master(trio.uid, node)
 
 
 def test_a_queue_moves_to_its_mirror_under_load_and_the_old_master_returns_as_a_mirror() -> None:
@@ -21,7 +21,7 @@ def test_a_queue_moves_to_its_mirror_under_load_and_the_old_master_returns_as_a_
     consumer = trio.consume(B, prefetch=1)
     trio.confirmed(C, 1, 2)
     channel = trio.publish(A, 3)
-    assert hand_to(trio, B)
+    assert request_master(trio, B)
     trio.settle()
     assert channel.verdicts == [(3, True)]
     assert trio.master == B
@@ -37,7 +37,7 @@ def test_a_mirror_that_lacks_messages_is_waited_for() -> None:
     trio = Trio(ha_mode="exactly", ha_params=2)
     trio.confirmed(A, 1)
     assert {member.node for member in trio.ring.alive()} == {A, B}
-    assert hand_to(trio, C)
+    assert request_master(trio, C)
     trio.tick(3)
     assert {member.node for member in trio.ring.alive()} == {A, B, C}, "one more, nobody dropped"
     assert trio.master == A
@@ -45,7 +45,7 @@ def test_a_mirror_that_lacks_messages_is_waited_for() -> None:
     handle = trio.nodes[A].registry.open(trio.queue)
     handle.submit(Purge(), lambda _: None)  # now nothing older is left
     trio.settle()
-    hand_to(trio, C)
+    request_master(trio, C)
     trio.tick(3)
     assert trio.master == C
     trio.tick(3)
@@ -55,8 +55,8 @@ def test_a_mirror_that_lacks_messages_is_waited_for() -> None:
 def test_a_wish_that_can_not_be_met_ends_and_costs_no_copy() -> None:
     trio = Trio(ha_mode="exactly", ha_params=2)
     trio.confirmed(A, 1)
-    hand_to(trio, C)
-    trio.tick(WISH_MS // 1000 + 3)
+    request_master(trio, C)
+    trio.tick(REQUESTED_MASTER_MS // 1000 + 3)
     assert trio.master == A
     assert {member.node for member in trio.ring.alive()} == {A, B}
     assert trio.ring.member_on(B) in trio.ring.synced
@@ -68,15 +68,15 @@ def test_a_wish_that_can_not_be_met_ends_and_costs_no_copy() -> None:
     [({"ha_mode": "nodes", "ha_params": [A, B]}, C), ({}, "rabbit@nowhere")],
 )
 def test_what_the_policy_would_undo_is_refused(policy: dict[str, object], node: str) -> None:
-    assert not hand_to(Trio(**policy), node)
+    assert not request_master(Trio(**policy), node)
 
 
 def test_who_is_not_the_master_gives_nothing_away() -> None:
     trio = Trio()
-    assert not trio.nodes[B].registry.rings.hand_to(trio.uid, C)
+    assert not trio.nodes[B].registry.mirrored.request_master(trio.uid, C)
 
 
 def test_a_wish_for_the_master_itself_changes_nothing() -> None:
     trio = Trio()
-    assert with_wish(trio.ring, [A, B, C], A) == [A, B, C]
-    assert with_wish(trio.ring, [A, B, C], None) == [A, B, C]
+    assert with_requested_master(trio.ring, [A, B, C], A) == [A, B, C]
+    assert with_requested_master(trio.ring, [A, B, C], None) == [A, B, C]

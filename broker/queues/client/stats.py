@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from broker.errors import Refusal
 from broker.ports import Done
-from broker.queues.elsewhere.routes import HomeRoute, LeaderRoute
+from broker.queues.client.routes import HomeRoute, LeaderRoute
 from broker.queues.node import PeerTransport
 
 

@@ -1,4 +1,4 @@
-"""How the node's memory is divided among its queues, and when they are told."""
+"""The node's memory is divided among its queues."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.queues.paging.level import BUDGET_MIN_BYTES, budget_bytes, level
-from broker.queues.paging.pager import TRIM_MAX_MS, TRIM_MIN_MS, MemoryUse, Pager
+from broker.queues.paging.memory_budget import BUDGET_MIN_BYTES, budget_bytes, fair_limit
+from broker.queues.paging.node_pager import TRIM_MAX_MS, TRIM_MIN_MS, MemoryUse, NodePager
 from tests.unit.queues.rig import Clock
 
 MIB = 1 << 20
@@ -19,8 +19,8 @@ SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 
 @given(SIZES, st.integers(0, 60_000))
 def test_no_queue_is_robbed_for_a_larger_one(sizes: list[int], budget: int) -> None:
-    """Max-min fair: the level fits, and a byte more for each queue above it would not."""
-    found = level(sizes, budget)
+    """Max-min fair: the limit fits, and a byte more for each queue above it would not."""
+    found = fair_limit(sizes, budget)
     if found is None:
         assert sum(sizes) <= budget
         return
@@ -44,14 +44,14 @@ class Hoard:
     def __init__(self, ram_bytes: int, *, held: int = 0) -> None:
         self.ram_bytes = ram_bytes
         self.held = held  # what can't be paged out
-        self.level: int | None = None
+        self.limit_bytes: int | None = None
         self.looks = 0
 
-    def page_to(self, level: int | None) -> None:
+    def set_memory_limit(self, limit_bytes: int | None) -> None:
         self.looks += 1
-        self.level = level
-        if level is not None and self.ram_bytes > level:
-            self.ram_bytes = max(level, self.held, self.ram_bytes - STEP)
+        self.limit_bytes = limit_bytes
+        if limit_bytes is not None and self.ram_bytes > limit_bytes:
+            self.ram_bytes = max(limit_bytes, self.held, self.ram_bytes - STEP)
 
 
 class Machine:
@@ -66,9 +66,7 @@ class Machine:
         self.clock = Clock()
         self.watermark = 400 * MIB
         self.deferred: deque[Callable[[], None]] = deque()
-        self.pager = Pager(
-            self.look, 0.5, lambda: self.queues, self.clock, self.deferred.append, self.trim
-        )
+        self.pager = NodePager(self, 0.5, self, self.clock, self.deferred.append)
 
     def tick(self) -> None:
         """A tick, and all turns of the loop that follow it."""
@@ -83,6 +81,9 @@ class Machine:
     @property
     def used(self) -> int:
         return self.others + self.kept + sum(queue.ram_bytes for queue in self.queues)
+
+    def in_memory(self) -> list[Hoard]:
+        return self.queues
 
     def look(self) -> MemoryUse:
         return MemoryUse(self.used, self.watermark)
@@ -106,10 +107,10 @@ def test_the_largest_queue_pages_out_and_the_small_one_does_not() -> None:
     machine.tick()
     assert (small.ram_bytes, large.ram_bytes) == (10 * MIB, 90 * MIB)
     machine.tick()
-    assert large.level == 90 * MIB  # they fit now, but the next messages would not
+    assert large.limit_bytes == 90 * MIB  # they fit now, but the next messages would not
     machine.others -= 30 * MIB
     machine.tick()
-    assert small.level is large.level is None
+    assert small.limit_bytes is large.limit_bytes is None
 
 
 def test_queues_take_turns_of_one_step_so_that_the_node_goes_on() -> None:
@@ -135,13 +136,13 @@ def test_a_queue_that_can_not_let_go_does_not_keep_the_node_busy() -> None:
     assert stuck.looks < 20
 
 
-def test_a_queue_that_is_new_hears_of_the_level_that_others_have() -> None:
+def test_a_queue_that_is_new_hears_of_the_limit_that_others_have() -> None:
     machine = Machine(Hoard(300 * MIB), others=250 * MIB)
     machine.tick()
     late = Hoard(1 * MIB)
     machine.queues.append(late)
     machine.tick()
-    assert late.level == machine.queues[0].level
+    assert late.limit_bytes == machine.queues[0].limit_bytes
 
 
 def test_memory_that_was_freed_goes_back_to_the_system() -> None:

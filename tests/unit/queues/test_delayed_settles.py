@@ -1,4 +1,4 @@
-"""A leader lets settles wait for company while nobody wants the credit they give."""
+"""A leader delays settles to batch them, while no consumer waits for their credit."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable
 
 from broker.fifo.commands import (
     Checkout,
+    CommandBatch,
     Enqueue,
-    Offer,
     SessionCommand,
     Settle,
-    decode_batch,
+    decode_entry,
     session_name,
 )
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.queue_settings import settings_of
 from broker.metadata.records import Queue
 from broker.queues.dead_letters import DeadLetters
-from broker.queues.envelopes import Answer
+from broker.queues.envelopes import QueueReply
 from broker.queues.handle import QueueHandle
 from broker.queues.quorum import SETTLES_WAIT_S, QuorumQueue
 from tests.unit.queues.rig import NoTransport, bare_context, message
 
 NODE, BOOT, UID = "rabbit@node1", "0" * 16, 7
-HOLDER = f"{NODE}/{BOOT}/1/1.1"
+CHANNEL = f"{NODE}/{BOOT}/1/1.1"
 RECORD = Queue(
     vhost="/",
     name="q",
@@ -55,7 +55,7 @@ class Leader(NoTransport):
         self.turn: list[Callable[[], None]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.log: list[bytes] = []
-        self.answers: list[Answer] = []
+        self.replies: list[QueueReply] = []
         self.number = 1
         context = bare_context(
             Catalogue(),
@@ -73,8 +73,8 @@ class Leader(NoTransport):
     def open(self, queue: Queue) -> QueueHandle:
         raise AssertionError(f"nothing goes to {queue.name}")
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        self.answers.append(answer)
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        self.replies.append(reply)
 
     def begins_to_lead(self, uid: int, term: int) -> None:
         """As it should."""
@@ -91,9 +91,9 @@ class Leader(NoTransport):
     def propose_nowait(self, data: bytes, done: Callable[[object], None]) -> None:
         self.log.append(data)
 
-    def offer(self, *commands: SessionCommand) -> None:
+    def send(self, *commands: SessionCommand) -> None:
         session = session_name(NODE, BOOT, UID, 0)
-        self.queue.receive(Offer(session, self.number, self.number, list(commands)))
+        self.queue.receive(CommandBatch(session, self.number, self.number, list(commands)))
         self.number += len(commands)
 
     def end_turn(self) -> list[list[str]]:
@@ -103,12 +103,12 @@ class Leader(NoTransport):
             run()
         entries, self.log = self.log, []
         return [
-            [type(c).__name__ for o in decode_batch(e).commands for c in o.commands]  # type: ignore[union-attr]
+            [type(c).__name__ for o in decode_entry(e).commands for c in o.commands]  # type: ignore[union-attr]
             for e in entries
         ]
 
     def commit(self, *commands: SessionCommand) -> None:
-        self.offer(*commands)
+        self.send(*commands)
         turn, self.turn = self.turn, []
         for run in turn:
             run()
@@ -119,14 +119,14 @@ class Leader(NoTransport):
 
 def consuming(prefetch: int) -> Leader:
     leader = Leader()
-    leader.commit(Checkout(HOLDER, "t", False, False, prefetch, 0, {}))
+    leader.commit(Checkout(CHANNEL, "t", False, False, prefetch, 0, {}))
     leader.commit(Enqueue([message(b"one")]))
     return leader
 
 
 def test_a_settle_waits_while_no_message_does() -> None:
     leader = consuming(prefetch=10)
-    leader.offer(Settle(HOLDER, "t", [1]))
+    leader.send(Settle(CHANNEL, "t", [1]))
     assert leader.end_turn() == []
     ((seconds, propose),) = leader.timers
     assert seconds == SETTLES_WAIT_S
@@ -136,8 +136,8 @@ def test_a_settle_waits_while_no_message_does() -> None:
 
 def test_a_publish_takes_waiting_settles_along() -> None:
     leader = consuming(prefetch=10)
-    leader.offer(Settle(HOLDER, "t", [1]))
-    leader.offer(Enqueue([message(b"two")]))
+    leader.send(Settle(CHANNEL, "t", [1]))
+    leader.send(Enqueue([message(b"two")]))
     assert leader.end_turn() == [["Settle", "Enqueue"]]
     leader.timers[0][1]()
     assert leader.end_turn() == []
@@ -146,20 +146,20 @@ def test_a_publish_takes_waiting_settles_along() -> None:
 def test_a_settle_is_urgent_when_a_message_waits_for_its_credit() -> None:
     leader = consuming(prefetch=1)
     leader.commit(Enqueue([message(b"two")]))
-    leader.offer(Settle(HOLDER, "t", [1]))
+    leader.send(Settle(CHANNEL, "t", [1]))
     assert leader.end_turn() == [["Settle"]]
 
 
 def test_waiting_settles_hurry_when_a_message_comes_to_wait() -> None:
     """The publish was proposed before the settle came and is applied after it."""
     leader = consuming(prefetch=1)
-    leader.offer(Enqueue([message(b"two")]))
+    leader.send(Enqueue([message(b"two")]))
     turn, leader.turn = leader.turn, []
     for run in turn:
         run()
     (published,) = leader.log
     leader.log = []
-    leader.offer(Settle(HOLDER, "t", [1]))
+    leader.send(Settle(CHANNEL, "t", [1]))
     assert leader.end_turn() == []
     leader.queue.apply(9, published)
     assert leader.end_turn() == [["Settle"]]
@@ -167,9 +167,9 @@ def test_waiting_settles_hurry_when_a_message_comes_to_wait() -> None:
 
 def test_a_timer_of_settles_that_found_company_does_not_hurry_later_ones() -> None:
     leader = consuming(prefetch=10)
-    leader.offer(Settle(HOLDER, "t", [1]))
+    leader.send(Settle(CHANNEL, "t", [1]))
     leader.commit(Enqueue([message(b"two")]))
-    leader.offer(Settle(HOLDER, "t", [2]))
+    leader.send(Settle(CHANNEL, "t", [2]))
     assert leader.end_turn() == []
     (_, stale), (_, due) = leader.timers
     stale()

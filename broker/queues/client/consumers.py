@@ -1,17 +1,17 @@
-"""The consumers that this node's channels have at one queue, and what was delivered to them.
+"""The consumers that this node's channels have on a remote queue, and their deliveries.
 
-A queue's machine may end and another serve in its place: a mirrored queue's next master, a classic
-queue's home after a restart. Both hand out messages under numbers that an earlier one used. So the
-numbers that channels see are made unique here: each machine's begin at a base of its own, and what
-channels settle is translated back. A number below the base is of a machine that has ended, and its
-settle is nobody's business any more (docs/protocol-rules.md P18).
+A queue's machine may end and another may replace it: a mirrored queue's next master, or a classic
+queue's home after a restart. The new machine uses message numbers that the earlier one has used. So
+the numbers that channels see are made unique here: each machine's begin at a base of its own, and
+the numbers that channels settle are translated back. A number below the base belongs to a machine
+that has ended, and its settle is dropped (docs/protocol-rules.md P18).
 
 Invariants:
 1. Every `done` of a consume is called once; consume-ok precedes the first message, and a consumer
    that follows its queue to another machine hears no second one.
-2. Deliveries seen before are dropped (`broker.fifo.redelivery_filter`).
-3. A number is never given to a channel twice for two deliveries of different machines.
-4. What is delivered here reaches a channel or goes back: none is held by nobody.
+2. Deliveries seen before are dropped (`broker.queues.client.redelivery_filter`).
+3. A channel never gets the same number for deliveries of two machines.
+4. Every delivery reaches a channel or is given back to the queue.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import msgspec
 
 from broker.errors import Refusal
 from broker.fifo import commands
-from broker.fifo.redelivery_filter import PendingSettlement, RedeliveryFilter
 from broker.message import Delivery
 from broker.ports import ConsumerPort, Done, GetResult
+from broker.queues.client.redelivery_filter import PendingSettlement, RedeliveryFilter
 
 BASE_BITS: Final = 48
 """Message numbers stay below 2 to that: nine years at a million messages a second."""
@@ -36,7 +36,7 @@ CANCEL_ON_FAILOVER: Final = "x-cancel-on-ha-failover"
 """Argument of basic.consume: True for a consumer that shall end with its master."""
 
 Key = tuple[str, str]
-"""(holder, tag)."""
+"""(channel_id, tag)."""
 
 
 def _above(base: int, delivery: Delivery) -> Delivery:
@@ -54,14 +54,14 @@ class Asked:
         self.done = done
 
     def tell(self, value: object) -> None:
-        """Answer, unless that has happened."""
+        """Call `done` once."""
         done, self.done = self.done, None
         if done is not None:
             done(value)
 
 
-class Consumer:
-    """An attached consumer, or one that is about to be.
+class RemoteConsumer:
+    """A consumer that is attached, or whose checkout is under way.
 
     Attributes:
         checkout: As asked, with the prefetch it has now.
@@ -80,7 +80,7 @@ class Consumer:
 
 
 class RemoteConsumers:
-    """The consumers of one node at one queue.
+    """The consumers of one node on one queue.
 
     Args:
         epoch: Of the ring when the queue was first reached from here: a channel of this node may
@@ -88,20 +88,20 @@ class RemoteConsumers:
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        self._consumers: dict[Key, Consumer] = {}
+        self._consumers: dict[Key, RemoteConsumer] = {}
         self._redeliveries = RedeliveryFilter()
         self._base = epoch << BASE_BITS if epoch > 1 else 0
 
     @property
     def count(self) -> int:
-        """Consumers that are here, or asked for."""
+        """How many consumers are attached or about to be."""
         return len(self._consumers)
 
     def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> Asked:
         """Note a consumer; its checkout is to be asked with what this returns as its token."""
-        key = (checkout.holder, checkout.tag)
+        key = (checkout.channel_id, checkout.tag)
         asked = Asked(key, done)
-        self._consumers[key] = Consumer(checkout, port, asked)
+        self._consumers[key] = RemoteConsumer(checkout, port, asked)
         return asked
 
     def adopt(
@@ -115,9 +115,9 @@ class RemoteConsumers:
         if checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
             port.consumer_lost(checkout.tag)
             return []
-        key = (checkout.holder, checkout.tag)
+        key = (checkout.channel_id, checkout.tag)
         asked = Asked(key, None)
-        self._consumers[key] = found = Consumer(checkout, port, asked)
+        self._consumers[key] = found = RemoteConsumer(checkout, port, asked)
         found.is_active = is_active
         port.consumer_moved(checkout.tag)
         return _checkout(found)
@@ -137,20 +137,20 @@ class RemoteConsumers:
         else:
             asked.tell(value)
 
-    def find(self, key: Key) -> Consumer | None:
-        """The consumer that is here, or asked for."""
+    def find(self, key: Key) -> RemoteConsumer | None:
+        """Return a consumer that is attached or about to be, or None."""
         return self._consumers.get(key)
 
-    def detach(self, consumer: Consumer | None) -> None:
+    def detach(self, consumer: RemoteConsumer | None) -> None:
         """A consumer's cancel is done; another one may have its tag by now."""
         if consumer is not None and self._consumers.get(consumer.asked.key) is consumer:
             del self._consumers[consumer.asked.key]
 
-    def release(self, holder: str) -> None:
-        """A channel is gone."""
-        for key in [key for key in self._consumers if key[0] == holder]:
+    def release(self, channel_id: str) -> None:
+        """Remove the consumers of a channel that is gone."""
+        for key in [key for key in self._consumers if key[0] == channel_id]:
             del self._consumers[key]
-        self._redeliveries.forget_holder(holder)
+        self._redeliveries.forget_channel(channel_id)
 
     def set_active(self, key: Key, *, active: bool) -> None:
         """Remember whether a consumer is paused, for the next master."""
@@ -165,12 +165,12 @@ class RemoteConsumers:
             found.checkout = msgspec.structs.replace(found.checkout, prefetch=prefetch)
 
     def deliver(
-        self, holder: str, tag: str, deliveries: list[Delivery]
+        self, channel_id: str, tag: str, deliveries: list[Delivery]
     ) -> PendingSettlement | None:
-        """Hand a consumer what is new of some deliveries; they are not of an earlier leader.
+        """Hand a consumer the deliveries that it has not seen.
 
         Args:
-            holder: Whom they are for.
+            channel_id: The channel they are for.
             tag: Its consumer.
             deliveries: As they came.
 
@@ -178,14 +178,14 @@ class RemoteConsumers:
             What is to be given back, by the queue's own numbers, because the consumer has ended
             here and the queue did not know it yet: the channel would hold it and never hear of it.
         """
-        found = self._consumers.get((holder, tag))
+        found = self._consumers.get((channel_id, tag))
         no_ack = found is not None and found.checkout.no_ack
-        fresh = self._redeliveries.accept(holder, tag, deliveries, no_ack=no_ack)
+        fresh = self._redeliveries.accept(channel_id, tag, deliveries, no_ack=no_ack)
         if not fresh:
             return None
         if found is None:
             return self._redeliveries.pending_settlement(
-                holder, tag, [each.number for each in fresh]
+                channel_id, tag, [each.number for each in fresh]
             )
         if found.asked.done is not None:
             found.asked.tell(None)  # the reply was lost on its way
@@ -207,20 +207,22 @@ class RemoteConsumers:
         base = self._base
         return [number - base for number in given if number >= base] if base else given
 
-    def pending_settlement(self, holder: str, tag: str, numbers: list[int]) -> PendingSettlement:
+    def pending_settlement(
+        self, channel_id: str, tag: str, numbers: list[int]
+    ) -> PendingSettlement:
         """A settle begins, of the queue's own numbers: `forget` it once that was answered."""
-        return self._redeliveries.pending_settlement(holder, tag, numbers)
+        return self._redeliveries.pending_settlement(channel_id, tag, numbers)
 
-    def is_credit_short(self, holder: str, tag: str) -> bool:
+    def is_credit_short(self, channel_id: str, tag: str) -> bool:
         """Tell whether a consumer may soon want the credit that a settle gives.
 
         While it has plenty and no message waits, acknowledgements go with the next command, or
         after a while: each on its own would cost the queue's node as much as a publish.
         """
-        found = self._consumers.get((holder, tag))
+        found = self._consumers.get((channel_id, tag))
         if found is None:
             return True
-        used = self._redeliveries.outstanding(holder, tag)
+        used = self._redeliveries.outstanding(channel_id, tag)
         return 0 < found.checkout.prefetch < used * CREDIT_SHARE
 
     def forget(self, pending_settlement: PendingSettlement) -> None:
@@ -228,32 +230,34 @@ class RemoteConsumers:
         self._redeliveries.forget(pending_settlement)
 
     def begin_anew(self) -> None:
-        """The machine has ended: whatever it has delivered can't be settled any more."""
+        """The machine has ended: its deliveries can no longer be settled."""
         self._redeliveries = RedeliveryFilter()
         self._base += 1 << BASE_BITS
 
     def is_attached(self, key: Key) -> bool:
-        """Tell whether a consumer is here, or asked for."""
+        """True if a consumer is attached or about to be."""
         return key in self._consumers
 
     def lose(self, key: Key) -> None:
-        """The queue has ended a consumer."""
+        """End a consumer that the queue has ended."""
         found = self._consumers.pop(key, None)
         if found is not None:
             found.port.consumer_lost(key[1])
 
     def lose_all(self) -> None:
-        """The queue is gone."""
+        """End all consumers: the queue is gone."""
         for found in self.take_attached():
             found.port.consumer_lost(found.checkout.tag)
 
-    def take_attached(self) -> list[Consumer]:
+    def take_attached(self) -> list[RemoteConsumer]:
         """Forget all consumers; return those that had their consume-ok and hear that it is over."""
         consumers, self._consumers = self._consumers, {}
         return [found for found in consumers.values() if found.asked.done is None]
 
-    def move(self) -> tuple[list[Consumer], list[tuple[commands.SessionCommand, Asked | None]]]:
-        """Another machine serves from now on: what was delivered counts for nothing (P18).
+    def move(
+        self,
+    ) -> tuple[list[RemoteConsumer], list[tuple[commands.SessionCommand, Asked | None]]]:
+        """Another machine serves from now on: earlier deliveries can no longer be settled (P18).
 
         Returns:
             Those to be told with `tell_moved` when all else is done, and what to ask the new
@@ -270,7 +274,7 @@ class RemoteConsumers:
             again += _checkout(found)
         return told, again
 
-    def tell_moved(self, told: list[Consumer]) -> None:
+    def tell_moved(self, told: list[RemoteConsumer]) -> None:
         """Tell consumers that they have moved, or have ended as they asked to."""
         for found in told:
             tag = found.checkout.tag
@@ -280,7 +284,7 @@ class RemoteConsumers:
                 found.port.consumer_moved(tag)
 
 
-def _checkout(found: Consumer) -> list[tuple[commands.SessionCommand, Asked | None]]:
+def _checkout(found: RemoteConsumer) -> list[tuple[commands.SessionCommand, Asked | None]]:
     """What to ask a machine to have a consumer, each command with its token."""
     asked: list[tuple[commands.SessionCommand, Asked | None]] = [(found.checkout, found.asked)]
     if not found.is_active:

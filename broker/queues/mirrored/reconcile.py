@@ -1,9 +1,9 @@
-"""Which steps a ring needs while it has a master: who joins, who goes, what is noted. Pure.
+"""Which steps a ring needs while it has a master: joins, departures, notes, hand-overs. Pure.
 
-The master compares its ring with what the policy wants. One join at a time, only where every member
-and the newcomer hear each other both ways, and ever more rarely for a node that keeps coming back
-(P25). What is done follows from the record and a few facts of the moment; nothing is remembered but
-when a node joined last.
+The master compares its ring with what the policy wants. It takes in one member at a time, and only
+where every member and the newcomer hear each other both ways; a node that keeps coming back waits
+longer each time (P25). Everything follows from the record and a few facts of the moment; only the
+times of the last joins are remembered.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from broker.metadata.ring_commands import (
 )
 from broker.metadata.rings import Ring, RingMember
 
-BACK_OFF_MIN_MS: Final = 1_000
-BACK_OFF_MAX_MS: Final = 60_000
-"""A node that joined lately joins again after the first, doubled each time up to the second."""
+BACK_Send_MIN_MS: Final = 1_000
+BACK_Send_MAX_MS: Final = 60_000
+"""How long a node that joined lately waits before it joins again; doubled each time."""
 
 CUT_MS: Final = 1_000
-"""A link that is suspected for so long is cut: the leader of group 0 would have told a death."""
+"""A link that is suspected for so long is cut: group 0 would have reported a death by then."""
 
 Linked = Callable[[str, str], bool]
-"""Whether two nodes hear each other, both ways."""
+"""True if two nodes hear each other, both ways."""
 
 
-class BackOff:
-    """When nodes joined a ring last, and when they may again."""
+class JoinBackOff:
+    """When nodes last joined a ring, and when they may join again."""
 
     def __init__(self) -> None:
         self._joins: dict[str, tuple[int, int]] = {}  # node -> (wait, may join at), milliseconds
@@ -45,15 +45,15 @@ class BackOff:
         return found is None or now_ms >= found[1]
 
     def joins(self, node: str, now_ms: int) -> None:
-        """A node joins now. One that stayed for long begins anew."""
+        """Note that a node joins now. Its wait starts from the minimum if it stayed for long."""
         wait_ms, at_ms = self._joins.get(node, (0, 0))
-        if now_ms - at_ms > 2 * BACK_OFF_MAX_MS:
+        if now_ms - at_ms > 2 * BACK_Send_MAX_MS:
             wait_ms = 0
-        wait_ms = min(BACK_OFF_MAX_MS, max(BACK_OFF_MIN_MS, wait_ms * 2))
+        wait_ms = min(BACK_Send_MAX_MS, max(BACK_Send_MIN_MS, wait_ms * 2))
         self._joins[node] = (wait_ms, now_ms + wait_ms)
 
 
-def next_join(
+def join_step(
     uid: int,
     ring: Ring,
     wanted: list[str],
@@ -62,17 +62,17 @@ def next_join(
     is_linked: Linked,
     may_join: Callable[[str], bool],
 ) -> RingJoin | None:
-    """The next member to take in, if the policy wants one that can come (P20, P25).
+    """Return the join of the next node that the policy wants and that is reachable (P20, P25).
 
     Args:
         uid: The queue's incarnation.
         ring: Its ring, with a master.
-        wanted: Nodes that should have a member.
-        nearby: Nodes the master hears. One that can't reach them all is on the other side of some
-            cut: the leader of group 0, which may be any of them, would end its membership again.
-        boot_of: A node's living boot, None while it has none.
-        is_linked: See `Linked`.
-        may_join: Whether a node's back-off is over.
+        wanted: Nodes that should have a member, by the policy.
+        nearby: Nodes that the master hears. A node that does not reach all of them is behind a cut:
+            the leader of group 0, which may be any of them, would end its membership again.
+        boot_of: Returns the living boot of a node, None while it has none.
+        is_linked: True if two nodes hear each other.
+        may_join: True if the back-off of a node is over.
     """
     if ring.master is None:
         return None
@@ -90,13 +90,13 @@ def next_join(
 def with_reachable(
     ring: Ring, wanted: list[str], running: list[str], is_reachable: Callable[[str], bool]
 ) -> list[str]:
-    """Return where members should be while a wanted node is out of reach: as after its loss.
+    """Return where members should be, with unreachable nodes replaced as after their loss.
 
     Args:
         ring: The ring, with a master.
-        wanted: Where the policy wants members: any nodes, as many as these (`ha-mode: exactly`).
-        running: All nodes that live.
-        is_reachable: Whether the master and a node hear each other.
+        wanted: Where the policy wants members; other nodes will do (`ha-mode: exactly`).
+        running: All living nodes.
+        is_reachable: True if the master and a node hear each other.
     """
     members = {member.node for member in ring.alive()}
     spare = [node for node in sorted(running) if node not in wanted and is_reachable(node)]
@@ -107,27 +107,27 @@ def with_reachable(
     return found
 
 
-def notes(
+def member_notes(
     uid: int,
     ring: Ring,
-    is_in_place: Callable[[RingMember], bool],
-    is_drained: Callable[[RingMember], bool],
+    has_join_state: Callable[[RingMember], bool],
+    has_everything: Callable[[RingMember], bool],
 ) -> list[RingStep]:
-    """`joined` and `synchronised` as far as they are true and not written down yet (P20)."""
+    """Return the notes `joined` and `synchronised` that the record lacks (P20)."""
     steps: list[RingStep] = []
     if ring.master is None:
         return steps
     for member in ring.mirrors():
         if member not in ring.joined:
-            if is_in_place(member):
+            if has_join_state(member):
                 steps.append(RingJoined(uid, ring.master, ring.epoch, member))
-        elif member not in ring.synced and is_drained(member):
+        elif member not in ring.synced and has_everything(member):
             steps.append(RingSynced(uid, ring.master, ring.epoch, member))
     return steps
 
 
-def drops(uid: int, ring: Ring, wanted: list[str]) -> list[RingStep]:
-    """Mirrors that the policy does not want (any more)."""
+def drop_steps(uid: int, ring: Ring, wanted: list[str]) -> list[RingStep]:
+    """Return a drop for each mirror that the policy does not want."""
     if ring.master is None:
         return []
     return [
@@ -137,28 +137,28 @@ def drops(uid: int, ring: Ring, wanted: list[str]) -> list[RingStep]:
     ]
 
 
-def with_wish(ring: Ring, wanted: list[str], wish: str | None) -> list[str]:
+def with_requested_master(ring: Ring, wanted: list[str], requested: str | None) -> list[str]:
     """Return where members should be while an operator wants another master.
 
-    The wish comes first, so that the queue moves, once its mirror is synchronised; until then it is
-    one member more where the policy alone would have none there.
+    Once the requested node has a synchronised mirror it comes first, so that the queue moves there.
+    Until then it is one more member, where the policy alone would not have one.
 
     Args:
         ring: The ring, with a master.
         wanted: Where the policy wants members.
-        wish: Who should be the master; None for no wish.
+        requested: The node that should become the master; None if none was requested.
     """
-    if wish is None or ring.master is None or wish == ring.master.node:
+    if requested is None or ring.master is None or requested == ring.master.node:
         return wanted
-    heir = ring.member_on(wish)
-    others = [node for node in wanted if node != wish]
+    heir = ring.member_on(requested)
+    others = [node for node in wanted if node != requested]
     if heir is not None and heir in ring.synced:
-        return [wish, *others]
-    return [*others[:1], wish, *others[1:]]
+        return [requested, *others]
+    return [*others[:1], requested, *others[1:]]
 
 
-def move(uid: int, ring: Ring, wanted: list[str]) -> RingHandOver | None:
-    """The hand-over of a master that the policy wants elsewhere, to a synchronised mirror."""
+def hand_over_step(uid: int, ring: Ring, wanted: list[str]) -> RingHandOver | None:
+    """Return the hand-over to the synchronised mirror that the policy wants as master."""
     if ring.master is None or not wanted or wanted[0] == ring.master.node:
         return None
     heir = ring.member_on(wanted[0])
@@ -167,16 +167,18 @@ def move(uid: int, ring: Ring, wanted: list[str]) -> RingHandOver | None:
     return RingHandOver(uid, ring.master, ring.epoch, heir)
 
 
-def leaving(uid: int, ring: Ring, me: RingMember, is_cut: Callable[[str], bool]) -> RingStep | None:
-    """Whether this mirror has to go because it and a member can't reach each other (P25).
+def leave_step(
+    uid: int, ring: Ring, me: RingMember, is_cut: Callable[[str], bool]
+) -> RingStep | None:
+    """Return the departure of this mirror if it and a member are cut off from each other (P25).
 
-    Of such two the one that is not the master goes, else the younger. Nobody goes while there is
-    no master.
+    Of two such members the one that is not the master leaves; of two mirrors the younger one. No
+    member leaves while there is no master.
     """
     if ring.master is None or me in {ring.master, ring.successor}:
         return None
     alive = ring.alive()
-    if me not in alive:  # this boot has ended, and its shells are about to
+    if me not in alive:  # this boot has ended, and its shells will end soon
         return None
     for member in alive:
         is_older = alive.index(member) < alive.index(me)

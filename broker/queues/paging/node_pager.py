@@ -1,12 +1,12 @@
-"""Looks at the node's memory and tells every queue and mirror how much of it it may use.
+"""Divides the node's memory: every queue and mirror gets a limit while memory is short.
 
-A node below its share of the watermark costs one look at its resident memory each time: the queues
-are only asked while there is something to divide. Those that are above the level take turns, one
-step a turn of the loop, for a thousand of them must not hold up the node.
+On a node below its share of the watermark this costs one look at the resident memory each time: the
+queues are asked only while memory is short. Queues above the limit take turns, one step in each
+turn of the loop, because a thousand of them must not block the node.
 
-Freed memory is not returned to the system by itself: the allocator keeps it, and an alarm would go
-on for memory that nobody uses. So it is trimmed now and then while the node is above its share, and
-ever more rarely where that does not help.
+The allocator keeps freed memory, and an alarm would last for memory that is free. So freed memory
+is returned to the system now and then while the node is above its share, and ever more rarely if
+that does not help.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from broker.ports import Clock
-from broker.queues.paging.level import budget_bytes, level
+from broker.queues.paging.memory_budget import budget_bytes, fair_limit
 from broker.queues.timing import Defer
 
 LOOK_S: Final = 0.2
-"""How often `Pager.tick` is to be called."""
+"""How often `NodePager.tick` is to be called."""
 
 ENDS_AT: Final = 0.9
 """Paging ends below this share of the memory at which it begins."""
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryUse(NamedTuple):
-    """One look at the process.
+    """The memory use of the process.
 
     Attributes:
         used_bytes: Resident memory.
@@ -53,72 +53,93 @@ class MemoryUse(NamedTuple):
 
 
 class Pageable(Protocol):
-    """A queue's window (`window.Window`) or a mirror (`mirrored.mirror.Mirror`)."""
+    """A queue (`queue_pager.QueuePager`) or a mirror (`mirrored.mirror.Mirror`)."""
 
     @property
     def ram_bytes(self) -> int:
-        """The memory that its messages take, about."""
+        """About how much memory its messages take, in bytes."""
         ...
 
-    def page_to(self, level: int | None) -> None:
-        """Use at most so many bytes from now on; None: as many as there are messages.
+    def set_memory_limit(self, limit_bytes: int | None) -> None:
+        """Set the memory limit in bytes from now on; None is no limit.
 
         Takes one step towards it, of a few milliseconds.
         """
         ...
 
 
-class Pager:
+class ProcessMemory(Protocol):
+    """The memory of this process."""
+
+    def look(self) -> MemoryUse:
+        """Read how much is used, and how much may be."""
+        ...
+
+    def trim(self) -> None:
+        """Give freed memory back to the system."""
+        ...
+
+
+class MessageHolders(Protocol):
+    """Everything on this node that holds messages (`broker.queues.registry`)."""
+
+    def in_memory(self) -> Iterable[Pageable]:
+        """All queues and mirrors of the node."""
+        ...
+
+
+class NodePager:
     """Divides the memory of a node between its queues and mirrors.
 
     Args:
-        look: Reads the memory.
+        memory: The memory of this process.
         ratio: `vm_memory_high_watermark_paging_ratio`.
-        queues: All queues and mirrors of the node.
+        holders: All queues and mirrors of the node.
         clock: Time.
         defer: `loop.call_soon`.
-        trim: Gives freed memory back to the system.
     """
 
     def __init__(
         self,
-        look: Callable[[], MemoryUse],
+        memory: ProcessMemory,
         ratio: float,
-        queues: Callable[[], Iterable[Pageable]],
+        holders: MessageHolders,
         clock: Clock,
         defer: Defer,
-        trim: Callable[[], None],
     ) -> None:
-        self._look = look
+        self._memory = memory
         self._ratio = ratio
-        self._queues = queues
+        self._holders = holders
         self._clock = clock
         self._defer = defer
-        self._trim = trim
-        self._paging: deque[Pageable] = deque()  # still above the level
-        self._level: int | None = None
+        self._paging: deque[Pageable] = deque()  # still above the limit
+        self._limit_bytes: int | None = None
         self._freed_bytes = 0  # since the last trim
         self._trim_due_ms = 0
         self._trim_wait_ms = TRIM_MIN_MS
 
     def tick(self) -> None:
-        """Look, and tell the queues where that changes anything for them."""
-        use = self._look()
+        """Measure the memory, and give queues their limits if these change."""
+        use = self._memory.look()
         if self._is_above(use) and self._is_trim_due():
             use = self._give_back(use)  # before anything is paged out for memory that is free
-        if not self._is_above(use) and self._level is None:
+        if not self._is_above(use) and self._limit_bytes is None:
             return
-        queues = list(self._queues())
+        queues = list(self._holders.in_memory())
         sizes = [queue.ram_bytes for queue in queues]
         budget = budget_bytes(use.watermark_bytes, self._ratio, use.used_bytes, sum(sizes))
-        before = self._level
-        self._level = level(sizes, budget)
-        if self._level is None and self._is_above(use, ENDS_AT):
-            self._level = before  # not on and off: the next messages would be too much again
-        if (before is None) is not (self._level is None):
+        before = self._limit_bytes
+        self._limit_bytes = fair_limit(sizes, budget)
+        if self._limit_bytes is None and self._is_above(use, ENDS_AT):
+            self._limit_bytes = before  # not on and off: the next messages would be too much again
+        if (before is None) is not (self._limit_bytes is None):
             _log.info(
-                "paging.ended" if self._level is None else "paging.began",
-                extra={"used": use.used_bytes, "queues": sum(sizes), "level": self._level},
+                "paging.ended" if self._limit_bytes is None else "paging.began",
+                extra={
+                    "used": use.used_bytes,
+                    "queues": sum(sizes),
+                    "limit_bytes": self._limit_bytes,
+                },
             )
         self._tell(queues, sizes)
 
@@ -126,28 +147,28 @@ class Pager:
         return use.used_bytes > use.watermark_bytes * self._ratio * share
 
     def _tell(self, queues: list[Pageable], sizes: list[int]) -> None:
-        """Tell every queue, also when the level is as before: some may be new."""
+        """Give every queue the limit, also if it has not changed: some queues may be new."""
         was_paging = bool(self._paging)
         self._paging.clear()
         for queue, size in zip(queues, sizes, strict=True):
-            if self._level is None or size <= self._level:
-                queue.page_to(self._level)
+            if self._limit_bytes is None or size <= self._limit_bytes:
+                queue.set_memory_limit(self._limit_bytes)
             else:
                 self._paging.append(queue)
         if self._paging and not was_paging:
             self._defer(self._page_on)
 
     def _page_on(self) -> None:
-        """Let one queue take a step; it stays in line while that helps."""
-        if not self._paging or self._level is None:
+        """Let one queue take a step; it gets further turns while that frees memory."""
+        if not self._paging or self._limit_bytes is None:
             self._paging.clear()
             return
         queue = self._paging.popleft()
         before = queue.ram_bytes
-        queue.page_to(self._level)
+        queue.set_memory_limit(self._limit_bytes)
         after = queue.ram_bytes
         self._freed_bytes += max(0, before - after)
-        if self._level < after < before:
+        if self._limit_bytes < after < before:
             self._paging.append(queue)
         if self._paging:
             self._defer(self._page_on)
@@ -160,8 +181,8 @@ class Pager:
     def _give_back(self, use: MemoryUse) -> MemoryUse:
         """Trim, and look again."""
         self._freed_bytes = 0
-        self._trim()
-        after = self._look()
+        self._memory.trim()
+        after = self._memory.look()
         has_helped = use.used_bytes - after.used_bytes >= use.used_bytes * TRIM_HELPS_SHARE
         self._trim_wait_ms = TRIM_MIN_MS if has_helped else min(TRIM_MAX_MS, 2 * self._trim_wait_ms)
         self._trim_due_ms = self._clock.monotonic_ms() + self._trim_wait_ms

@@ -1,23 +1,23 @@
-"""Tokens of offered commands: they come back with the outcome and say who waits for it."""
+"""Tokens of commands: each comes back with the outcome and knows who waits for it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from broker.errors import Refusal
-from broker.fifo.offers import Outcome
-from broker.fifo.redelivery_filter import PendingSettlement
 from broker.ports import Done, PublisherPort
-from broker.queues.elsewhere.consumers import Consumer
+from broker.queues.client.consumers import RemoteConsumer
+from broker.queues.client.pending_commands import CommandOutcome
+from broker.queues.client.redelivery_filter import PendingSettlement
 
 
-class Publish(NamedTuple):
+class PublishToken(NamedTuple):
     """The publisher that waits for the verdicts of an enqueue; `seqnos` None wants none."""
 
     publisher: PublisherPort
     seqnos: list[int] | None
 
-    def tell(self, seqnos: list[int], outcome: Outcome) -> None:
+    def tell(self, seqnos: list[int], outcome: CommandOutcome) -> None:
         """Confirm or reject those of them that an outcome is about."""
         if outcome.count != len(seqnos):
             seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
@@ -27,33 +27,33 @@ class Publish(NamedTuple):
             self.publisher.rejected(seqnos)
 
 
-class Settled(NamedTuple):
+class SettleToken(NamedTuple):
     """The channel that waits for the outcome of a settle."""
 
     pending_settlement: PendingSettlement
     done: Done
 
 
-class Cancelled(NamedTuple):
+class CancelToken(NamedTuple):
     """A cancel under way: which consumer it ends, and who waits for it."""
 
-    consumer: Consumer | None
+    consumer: RemoteConsumer | None
     done: Done
 
 
-class Got:
+class GetToken:
     """A basic.get under way."""
 
-    __slots__ = ("done", "holder", "is_over")
+    __slots__ = ("channel_id", "done", "is_over")
 
-    def __init__(self, holder: str, done: Done) -> None:
-        self.holder = holder
+    def __init__(self, channel_id: str, done: Done) -> None:
+        self.channel_id = channel_id
         self.done = done
         self.is_over = False  # its channel is gone: a message got now would be held for ever
 
 
-def said(outcome: Outcome, refusal: Refusal) -> Outcome:
+def with_refusal(outcome: CommandOutcome, refusal: Refusal) -> CommandOutcome:
     """Return an outcome with another reason for its refusal, if it is one."""
     if not isinstance(outcome.value, Refusal):
         return outcome
-    return Outcome(outcome.token, outcome.offset, outcome.count, False, refusal)
+    return CommandOutcome(outcome.token, outcome.offset, outcome.count, False, refusal)

@@ -1,1 +1,0 @@
-"""The way to queues whose machine answers through messages: elsewhere, mirrored, or quorum."""
