@@ -59,6 +59,8 @@ from broker.message import Message
 _SNIPPET: Final = 16
 
 _START: Final = struct.Struct(">BHII")
+"""Type, channel and size of a frame; class and method."""
+
 _ACK_REST: Final = struct.Struct(">QBB")
 _HEADER: Final = struct.Struct(">IIIQ")
 """End of the frame before, type and channel; size; class and weight; body size."""
@@ -68,6 +70,12 @@ _BODY: Final = struct.Struct(">II")
 
 _HEADER_START: Final = FRAME_END << 24 | FRAME_HEADER << 16
 _BODY_START: Final = FRAME_END << 24 | FRAME_BODY << 16
+_START_SIZE: Final = _START.size
+_HEADER_SIZE: Final = _HEADER.size
+_unpack_start: Final = _START.unpack_from
+_unpack_ack: Final = _ACK_REST.unpack_from
+_unpack_header: Final = _HEADER.unpack_from
+_unpack_body: Final = _BODY.unpack_from
 _BASIC: Final = 60 << 16
 LOOK_AGAIN: Final = 32
 """After so many publishes that were no repetitions it is looked again whether the next one is."""
@@ -255,14 +263,13 @@ class Assembler:
         """Parse whole frames from `pos` on; returns where the first incomplete one starts."""
         size_of_chunk = len(data)
         frame_max = self.frame_max
-        unpack, unpack_ack, append = _START.unpack_from, _ACK_REST.unpack_from, out.append
         while True:
             repeat = self._repeat
             if repeat.prefix and data.startswith(repeat.prefix, pos):
                 pos = self._same_again(data, pos, repeat, out)
-            if pos + _START.size > size_of_chunk:
+            if pos + _START_SIZE > size_of_chunk:
                 break
-            kind, channel, size, ids = unpack(data, pos)
+            kind, channel, size, ids = _unpack_start(data, pos)
             end = pos + size + FRAME_OVERHEAD
             if kind == FRAME_METHOD and channel not in self._partials and size <= frame_max:
                 if ids == _PUBLISH:
@@ -271,9 +278,9 @@ class Assembler:
                         pos = after
                         continue
                 elif ids == _ACK and size == _ACK_SIZE and end <= size_of_chunk:
-                    tag, bits, octet = unpack_ack(data, pos + _START.size)
+                    tag, bits, octet = _unpack_ack(data, pos + _START_SIZE)
                     if octet == FRAME_END and channel:
-                        append(Ack(channel, tag, bits & 1 == 1))
+                        out.append(Ack(channel, tag, bits & 1 == 1))
                         pos = end
                         continue
             if size > frame_max or end <= size_of_chunk:
@@ -324,15 +331,10 @@ class Assembler:
             Where something else starts: the general way finds what is wrong with it, if anything.
         """
         size_of_chunk, frame_max, single_max = len(data), self.frame_max, self._single_max
-        unpack, unpack_header, unpack_body = (
-            _START.unpack_from,
-            _HEADER.unpack_from,
-            _BODY.unpack_from,
-        )
         append, partials, known_routes = out.append, self._partials, routes
         until_look = 0
-        while pos + _START.size <= size_of_chunk:
-            kind, channel, size, ids = unpack(data, pos)
+        while pos + _START_SIZE <= size_of_chunk:
+            kind, channel, size, ids = _unpack_start(data, pos)
             header = pos + size + FRAME_OVERHEAD  # where the header frame starts
             if (
                 ids != _PUBLISH
@@ -340,10 +342,10 @@ class Assembler:
                 or not channel
                 or channel in partials
                 or size > frame_max
-                or header + _HEADER.size > size_of_chunk
+                or header + _HEADER_SIZE > size_of_chunk
             ):
                 break
-            mark, header_size, class_and_weight, body_size = unpack_header(data, header - 1)
+            mark, header_size, class_and_weight, body_size = _unpack_header(data, header - 1)
             body = header + header_size + FRAME_OVERHEAD
             end = body + body_size + FRAME_OVERHEAD if body_size else body
             if (
@@ -353,7 +355,9 @@ class Assembler:
                 or body_size > single_max
                 or end > size_of_chunk
                 or data[end - 1] != FRAME_END
-                or (body_size and unpack_body(data, body - 1) != (_BODY_START | channel, body_size))
+                or (
+                    body_size and _unpack_body(data, body - 1) != (_BODY_START | channel, body_size)
+                )
             ):
                 break
             try:

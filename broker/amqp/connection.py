@@ -233,10 +233,12 @@ class ConnectionMachine:
     @property
     def has_input(self) -> bool:
         """Held bytes can be read on: call `receive(b"", now_ms)`. An unfinished frame cannot."""
+        if not self._held:
+            return False
         if self.state in _READS:
             return self._frame_end() > 0
         is_running = self.state is State.RUNNING and not self.is_blocked
-        return bool(self._held) and (is_running or self.state in _ENDING)
+        return is_running or self.state in _ENDING
 
     @property
     def partial_bytes(self) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from broker.amqp import methods, spec
@@ -42,6 +43,9 @@ _ACK_SIZE: Final = 13
 
 TAILS_MAX: Final = 8192
 """How many pairs of exchange and routing key are remembered as basic.deliver ends with them."""
+
+HEADS_MAX: Final = 4096
+"""How many of its beginnings, each for a consumer and a size of the end."""
 
 _tails: dict[tuple[str, str], bytes] = {}
 
@@ -157,11 +161,9 @@ def encode_deliveries(
     exchange: str | None = None
     routing_key = ""
     head = tail = b""
-    heads: dict[int, bytes] = {}  # by the size of the tail
     tag = first_delivery_tag
     append, pack_tag = out.append, _TAG.pack
-    number = channel.to_bytes(2, "big")
-    header_start, body_start = b"\x02" + number, b"\x03" + number
+    header_start = body_start = b""
     for delivery in deliveries:
         message = delivery.message
         # Identity first: the assembler gives equal names the same str, and `is` costs nothing. What
@@ -171,9 +173,7 @@ def encode_deliveries(
         ):
             exchange, routing_key = names = message.exchange, message.routing_key
             tail = _tails.get(names) or _deliver_tail(*names)
-            head = heads.get(len(tail)) or heads.setdefault(
-                len(tail), _deliver_head(channel, consumer_tag, tail)
-            )
+            head = _deliver_head(channel, consumer_tag, len(tail))
         append(head + pack_tag(tag, delivery.delivery_count > 0) + tail)
         content = message.content
         if message.channel == channel and len(content) <= frame_max:
@@ -181,6 +181,9 @@ def encode_deliveries(
         else:
             body_at = message.header_size + FRAME_OVERHEAD
             if len(content) == body_at + FRAME_OVERHEAD + message.body_size <= frame_max:
+                if not header_start:
+                    number = channel.to_bytes(2, "big")
+                    header_start, body_start = b"\x02" + number, b"\x03" + number
                 append(header_start + content[3:body_at] + body_start + content[body_at + 3 :])
             else:
                 append(content_frames(message, channel, frame_max))
@@ -188,9 +191,10 @@ def encode_deliveries(
     return tag
 
 
-def _deliver_head(channel: int, consumer_tag: bytes, tail: bytes) -> bytes:
-    """basic.deliver before delivery tag and redelivered."""
-    size = len(_DELIVER_IDS) + 1 + len(consumer_tag) + _TAG.size + len(tail) - 1
+@lru_cache(maxsize=HEADS_MAX)
+def _deliver_head(channel: int, consumer_tag: bytes, tail_size: int) -> bytes:
+    """basic.deliver before delivery tag and redelivered, for a tail of so many bytes."""
+    size = len(_DELIVER_IDS) + 1 + len(consumer_tag) + _TAG.size + tail_size - 1
     start = FRAME.pack(FRAME_METHOD, channel, size)
     return b"%b%b%c%b" % (start, _DELIVER_IDS, len(consumer_tag), consumer_tag)
 

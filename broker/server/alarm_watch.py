@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from broker.cluster.outbound import CONTROL
+from broker.cluster.peers import ReachableNodes
 from broker.config import Settings
 from broker.metadata.results import Changes
 from broker.ports import Clock
@@ -147,7 +148,7 @@ class AlarmWatch:
         clock: Clock,
         gauge: Gauge,
         links: AlarmLinks,
-        nodes: Callable[[], list[str]],
+        nodes: ReachableNodes,
         changed: Callable[[], None],
     ) -> None:
         self.limits = limits_of(settings)
@@ -296,7 +297,7 @@ class AlarmWatch:
         if is_new or resources:
             self._repeats = REPEATS
         payload = _encode(AlarmReport(resources))
-        for node in self._nodes():
+        for node in self._nodes.up():
             self._links.send(node, CONTROL, ALARMS, payload)
 
     def _heard(self, node: str, _boot: str, payload: bytes) -> None:

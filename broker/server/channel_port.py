@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from broker.message import Delivery
 from broker.session.effects import Effect
 from broker.session.session import Session
 
 _log = logging.getLogger(__name__)
+
+
+class ChannelOwner(Protocol):
+    """The session that a channel belongs to, with its effects and output."""
+
+    def run_and_write(self, asked: list[Effect]) -> None:
+        """Execute effects, and have the session's output written."""
+        ...
+
+    def delivered(self, size_bytes: int) -> None:
+        """About so many bytes were delivered: have them written."""
+        ...
+
+    def failed(self) -> None:
+        """End the connection, because of a bug."""
+        ...
 
 
 class ChannelPort:
@@ -21,38 +38,27 @@ class ChannelPort:
     Args:
         session: The connection's session.
         number: The channel's number.
-        wrote: Called with effects after the session may have output, to have the socket written.
-        delivered: Called with about how many bytes were delivered, likewise.
-        failed: Ends the connection, because of a bug.
+        runner: Runs the session's effects.
     """
 
-    __slots__ = ("_delivered", "_failed", "_number", "_session", "_wrote")
+    __slots__ = ("_number", "_runner", "_session")
 
-    def __init__(
-        self,
-        session: Session,
-        number: int,
-        wrote: Callable[[list[Effect]], None],
-        delivered: Callable[[int], None],
-        failed: Callable[[], None],
-    ) -> None:
+    def __init__(self, session: Session, number: int, runner: ChannelOwner) -> None:
         self._session = session
         self._number = number
-        self._wrote = wrote
-        self._delivered = delivered
-        self._failed = failed
+        self._runner = runner
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
         """Pass verdicts on (`PublisherPort`)."""
         try:
-            self._wrote(self._session.confirmed(self._number, seqnos))
+            self._runner.run_and_write(self._session.confirmed(self._number, seqnos))
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
     def rejected(self, seqnos: Sequence[int]) -> None:
         """Pass verdicts on (`PublisherPort`)."""
         try:
-            self._wrote(self._session.rejected(self._number, seqnos))
+            self._runner.run_and_write(self._session.rejected(self._number, seqnos))
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
@@ -61,27 +67,27 @@ class ChannelPort:
         try:
             effects = self._session.deliver(self._number, consumer_tag, deliveries)
             if effects:
-                self._wrote(effects)
+                self._runner.run_and_write(effects)
             # The last one's size stands for all: to add them up would cost each of them.
             size_bytes = len(deliveries) * len(deliveries[-1].message.content) if deliveries else 0
-            self._delivered(size_bytes)
+            self._runner.delivered(size_bytes)
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
     def consumer_lost(self, consumer_tag: str) -> None:
         """Pass the loss of a consumer on (`ConsumerPort`)."""
         try:
-            self._wrote(self._session.consumer_lost(self._number, consumer_tag))
+            self._runner.run_and_write(self._session.consumer_lost(self._number, consumer_tag))
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
     def consumer_moved(self, consumer_tag: str) -> None:
         """Pass on that a consumer's queue has another master (`ConsumerPort`)."""
         try:
-            self._wrote(self._session.consumer_moved(self._number, consumer_tag))
+            self._runner.run_and_write(self._session.consumer_moved(self._number, consumer_tag))
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 
     def _fail(self) -> None:
         _log.exception("channel.failed")
-        self._failed()
+        self._runner.failed()

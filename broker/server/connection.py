@@ -30,10 +30,10 @@ from broker.amqp.connection import (
 )
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
-from broker.metadata.commands import CloseConnection
-from broker.server.carrier import Carrier
+from broker.metadata.commands import EndConnection
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
+from broker.server.effect_runner import EffectRunner
 from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.reading import FULL_BYTES, fit
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
@@ -108,12 +108,12 @@ class AmqpConnection(asyncio.Protocol):
             context.server_properties,
             context.clock.monotonic_ms(),
         )
-        self._carrier: Carrier | None = None
+        self._effect_runner: EffectRunner | None = None
         self._transport: asyncio.Transport | None = None
         self._user: User | None = None
         self._alarms = context.alarms
         self._is_reading = True
-        self._throttle = Throttle(context.clock, self._pause_reading, self._maybe_resume_reading)
+        self._throttle = Throttle(context.clock, self)
         self._delivered_bytes = 0  # in this turn
         self._is_glutted = False  # it asks and does not read
         self._stalled: list[Command] = []
@@ -121,7 +121,7 @@ class AmqpConnection(asyncio.Protocol):
         self._is_cut = False  # what is stalled waits for its turn, not for the lease
         self._is_going_on = False
         self._is_mute = False
-        self._half_sent = HalfSentOf(context.half_sent, connection_id, self._maybe_resume_reading)
+        self._half_sent = HalfSentOf(context.half_sent, connection_id, self)
         self._taken: tuple[int, int] | None = None  # bytes a slow reader took, and when we looked
         self._is_released = False
         self._timer: asyncio.TimerHandle | None = None  # of a short heartbeat interval
@@ -142,8 +142,9 @@ class AmqpConnection(asyncio.Protocol):
         """Run one chunk through machine and session; a stranger's waits for its turn."""
         if self.session is not None:
             self._receive(data)
+            self._context.outbox.flush_if_many()
         elif not self._context.doors.turns.run(self.info.peer_host, partial(self._receive, data)):
-            self._pause_reading()  # a flush reads on
+            self.pause_reading()  # a flush reads on
 
     def _receive(self, data: bytes) -> None:
         if self._transport is None:
@@ -170,8 +171,15 @@ class AmqpConnection(asyncio.Protocol):
         if verdict is not HalfSentVerdict.GO_ON:
             self._hold_half_sent(verdict)
         if machine.is_blocked:
-            self._pause_reading()
-        self._context.outbox.mark(self)
+            self.pause_reading()
+        self._mark_if_due()
+
+    def _mark_if_due(self) -> None:
+        """Have `flush` called if it has something to do: not after a publish without a confirm."""
+        session, machine = self.session, self._machine
+        is_idle = session is not None and self._is_reading and not session.wants_flush
+        if not is_idle or machine.out or machine.events:
+            self._context.outbox.mark(self)
 
     def _handle(self, commands: list[Command], now_ms: int, *, has_turn: bool = False) -> None:
         session = self.session
@@ -179,7 +187,7 @@ class AmqpConnection(asyncio.Protocol):
             return
         if self._stalled or not self._context.lease.is_valid():
             self._stalled += commands
-            self._pause_reading()
+            self.pause_reading()
             return
         turn = self._turn
         if not has_turn:
@@ -190,35 +198,43 @@ class AmqpConnection(asyncio.Protocol):
         if len(commands) > turn.commands:
             self._put_off(commands[turn.commands :])
             commands = commands[: turn.commands]
-        rest, is_slice_used_up = self._carry_out(session, commands, now_ms)
-        took_ms = self._context.clock.monotonic_ms() - now_ms
+        clock = self._context.clock
+        self._carry(session.handle(commands, now_ms))
+        took_ms = clock.monotonic_ms() - now_ms
+        rest = session.rest
+        if rest:
+            rest, is_slice_used_up = self._carry_out_rest(session, now_ms, took_ms)
+            took_ms = clock.monotonic_ms() - now_ms
+        else:
+            is_slice_used_up = took_ms >= SLICE_MS and session.work >= WORK_MAX
         if is_slice_used_up:
             turn.used_up(now_ms + took_ms)
         if rest:
             self._put_off(rest)
         if session.is_congested:
-            self._pause_reading()
+            self.pause_reading()
         turn.took(len(commands) - len(rest), took_ms)
 
-    def _carry_out(
-        self, session: Session, commands: list[Command], now_ms: int
+    def _carry_out_rest(
+        self, session: Session, now_ms: int, took_ms: int
     ) -> tuple[list[Command], bool]:
-        """Carry out commands, expensive ones until the slice is used up.
+        """Carry out what the first `WORK_MAX` steps of routing left, until the slice is used up.
 
         A slice is processor time: a machine that gives the processor to others in the middle of a
         cheap read must not make the client an expensive publisher for a second. The processor's
         clock costs more than the other one, so it is read only when something is left after the
         first `WORK_MAX` steps; those count for at most `FIRST_STEPS_MS_MAX`.
 
+        Args:
+            session: Its `rest` is what was left.
+            now_ms: When the read began, monotonic milliseconds.
+            took_ms: What the first steps took, in milliseconds.
+
         Returns:
             What is left, and whether the slice is used up by routing.
         """
         clock = self._context.clock
-        self._carry(session.handle(commands, now_ms))
         commands = session.rest
-        took_ms = clock.monotonic_ms() - now_ms
-        if not commands:
-            return commands, took_ms >= SLICE_MS and session.work >= WORK_MAX
         began_ms = clock.busy_ms() - min(took_ms, FIRST_STEPS_MS_MAX)
         while commands and not self._is_held():
             if clock.busy_ms() - began_ms >= SLICE_MS:
@@ -233,7 +249,7 @@ class AmqpConnection(asyncio.Protocol):
         self._stalled[:0] = commands
         self._is_cut = True
         self._throttle.note()
-        self._pause_reading()
+        self.pause_reading()
         self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -256,7 +272,7 @@ class AmqpConnection(asyncio.Protocol):
         if session is not None and session.has_unfinished:
             self._finish_held(session, now_ms)
         if self._is_held():
-            return  # `_maybe_resume_reading` comes back to it
+            return  # `resume_reading` comes back to it
         if self._turn.is_costly(now_ms) and has_hung_up(self._transport):
             self._drop_unrouted()
             return
@@ -282,8 +298,8 @@ class AmqpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly: pause its consumers."""
         self._taken = (-1, self._context.clock.monotonic_ms())
-        if self._carrier is not None:
-            self._carrier.is_full = True
+        if self._effect_runner is not None:
+            self._effect_runner.is_full = True
         if self.session is not None:
             self._carry(self.session.set_active(active=False))
 
@@ -291,14 +307,14 @@ class AmqpConnection(asyncio.Protocol):
         """The client caught up: go on."""
         self._taken = None
         self._is_glutted = False
-        carrier = self._carrier
-        if carrier is not None:
-            carrier.is_full = False
+        effect_runner = self._effect_runner
+        if effect_runner is not None:
+            effect_runner.is_full = False
         if self.session is not None and not self._is_mute:
             self._carry(self.session.set_active(active=True))  # may fill the socket again
-        if carrier is not None:
-            carrier.go_on()
-        self._maybe_resume_reading()
+        if effect_runner is not None:
+            effect_runner.go_on()
+        self.resume_reading()
 
     def eof_received(self) -> bool:
         """The client half-closed: the connection is over."""
@@ -374,12 +390,12 @@ class AmqpConnection(asyncio.Protocol):
         if out:
             self._write(out)
         self._delivered_bytes = 0
-        if self._carrier is not None and self._carrier.got_bytes:
-            self._carrier.go_on()
+        if self._effect_runner is not None and self._effect_runner.got_bytes:
+            self._effect_runner.go_on()
         if session is not None and session.has_unfinished:
             self._go_on_soon()
         if not self._is_reading:
-            self._maybe_resume_reading()
+            self.resume_reading()
 
     def _write(self, out: list[bytes]) -> None:
         pieces = out[:]
@@ -395,9 +411,9 @@ class AmqpConnection(asyncio.Protocol):
             data = b"".join(pieces)
             self.info.sent_bytes += len(data)
             transport.write(data)
-        if self._untaken_bytes() > UNTAKEN_BYTES_MAX:
+        if self._taken is not None and self._untaken_bytes() > UNTAKEN_BYTES_MAX:
             self._is_glutted = True
-            self._pause_reading()
+            self.pause_reading()
 
     def _untaken_bytes(self) -> int:
         """Return the unsent bytes of a client that does not read; 0 for one that does."""
@@ -405,7 +421,32 @@ class AmqpConnection(asyncio.Protocol):
             return 0
         return self._transport.get_write_buffer_size()
 
-    def _delivered(self, size_bytes: int) -> None:
+    def pause_reading(self) -> None:
+        """Stop reading the socket."""
+        if self._is_reading and self._transport is not None:
+            self._is_reading = False
+            self._machine.set_reading(is_reading=False)
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on with what lay here, and read on, if nothing else holds the client back."""
+        if self._is_reading or self._is_held():
+            return
+        if self._is_cut or (self._machine.has_input and not self._stalled):
+            self._go_on_soon()
+        if self._stalled or self._must_wait() or self._half_sent.is_waiting:
+            return
+        self._is_reading = True
+        self._half_sent.resumed(self._context.clock.monotonic_ms())
+        self._machine.set_reading(is_reading=True)
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def wrote(self) -> None:
+        """The session may have output: have it written at the end of this turn."""
+        self._context.outbox.mark(self)
+
+    def delivered(self, size_bytes: int) -> None:
         """Write at the turn's end, or now: a full socket has to pause its consumers in between."""
         self._delivered_bytes += size_bytes
         if self._delivered_bytes > WRITE_HIGH_BYTES and not self._is_released:
@@ -421,7 +462,7 @@ class AmqpConnection(asyncio.Protocol):
             stalled, self._stalled = self._stalled, []
             self._handle(stalled, self._context.clock.monotonic_ms())
             if not self._stalled:
-                self.data_received(b"")  # what lay behind it
+                self._receive(b"")  # what lay behind it
             self._context.outbox.mark(self)  # a flush reads on
         if self._is_mute:
             self._is_mute = False
@@ -467,10 +508,10 @@ class AmqpConnection(asyncio.Protocol):
         """The node has no room for more of the client's half-sent messages now, or ever."""
         if verdict is HalfSentVerdict.WAIT:
             self._throttle.note()
-            self._pause_reading()
+            self.pause_reading()
             return
         text = "the incomplete messages of this connection take more memory than the node has"
-        self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
+        self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
 
     def _look_at_half_sent(self, now_ms: int) -> None:
         """Close a client that leaves a message incomplete, sooner while others wait for room."""
@@ -485,7 +526,7 @@ class AmqpConnection(asyncio.Protocol):
             text = f"a message was left incomplete for {IDLE_MS // 1000} s"
         else:
             return
-        self._fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
+        self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, text))
 
     def _check_reader(self, now_ms: int) -> None:
         """Drop a client that takes nothing of a full socket, heartbeats or not."""
@@ -506,7 +547,21 @@ class AmqpConnection(asyncio.Protocol):
         if self._machine.is_over and self._transport is not None:
             self._transport.close()
         else:
-            self._fail(AmqpError(code, text))
+            self.fail(AmqpError(code, text))
+
+    def fail(self, error: AmqpError) -> None:
+        """End the connection with a hard error; the machine ignores what comes after.
+
+        The client hears of it when its exclusive queues are gone, so that its next connection can
+        declare them (as rabbit_reader: close_connection, then send). A node that stops may not
+        live to see that.
+        """
+        why = {"connection": self.info.name, "code": int(error.code), "text": error.text}
+        _log.warning("connection.closed_by_server", extra=why)
+        self._machine.close(error, is_held=error.code is not ReplyCode.CONNECTION_FORCED)
+        self._half_sent.leave(self._context.clock.monotonic_ms())
+        self._release(self._machine.say_why)
+        self._context.outbox.mark(self)
 
     def abort(self) -> None:
         """Drop the socket now."""
@@ -537,11 +592,8 @@ class AmqpConnection(asyncio.Protocol):
         return False
 
     def _carry(self, effects: list[Effect]) -> None:
-        if effects and self._carrier is not None:
-            self._carrier.run(effects)
-
-    def _mark(self) -> None:
-        self._context.outbox.mark(self)
+        if effects and self._effect_runner is not None:
+            self._effect_runner.run(effects)
 
     def _run_events(self) -> None:
         events = self._machine.events
@@ -625,10 +677,8 @@ class AmqpConnection(asyncio.Protocol):
             quota=context.access.usage,
             consumer_count=context.queues.consumer_count,
         )
-        self._carrier = Carrier(
-            context, self.session, self._mark, self._fail, self._delivered, self._throttle
-        )
-        self._carrier.is_full = self._taken is not None
+        self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
+        self._effect_runner.is_full = self._taken is not None
         self.info.opened(facts, machine)
         self._machine.opened()
         context.doors.handshakes.leave(self)
@@ -642,7 +692,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._context.catalogue.user(user.name) is None:
             _log.error("Secret update was refused for user '%s': no such user", user.name)
             text = "New secret was refused by one of the backends"
-            self._fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 70))
+            self.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 70))
             return
         _log.info(
             "connection.secret_updated",
@@ -650,20 +700,6 @@ class AmqpConnection(asyncio.Protocol):
         )
         self._carry(session.check_rights())
         self._machine.secret_updated()
-
-    def _fail(self, error: AmqpError) -> None:
-        """End the connection with a hard error; the machine ignores what comes after.
-
-        The client hears of it when its exclusive queues are gone, so that its next connection can
-        declare them (as rabbit_reader: close_connection, then send). A node that stops may not
-        live to see that.
-        """
-        why = {"connection": self.info.name, "code": int(error.code), "text": error.text}
-        _log.warning("connection.closed_by_server", extra=why)
-        self._machine.close(error, is_held=error.code is not ReplyCode.CONNECTION_FORCED)
-        self._half_sent.leave(self._context.clock.monotonic_ms())
-        self._release(self._machine.say_why)
-        self._context.outbox.mark(self)
 
     def _release(self, then: Callable[[], None] | None) -> None:
         """Release all the session holds; exclusive queues go before `then` runs.
@@ -693,7 +729,7 @@ class AmqpConnection(asyncio.Protocol):
             after the time that a channel's close would wait.
         """
         ends = session.consumers_to_end()
-        if not ends or self._carrier is None:
+        if not ends or self._effect_runner is None:
             return then
         missing = len(ends) + 1
 
@@ -712,11 +748,11 @@ class AmqpConnection(asyncio.Protocol):
                 ended()
 
         patience = asyncio.get_running_loop().call_later(CLOSE_MS_MAX / 1000, give_up)
-        self._carrier.end_consumers(ends, ended)
+        self._effect_runner.end_consumers(ends, ended)
         return ended
 
     async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
-        await self._context.metadata.propose(CloseConnection(owner))
+        await self._context.metadata.propose(EndConnection(owner))
         if then is not None:
             then()
             self._context.outbox.mark(self)
@@ -734,25 +770,6 @@ class AmqpConnection(asyncio.Protocol):
         self._transport.close()
         if self._transport.get_write_buffer_size():  # a peer that is gone never takes it
             asyncio.get_running_loop().call_later(GRACE_MS / 1000, self.abort)
-
-    def _pause_reading(self) -> None:
-        if self._is_reading and self._transport is not None:
-            self._is_reading = False
-            self._machine.set_reading(is_reading=False)
-            self._transport.pause_reading()
-
-    def _maybe_resume_reading(self) -> None:
-        if self._is_reading or self._is_held():
-            return
-        if self._is_cut or (self._machine.has_input and not self._stalled):
-            self._go_on_soon()
-        if self._stalled or self._must_wait() or self._half_sent.is_waiting:
-            return
-        self._is_reading = True
-        self._half_sent.resumed(self._context.clock.monotonic_ms())
-        self._machine.set_reading(is_reading=True)
-        if self._transport is not None:
-            self._transport.resume_reading()
 
     def _is_held(self) -> bool:
         """Nothing of the client's is carried out: queues, its channels or its socket are full."""

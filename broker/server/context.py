@@ -18,7 +18,7 @@ from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
-from broker.server.shares.turns import Turns
+from broker.server.shares.turns import FairTurns
 from broker.server.throttle import Behind
 from broker.session.facts import Names, Placement, SessionLimits
 
@@ -97,7 +97,7 @@ class ServerContext:
         node: This node's name.
         boot: This start's boot id.
         clock: Time.
-        outbox: Who is to be written at the end of the turn.
+        outbox: The connections that have output to write.
         catalogue: Group 0's state.
         access: Logins and permissions.
         metadata: Changes to group 0.
@@ -136,7 +136,7 @@ class ServerContext:
     doors: Doors = field(default_factory=Doors)
     half_sent: HalfSentShared = field(default_factory=HalfSentShared)
     alarms: Board = field(default_factory=lambda: Board(""))
-    turns: Turns = field(init=False)
+    turns: FairTurns = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turns = Turns(self.clock)
+        self.turns = FairTurns(self.clock)

@@ -1,6 +1,6 @@
-"""The door between nodes for queues: offers, answers, direct replies, and a few questions.
+"""The door between nodes for queues: batches, answers, direct replies, and a few questions.
 
-Bulk goes as payloads on the data stream (dropped when the link is down; the sender offers again).
+Bulk goes as payloads on the data stream (dropped when the link is down; the sender sends again).
 Questions that want one answer are calls with a time limit.
 """
 
@@ -18,27 +18,27 @@ from broker.cluster.calls import CallFailed
 from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import DATA
 from broker.errors import Refusal, ReplyCode
-from broker.fifo.commands import Offer
+from broker.fifo.commands import CommandBatch
 from broker.fifo.effects import pack_value, unpack_value
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import Done, QueueStat
 from broker.queues.envelopes import (
-    Answer,
-    cut_answer,
-    decode_answer,
-    encode_answer,
-    pack_offer,
-    unpack_offer,
+    QueueReply,
+    cut_reply,
+    decode_reply,
+    encode_reply,
+    pack_commands,
+    unpack_commands,
 )
 from broker.server.context import Spawner
 from broker.server.throttle import Behind
 
 _log = logging.getLogger(__name__)
 
-OFFER: Final = 16
-ANSWER: Final = 17
+COMMANDS: Final = 16
+REPLY: Final = 17
 DIRECT_REPLY: Final = 18
 RING: Final = 19
 """Types of payload (`broker.cluster.payload_types`: 16 and above are ours)."""
@@ -85,12 +85,12 @@ _decode_delete = msgspec.msgpack.Decoder(_Delete).decode
 class LocalQueues(Protocol):
     """This node's registry, as far as other nodes may ask it."""
 
-    def receive_offer(self, uid: int, offer: Offer) -> None:
-        """Bring an offer to the queue it is for."""
+    def receive_commands(self, uid: int, batch: CommandBatch) -> None:
+        """Bring a batch to the queue it is for."""
         ...
 
-    def receive_answer(self, node: str, answer: Answer) -> None:
-        """Bring an answer to the channels that wait for it."""
+    def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Bring a reply to the channels that wait for it."""
         ...
 
     def receive_ring(self, node: str, payload: bytes) -> None:
@@ -154,11 +154,11 @@ class NodeService:
         self._queues: LocalQueues | None = None
         self._connections: LocalConnections | None = None
         self._groups: LocalGroups | None = None
-        self._answers: dict[str, deque[Answer]] = {}  # put off, by node
+        self._replies: dict[str, deque[QueueReply]] = {}  # put off, by node
         self._repliers: dict[str, list[Callable[[], None]]] = {}  # held, by node
-        links.on(OFFER, self._received_offer)
-        links.on(ANSWER, self._received_answer)
-        links.on(DIRECT_REPLY, self._received_reply)
+        links.on(COMMANDS, self._received_commands)
+        links.on(REPLY, self._received_queue_reply)
+        links.on(DIRECT_REPLY, self._received_direct_reply)
         links.on(RING, self._received_ring)
         links.on_event(self._link_event)
         links.on_drained(self._drained)
@@ -183,19 +183,19 @@ class NodeService:
 
     # Asking others (`Mail`)
 
-    def send_offer(self, node: str, uid: int, offer: Offer) -> None:
-        """Carry an offer."""
-        self._links.send(node, DATA, OFFER, pack_offer(uid, offer))
+    def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
+        """Carry a batch."""
+        self._links.send(node, DATA, COMMANDS, pack_commands(uid, batch))
 
-    def send_answer(self, node: str, answer: Answer) -> None:
-        """Carry an answer; one that finds the link clogged waits here, not yet encoded."""
+    def send_queue_reply(self, node: str, reply: QueueReply) -> None:
+        """Carry a reply; one that finds the link clogged waits here, not yet encoded."""
         links = self._links
-        waiting = self._answers.get(node)
-        for part in cut_answer(answer):
+        waiting = self._replies.get(node)
+        for part in cut_reply(reply):
             if waiting is None and links.is_clogged(node):
-                waiting = self._answers[node] = deque()
+                waiting = self._replies[node] = deque()
             if waiting is None:
-                links.send(node, DATA, ANSWER, encode_answer(part))
+                links.send(node, DATA, REPLY, encode_reply(part))
             else:
                 waiting.append(part)
 
@@ -205,7 +205,7 @@ class NodeService:
 
     def is_clogged(self, node: str) -> bool:
         """True while more for a node shall wait at its origin."""
-        return node in self._answers or self._links.is_clogged(node)
+        return node in self._replies or self._links.is_clogged(node)
 
     def ask_delete(
         self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
@@ -219,7 +219,7 @@ class NodeService:
         payload = _encode(_Stat(uid, is_declare))
         self._spawn(self._ask(node, STAT_METHOD, payload, done))
 
-    def send_reply(
+    def send_direct_reply(
         self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
     ) -> Behind | None:
         """Carry a direct reply (`broker.server.context.ReplyRoute`).
@@ -232,7 +232,7 @@ class NodeService:
                 self._connections.deliver_reply(connection_id, channel, key, message)
             return None
         payload = _encode(DirectReply(boot, connection_id, channel, key, message))
-        is_clogged = node in self._answers or self._links.is_clogged(node)
+        is_clogged = node in self._replies or self._links.is_clogged(node)
         if is_clogged and not self._has_room(node, len(payload)):
             _log.debug("reply.dropped", extra={"node": node, "bytes": len(payload)})
         else:
@@ -303,44 +303,44 @@ class NodeService:
             self._queues.ring_link_up(event.node)
         if not event.outgoing:
             return
-        self._answers.pop(event.node, None)  # lost with the link, like what was on its way
+        self._replies.pop(event.node, None)  # lost with the link, like what was on its way
         self._let_replies_on(event.node)
         if event.is_up and self._queues is not None:
             self._queues.drained(event.node)
             self._queues.link_up(event.node)
 
     def _drained(self, node: str) -> None:
-        waiting = self._answers.pop(node, None)
+        waiting = self._replies.pop(node, None)
         while waiting and not self._links.is_clogged(node):
-            self._links.send(node, DATA, ANSWER, encode_answer(waiting.popleft()))
+            self._links.send(node, DATA, REPLY, encode_reply(waiting.popleft()))
         if waiting:
-            self._answers[node] = waiting
+            self._replies[node] = waiting
             return
         if self._queues is not None:
             self._queues.drained(node)
         self._let_replies_on(node)
 
-    def _received_offer(self, node: str, _boot: str, payload: bytes) -> None:
+    def _received_commands(self, node: str, _boot: str, payload: bytes) -> None:
         if self._queues is None:
             return
         try:
-            self._queues.receive_offer(*unpack_offer(payload))
+            self._queues.receive_commands(*unpack_commands(payload))
         except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
-            _log.exception("queue.offer_failed", extra={"node": node})
+            _log.exception("queue.commands_failed", extra={"node": node})
 
-    def _received_answer(self, node: str, _boot: str, payload: bytes) -> None:
+    def _received_queue_reply(self, node: str, _boot: str, payload: bytes) -> None:
         if self._queues is None:
             return
         try:
-            self._queues.receive_answer(node, decode_answer(payload))
+            self._queues.receive_queue_reply(node, decode_reply(payload))
         except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
-            _log.exception("queue.answer_failed", extra={"node": node})
+            _log.exception("queue.reply_failed", extra={"node": node})
 
     def _received_ring(self, node: str, _boot: str, payload: bytes) -> None:
         if self._queues is not None:
             self._queues.receive_ring(node, payload)
 
-    def _received_reply(self, _node: str, _boot: str, payload: bytes) -> None:
+    def _received_direct_reply(self, _node: str, _boot: str, payload: bytes) -> None:
         reply = _decode_reply(payload)
         if reply.boot == self._links.boot and self._connections is not None:
             self._connections.deliver_reply(

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from broker.cluster import placement
 from broker.cluster.authentication import keys
-from broker.cluster.membership import Cluster
+from broker.cluster.membership import ClusterMembership
 from broker.cluster.replicas.repair import Led, Repair
 from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s
 from broker.config import Settings
@@ -29,16 +29,15 @@ from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import (
     ChangeRings,
-    CloseConnection,
     DeleteQueue,
-    MoveMembers,
+    EndConnection,
     NoteLeader,
 )
 from broker.metadata.results import Changes
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
 from broker.queues.node import NodeContext
-from broker.queues.paging.pager import LOOK_S, MemoryUse, Pager, trim_memory
+from broker.queues.paging.node_pager import LOOK_S, MemoryUse, NodePager, trim_memory
 from broker.queues.registry import QueueRegistry
 from broker.server import resource_usage
 from broker.server.alarm_watch import AlarmWatch, Gauge
@@ -70,7 +69,7 @@ OPEN_LOOK_S: Final = 0.05
 QUEUES_TICK_S: Final = 1.0
 BUSY_TEND_S: Final = 0.2
 
-LEAVE_RINGS_S: Final = 10.0
+HAND_OVER_S: Final = 10.0
 """How long a stopping node tries to hand its mirrored queues over."""
 
 DRAIN_S: Final = 4.0
@@ -102,7 +101,7 @@ class Serving:
     def __init__(
         self,
         settings: Settings,
-        cluster: Cluster,
+        cluster: ClusterMembership,
         journal: Journal,
         store: MessageStore,
         service: NodeService,
@@ -155,11 +154,11 @@ class Serving:
         self.queues = QueueRegistry(node, self._groups, cluster.peers)
         self.context = self._build_context(server_properties, doors, board)
         self.listener = AmqpListener(self.context)
-        self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers.up)
+        self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers)
         self.alarms = self._watch(board, alarm_limits)
         self._pager = self._build_pager()
         self._repair = Repair(
-            cluster.node, settings, self.catalogue, clock, self._led, cluster.peers.up, self._change
+            cluster.node, settings, self.catalogue, clock, self, cluster.peers, cluster
         )
 
     def _build_context(
@@ -178,7 +177,7 @@ class Serving:
             queues=self.queues,
             lease=self,
             spawn=self.spawn,
-            send_reply=self._service.send_reply,
+            send_reply=self._service.send_direct_reply,
             place=self._place,
             new_name=_new_name,
             limits=_limits(settings),
@@ -194,14 +193,13 @@ class Serving:
             ),
         )
 
-    def _build_pager(self) -> Pager:
-        return Pager(
-            lambda: MemoryUse(resource_usage.memory_used(), self.alarms.memory_limit_bytes),
+    def _build_pager(self) -> NodePager:
+        return NodePager(
+            _Memory(self.alarms),
             self._settings.vm_memory_high_watermark_paging_ratio,
-            self.queues.in_memory,
+            self.queues,
             self._clock,
             asyncio.get_running_loop().call_soon,
-            trim_memory,
         )
 
     def _watch(self, board: Board, limits: AlarmLimits | None) -> AlarmWatch:
@@ -212,7 +210,7 @@ class Serving:
             self._clock,
             Gauge(settings),
             cluster.links,
-            cluster.peers.up,
+            cluster.peers,
             self.listener.follow_alarms,
         )
         if limits is not None:
@@ -292,7 +290,7 @@ class Serving:
             self._is_behind = True
 
     def peers_changed(self) -> None:
-        """A node came or went: offers may have another way now."""
+        """A node came or went: batches may have another way now."""
         if not self._is_stopped:
             self.queues.retarget()
             self._repair.look_soon()
@@ -308,7 +306,7 @@ class Serving:
         self.listener.close_ports()
         await self.listener.close_connections(text)
         await self._groups.hand_over(self._cluster.peers.up())
-        await self._leave_rings()
+        await self._hand_over_mirrored_queues()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -322,33 +320,37 @@ class Serving:
             self._groups.close(replica.record.uid, erase=False)
         self.queues.stop()
 
-    async def _leave_rings(self) -> None:
+    async def _hand_over_mirrored_queues(self) -> None:
         """Give every mirrored queue mastered here to a mirror, as far as policies allow.
 
         What has happened in them comes round first, so that the successor has it all at once; what
         has not by then is in the ring all the same, and comes round without this node (P22).
         """
-        rings = self.queues.rings
-        if self._is_stopped or not self.is_valid() or not rings.masters():
+        mirrored = self.queues.mirrored
+        if self._is_stopped or not self.is_valid() or not mirrored.masters():
             return
         drained = asyncio.Event()
-        rings.stand_still(drained.set)
+        mirrored.pause(drained.set)
         try:
-            async with asyncio.timeout(LEAVE_RINGS_S):
+            async with asyncio.timeout(HAND_OVER_S):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(drained.wait(), DRAIN_S)
-                steps = rings.farewells()
+                steps = mirrored.shutdown_handovers()
                 for start in range(0, len(steps), STEPS_MAX):
                     part = tuple(steps[start : start + STEPS_MAX])
                     await self._cluster.propose(ChangeRings(part))
         except TimeoutError:
-            _log.warning("rings.left_late", extra={"queues": len(rings.masters())})
+            _log.warning(
+                "mirrored_queues.hand_over_timeout", extra={"queues": len(mirrored.masters())}
+            )
 
     # For connections
 
     def is_valid(self) -> bool:
         """May this boot serve now (P1, P4)? A `broker.server.context.Lease`."""
-        return self._cluster.has_lease() and self._cluster.boot == self.context.boot
+        cluster = self._cluster
+        is_held = cluster.metadata.lease.is_held(self._clock.monotonic_ms())
+        return is_held and cluster.links.boot == self.context.boot
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something nobody waits for."""
@@ -421,7 +423,7 @@ class Serving:
 
     async def _close_owner(self, owner: str) -> None:
         """Delete what a connection that is gone still owns; asked again while it is there."""
-        await self._cluster.propose(CloseConnection(owner))
+        await self._cluster.propose(EndConnection(owner))
 
     async def _tend_replicas(self) -> None:
         """Members of quorum queues and their leader hints; each step may wait for a majority."""
@@ -447,15 +449,12 @@ class Serving:
         """Members follow each other quickly while queues get theirs."""
         return aligned_delay_s(BUSY_TEND_S if self._repair.is_busy else seconds)
 
-    def _led(self, uid: int | None) -> Iterator[Led]:
+    def led(self, uid: int | None) -> Iterator[Led]:
         """Quorum queues led here, or the one of this uid."""
         for replica in self.queues.local_quorum() if uid is None else self.queues.replica(uid):
             group = self._cluster.host.group(replica.record.uid)
             if replica.is_leading and group is not None:
                 yield Led(replica.record, group)
-
-    async def _change(self, command: MoveMembers) -> object:
-        return await self._cluster.propose(command)
 
     async def _guard(self) -> None:
         """Wake connections when the lease is back; close everything when it stays away (P4)."""
@@ -483,6 +482,19 @@ class Serving:
         self.listener.close_ports()
         for connection in list(self.listener.connections.values()):
             connection.close(ReplyCode.CONNECTION_FORCED, "this node was declared dead meanwhile")
+
+
+class _Memory:
+    """The memory of this process, whose limit is the alarms'. A `node_pager.ProcessMemory`."""
+
+    def __init__(self, alarms: AlarmWatch) -> None:
+        self._alarms = alarms
+
+    def look(self) -> MemoryUse:
+        return MemoryUse(resource_usage.memory_used(), self._alarms.memory_limit_bytes)
+
+    def trim(self) -> None:
+        trim_memory()
 
 
 def _new_name() -> str:

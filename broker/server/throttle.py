@@ -15,12 +15,12 @@ import fcntl
 import sys
 import termios
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Final, Protocol
 
 from broker.ports import Clock
-from broker.queues.elsewhere.remote import RemoteQueue
+from broker.queues.client.remote import RemoteQueue
 from broker.queues.flow import FlowMark
+from broker.server.shares.half_sent import SocketReader
 from broker.server.shares.turns import COSTLY_MS
 
 SLOWDOWN_US_MIN: Final = 1_000
@@ -58,29 +58,37 @@ class Behind(Protocol):
         ...
 
 
+class HeldPublisher(Protocol):
+    """An `EffectRunner` that keeps publishes until their queue has room."""
+
+    def went_on(self, uid: int) -> None:
+        """A queue has caught up.
+
+        Called before the next one that waits for the queue goes on: it may be behind again then.
+        """
+        ...
+
+
 class Throttle:
     """One connection's waits.
 
     Args:
         clock: Time.
-        pause: Called when a wait begins: the socket shall not be read.
-        resume: Called when the last wait is over.
+        reader: Paused when a wait begins, resumed when the last one is over.
     """
 
     __slots__ = (
         "_channels",
         "_clock",
         "_connection",
-        "_pause",
-        "_resume",
+        "_reader",
         "_unread_ticks",
         "_waits",
     )
 
-    def __init__(self, clock: Clock, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, reader: SocketReader) -> None:
         self._clock = clock
-        self._pause = pause
-        self._resume = resume
+        self._reader = reader
         self._waits = 0
         self._connection = FlowMark()
         self._channels: dict[int, FlowMark] = {}
@@ -96,7 +104,7 @@ class Throttle:
         queues: Mapping[int, Behind],
         slowdown_us: int,
         channels: Iterable[int],
-        drained: Callable[[int], None],
+        publisher: HeldPublisher,
     ) -> None:
         """Hold the connection back for what it has published.
 
@@ -104,8 +112,7 @@ class Throttle:
             queues: Those that are behind, by incarnation; at 0 what is no queue.
             slowdown_us: How long to wait for consumers, microseconds.
             channels: Keys of the channels that published to any of them.
-            drained: Called with each queue that has caught up, before the next one waiting for it
-                goes on: it may be behind again then.
+            publisher: Told of each queue that has caught up.
         """
         is_slowed = slowdown_us >= SLOWDOWN_US_MIN
         if not queues and not is_slowed:
@@ -117,39 +124,24 @@ class Throttle:
             mark.begin(now_ms)
         count = len(queues) + is_slowed
         self._waits += count
-        self._pause()
-        waits = _Waits(count, partial(self._end, marks))
+        self._reader.pause_reading()
+        hold = _Hold(count, marks)
         for uid, queue in queues.items():
-            went_on = partial(drained, uid)
-            queue.when_drained(partial(self._drained, queue, went_on, waits))
+            queue.when_drained(_QueueWait(self, hold, uid, queue, publisher).drained)
         if is_slowed:
             wait_s = min(slowdown_us, SLOWDOWN_US_MAX) / 1_000_000
-            asyncio.get_running_loop().call_later(wait_s, self._over, waits)
+            asyncio.get_running_loop().call_later(wait_s, self.over, hold)
 
-    def _drained(self, queue: Behind, went_on: Callable[[], None], waits: _Waits) -> None:
-        if isinstance(queue, RemoteQueue) or not queue.is_congested:  # that one has looked
-            went_on()
-            self._over(waits)
-            return
-
-        def again() -> None:
-            if queue.is_congested:
-                queue.when_drained(partial(self._drained, queue, went_on, waits))
-            else:
-                self._drained(queue, went_on, waits)
-
-        asyncio.get_running_loop().call_later(BEHIND_AGAIN_S, again)
-
-    def _over(self, waits: _Waits) -> None:
+    def over(self, hold: _Hold) -> None:
+        """One wait of a hold is over."""
         self._waits -= 1
-        waits.over()
+        hold.waits -= 1
+        if not hold.waits:
+            now_ms = self._clock.monotonic_ms()
+            for mark in hold.marks:
+                mark.end(now_ms)
         if not self._waits:
-            self._resume()
-
-    def _end(self, marks: list[FlowMark]) -> None:
-        now_ms = self._clock.monotonic_ms()
-        for mark in marks:
-            mark.end(now_ms)
+            self._reader.resume_reading()
 
     def forget(self, channel: int) -> None:
         """A channel is gone.
@@ -223,19 +215,48 @@ class Turn:
             self.commands = min(2 * count, TURN_COMMANDS_MAX)
 
 
-class _Waits:
-    """Several waits that end as one."""
+class _Hold:
+    """Several waits that are listed as one.
 
-    __slots__ = ("_count", "_ended")
+    Attributes:
+        waits: How many are not over.
+        marks: Of the connection and its channels: they end with the last wait.
+    """
 
-    def __init__(self, count: int, ended: Callable[[], None]) -> None:
-        self._count = count
-        self._ended = ended
+    __slots__ = ("marks", "waits")
 
-    def over(self) -> None:
-        self._count -= 1
-        if not self._count:
-            self._ended()
+    def __init__(self, waits: int, marks: list[FlowMark]) -> None:
+        self.waits = waits
+        self.marks = marks
+
+
+class _QueueWait:
+    """A wait for one queue."""
+
+    __slots__ = ("_hold", "_publisher", "_queue", "_throttle", "_uid")
+
+    def __init__(
+        self, throttle: Throttle, hold: _Hold, uid: int, queue: Behind, publisher: HeldPublisher
+    ) -> None:
+        self._throttle = throttle
+        self._hold = hold
+        self._uid = uid
+        self._queue = queue
+        self._publisher = publisher
+
+    def drained(self) -> None:
+        """The queue has caught up, unless somebody else has filled it again."""
+        if isinstance(self._queue, RemoteQueue) or not self._queue.is_congested:
+            self._publisher.went_on(self._uid)  # a `RemoteQueue` has looked before
+            self._throttle.over(self._hold)
+        else:
+            asyncio.get_running_loop().call_later(BEHIND_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if self._queue.is_congested:
+            self._queue.when_drained(self.drained)
+        else:
+            self.drained()
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:

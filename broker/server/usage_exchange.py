@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL
+from broker.cluster.peers import ReachableNodes
 from broker.metadata.results import Changes
 from broker.metadata.usage import Usage, UsageCounts
 
@@ -48,7 +48,7 @@ class UsageExchange:
         nodes: The other nodes that can be reached.
     """
 
-    def __init__(self, links: Links, usage: Usage, nodes: Callable[[], list[str]]) -> None:
+    def __init__(self, links: Links, usage: Usage, nodes: ReachableNodes) -> None:
         self._links = links
         self._usage = usage
         self._nodes = nodes
@@ -93,7 +93,7 @@ class UsageExchange:
         else:
             return
         payload = _encode(counts)
-        for node in self._nodes():
+        for node in self._nodes.up():
             self._links.send(node, CONTROL, USAGE, payload)
 
     def _heard(self, node: str, _boot: str, payload: bytes) -> None:

@@ -21,7 +21,7 @@ confirm says what the queue's handle said. Two channels of one connection have n
 
 Where what is: `session` dispatches, `channel` holds the state of one channel, one file per AMQP
 class has the methods (`basic_publish`, `basic_consume`, `basic_ack`, `exchange`, `queue`,
-`modes`), and the ledgers are `unacked`, `confirms` and `prefetch`. `gathering` and `delays` say
+`modes`), and the ledgers are `unacked`, `confirms` and `prefetch`. `publish_batch` and `delays` say
 which copy of a message goes where, `shards` what a sharded exchange's name means to consumers,
 `consumer_timeout` when a channel has kept a delivery too long.
 """

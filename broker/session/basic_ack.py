@@ -96,7 +96,7 @@ def _settle(channel: Channel, source: DeliverySource, numbers: list[int]) -> Non
     settles = channel.context.settles
     settle = settles.get(source)
     if settle is None:
-        settles[source] = Settle(channel.holder, source.tag, numbers)
+        settles[source] = Settle(channel.channel_id, source.tag, numbers)
     else:
         settle.numbers.extend(numbers)
 

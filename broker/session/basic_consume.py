@@ -47,7 +47,7 @@ def qos(channel: Channel, method: spec.BasicQos) -> None:
         for consumer in channel.consumers.values():
             if not consumer.no_ack:
                 allowed = credit(consumer.prefetch, limit)
-                command = SetPrefetch(channel.holder, consumer.tag, allowed)
+                command = SetPrefetch(channel.channel_id, consumer.tag, allowed)
                 channel.emit(QueueRequest(consumer.queue_uid, command))
         unpark(channel)
     channel.send(spec.BasicQosOk())
@@ -90,7 +90,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     channel.touched[queue.uid] = None
     allowed = 0 if method.no_ack else credit(prefetch, channel.window.limit)
     checkout = Checkout(
-        channel.holder,
+        channel.channel_id,
         tag,
         method.no_ack,
         method.exclusive and not is_quorum,  # RabbitMQ's quorum queues ignore it
@@ -174,7 +174,7 @@ def cancel(channel: Channel, method: spec.BasicCancel) -> None:
             channel.send(spec.BasicCancelOk(tag))
 
     token = channel.ask(detached, detached)
-    channel.emit(QueueRequest(consumer.queue_uid, Cancel(channel.holder, tag), token))
+    channel.emit(QueueRequest(consumer.queue_uid, Cancel(channel.channel_id, tag), token))
 
 
 def get(channel: Channel, method: spec.BasicGet) -> None:
@@ -221,7 +221,7 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         write_content(channel, answer, message)
 
     token = channel.ask(got)
-    command = Get(channel.holder, method.no_ack)
+    command = Get(channel.channel_id, method.no_ack)
     channel.emit(QueueRequest(queue.uid, command, token, queue))
 
 
@@ -274,7 +274,7 @@ def resume_no_ack(channel: Channel) -> list[QueueRequest]:
 
 def _no_ack_consumers(channel: Channel, *, active: bool) -> list[QueueRequest]:
     return [
-        QueueRequest(consumer.queue_uid, SetActive(channel.holder, consumer.tag, active))
+        QueueRequest(consumer.queue_uid, SetActive(channel.channel_id, consumer.tag, active))
         for consumer in channel.consumers.values()
         if consumer.no_ack and consumer.is_attached
     ]
@@ -347,7 +347,7 @@ def requeue_parked(channel: Channel, consumer: ChannelConsumer) -> None:
     """Give a consumer's parked deliveries back to its queue."""
     numbers = channel.window.remove(consumer)
     if numbers:
-        command = Requeue(channel.holder, consumer.tag, numbers)
+        command = Requeue(channel.channel_id, consumer.tag, numbers)
         channel.emit(QueueRequest(consumer.queue_uid, command))
     unpark(channel)
 

@@ -38,11 +38,11 @@ from broker.session.context import Context
 from broker.session.delays import with_stores, would_route
 from broker.session.effects import ReplyTo
 from broker.session.exchange import check_topic
-from broker.session.gathering import (
+from broker.session.publish_batch import (
     Copies,
+    add_copies_to_batches,
+    add_to_batches,
     drop_doubles,
-    gather,
-    gather_copies,
     hold_for_commit,
     keyed_copies,
 )
@@ -59,7 +59,7 @@ WORK_MAX = 500
 A plain publish to a few queues whose route is known takes none."""
 
 
-class Route:
+class CachedRoute:
     """What is known of an (exchange, routing key) while the catalogue stays as it is.
 
     Attributes:
@@ -111,7 +111,7 @@ class Publisher:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: dict[tuple[str, str], CachedRoute] = {}
         self._version = -1
         self._destinations: dict[tuple[int, ...], tuple[Queue, ...]] = {}
         self._checked: PropertyFacts | None = None  # the last that were not plain, and are good
@@ -183,7 +183,7 @@ class Publisher:
             return
         self._channel = None
         run, self.run = self.run, []  # or an idle connection would keep its last messages
-        gather(channel, run, self._queues)
+        add_to_batches(channel, run, self._queues)
 
     def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
         """Check what the properties promise; True if they ask for nothing special.
@@ -207,7 +207,7 @@ class Publisher:
         self._checked = facts
         return True
 
-    def _route(self, channel: Channel, exchange: str, routing_key: str) -> Route:
+    def _route(self, channel: Channel, exchange: str, routing_key: str) -> CachedRoute:
         """Route by the cache, else by the catalogue after checking that the user may publish.
 
         Raises:
@@ -230,7 +230,7 @@ class Publisher:
         self._routes.clear()
         self._destinations.clear()
 
-    def _look_up(self, channel: Channel, exchange: str, routing_key: str) -> Route:
+    def _look_up(self, channel: Channel, exchange: str, routing_key: str) -> CachedRoute:
         context = self._context
         vhost = context.facts.vhost
         channel.permissions.check("write", "exchange", exchange)
@@ -242,17 +242,17 @@ class Publisher:
         if record.type == "topic":
             check_topic(channel, "write", exchange, routing_key)
         if not exchange and routing_key.startswith(reply_to.PREFIX):
-            return Route()
+            return CachedRoute()
         if context.catalogue.looks_inside(vhost, exchange):
-            return Route(looks_inside=True)
+            return CachedRoute(looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
         if routed is None:
-            return Route()
+            return CachedRoute()
         context.work += routed.looked
         uids = tuple([queue.uid for queue in routed.queues])
-        return Route(self._destinations.setdefault(uids, routed.queues), routed.stores)
+        return CachedRoute(self._destinations.setdefault(uids, routed.queues), routed.stores)
 
-    def _publish_one(self, channel: Channel, command: Publish, route: Route) -> None:
+    def _publish_one(self, channel: Channel, command: Publish, route: CachedRoute) -> None:
         """Publish what the fast path can't: one message, all rules.
 
         Raises:
@@ -273,7 +273,7 @@ class Publisher:
             if is_returned:
                 write_return(channel, original)
             if copies:
-                gather_copies(channel, copies)
+                add_copies_to_batches(channel, copies)
             elif channel.confirms is not None:
                 seqno = channel.confirms.issue(1)
                 channel.confirms.confirm((seqno,))
@@ -288,7 +288,12 @@ class Publisher:
                 check_topic(channel, "write", exchange, key)
 
     def _copies(
-        self, message: Message, decoded: Decoded, keys: list[str], route: Route, command: Publish
+        self,
+        message: Message,
+        decoded: Decoded,
+        keys: list[str],
+        route: CachedRoute,
+        command: Publish,
     ) -> tuple[Copies, bool]:
         """Route one message by whatever its route asks for.
 

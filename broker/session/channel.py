@@ -120,7 +120,8 @@ class Channel:
         is_plain: Open, not waiting, not transactional: the fast path may publish on it.
         key: What tells this channel from an earlier one of its number, to shells and queues: late
             verdicts and deliveries must not reach a channel that was opened since.
-        holder: Who holds unsettled messages, as queues know it; unique like the key.
+        channel_id: Its id for queues, under which they keep its unsettled messages; as unique as
+            the key.
         last_queue: The queue declared last here, what an empty queue name means.
         touched: Queues where this channel consumed or got, to release them at the end.
         close_by_ms: When close-ok goes out though queues that end with the channel's consumers are
@@ -131,6 +132,7 @@ class Channel:
     """
 
     __slots__ = (
+        "channel_id",
         "class_id",
         "close_by_ms",
         "commit",
@@ -141,7 +143,6 @@ class Channel:
         "generation",
         "get_sources",
         "held",
-        "holder",
         "is_closing",
         "is_plain",
         "is_waiting",
@@ -167,7 +168,7 @@ class Channel:
         self.number = number
         self.generation = context.generations
         self.key = context.generations << 16 | number
-        self.holder = f"{context.facts.owner}/{number}.{context.generations}"
+        self.channel_id = f"{context.facts.owner}/{number}.{context.generations}"
         self.is_closing = False
         self.is_waiting = False
         self.is_plain = True
@@ -270,13 +271,13 @@ class Channel:
             by_source.setdefault(source, []).extend(numbers)
         for source, numbers in by_source.items():
             token = 0 if settled is None else self.ask(settled, settled)
-            command = kind(self.holder, source.tag, numbers)
+            command = kind(self.channel_id, source.tag, numbers)
             self.emit(QueueRequest(source.queue_uid, command, token))
         return len(by_source)
 
     def set_active(self, consumer: ChannelConsumer, *, active: bool) -> None:
         """Pause or resume a consumer."""
-        command = SetActive(self.holder, consumer.tag, active)
+        command = SetActive(self.channel_id, consumer.tag, active)
         self.emit(QueueRequest(consumer.queue_uid, command))
 
     def end(self) -> None:
@@ -294,8 +295,8 @@ class Channel:
         self.confirms = None
         self.reply_key = ""
         for uid in self.touched:
-            self.emit(QueueRequest(uid, Release(self.holder)))
-        self.emit(ChannelEnded(self.key, self.holder))
+            self.emit(QueueRequest(uid, Release(self.channel_id)))
+        self.emit(ChannelEnded(self.key, self.channel_id))
         self.touched = {}
 
     def flush_confirms(self) -> None:

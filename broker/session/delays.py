@@ -1,8 +1,8 @@
 """Publishing what an x-delayed-message exchange is to keep for a while.
 
-Routing finds the exchange's store beside the queues (`Route.stores`); the store gets its own copy
-of the message, whose `ttl_ms` is the delay. It confirms as any queue does, so the publisher hears
-when the message is safe. When the time has come the store's leader routes the message by the
+Routing finds the exchange's store beside the queues (`CachedRoute.stores`); the store gets its own
+copy of the message, whose `ttl_ms` is the delay. It confirms as any queue does, so the publisher
+hears when the message is safe. When the time has come the store's leader routes the message by the
 exchange's bindings of then (`broker.queues.delay_store`).
 
 `mandatory` asks what can be known at once: a message that could be routed nowhere now, had it no
@@ -20,7 +20,7 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.routing.delays import DELAY_MS_MAX, HEADER, asked_ms
-from broker.session.gathering import Copies
+from broker.session.publish_batch import Copies
 
 
 def with_stores(
@@ -32,7 +32,7 @@ def with_stores(
         message: As queues get it: BCC taken out, reply-to filled in.
         headers: As they were sent.
         copies: For the queues, perhaps one for none.
-        stores: `Route.stores`; a history gets the message without its time to live: it is
+        stores: `CachedRoute.stores`; a history gets the message without its time to live: it is
             remembered until newer ones come.
 
     Raises:

@@ -79,11 +79,11 @@ class ChannelEnded(msgspec.Struct):
 
     Attributes:
         channel: The channel's key.
-        holder: The channel's holder string.
+        channel_id: The channel's id among queues.
     """
 
     channel: int
-    holder: str
+    channel_id: str
 
 
 class Attach(msgspec.Struct):

@@ -48,7 +48,7 @@ class ChannelFacts(NamedTuple):
         global_prefetch: The channel's own limit; 0 is none.
         consumer_count: How many consumers it has.
         consumers: Those, by tag; described as they are read, and read once.
-        holder: What queues know it by.
+        channel_id: Its id among queues.
     """
 
     number: int
@@ -63,7 +63,7 @@ class ChannelFacts(NamedTuple):
     global_prefetch: int
     consumer_count: int
     consumers: Iterator[ConsumerFacts]
-    holder: str = ""
+    channel_id: str = ""
 
 
 def facts_of_channel(channel: Channel) -> ChannelFacts:
@@ -96,5 +96,5 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
             )
             for consumer in list(channel.consumers.values())
         ),
-        holder=channel.holder,
+        channel_id=channel.channel_id,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from broker.amqp import spec
 from broker.errors import AmqpError, Refusal, ReplyCode
-from broker.fifo.offers import pieces
+from broker.fifo.command_sizes import pieces
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue

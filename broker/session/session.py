@@ -67,7 +67,7 @@ class Session:
 
     Attributes:
         out: Bytes for the socket, in order; the shell joins, writes and clears it.
-        owner: The connection as owner of exclusive queues, for `CloseConnection(owner)`.
+        owner: The connection as owner of exclusive queues, for `EndConnection(owner)`.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
         rest: Commands that the last `handle` has put off: the next one's, before any others.
     """
@@ -154,9 +154,10 @@ class Session:
                 ):
                     append(message)
                     continue
-                if command.channel == number and publisher.goes_on(command):
-                    continue
-                publisher.end()
+                if number >= 0:
+                    if command.channel == number and publisher.goes_on(command):
+                        continue
+                    publisher.end()
                 if self._begin(command):
                     append = publisher.run.append
                     number = command.channel
@@ -304,6 +305,11 @@ class Session:
         if found is not None and found.reply_key and found.reply_key == key:
             basic_consume.deliver_reply(found, message)
 
+    @property
+    def wants_flush(self) -> bool:
+        """True if there are bytes in `out`, confirms to write, or commands for `go_on`."""
+        return bool(self.out or self._news or self._unfinished)
+
     def flush(self) -> None:
         """Write gathered confirms. Call once a tick, before writing `out`."""
         if not self._news:
@@ -355,7 +361,7 @@ class Session:
         For a connection whose client waits for close-ok; call it before `close_channels`.
         """
         return [
-            QueueRequest(consumer.queue_uid, Cancel(channel.holder, consumer.tag))
+            QueueRequest(consumer.queue_uid, Cancel(channel.channel_id, consumer.tag))
             for channel in self._channels.values()
             for consumer in _consumers_to_end(channel)
             if consumer.queue.exclusive_owner is None
@@ -596,7 +602,7 @@ class Session:
 
         for consumer in ending:
             token = channel.ask(ended, ended)
-            command = Cancel(channel.holder, consumer.tag)
+            command = Cancel(channel.channel_id, consumer.tag)
             channel.emit(QueueRequest(consumer.queue_uid, command, token))
         return True
 

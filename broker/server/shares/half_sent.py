@@ -27,7 +27,6 @@ closed if it holds more than its share. So is a connection that holds more than 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -332,21 +331,33 @@ class Messages(Protocol):
         ...
 
 
+class SocketReader(Protocol):
+    """A connection, as those who hold it back see it."""
+
+    def pause_reading(self) -> None:
+        """Stop reading the socket."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read on, if nothing else holds the client back."""
+        ...
+
+
 class HalfSentOf:
     """One connection's part in `HalfSent`.
 
     Args:
         shared: What all connections of the node hold.
         number: The connection's.
-        resume: Called when it has waited and may be read on.
+        reader: Resumed when it has waited and may be read on.
     """
 
-    __slots__ = ("_held", "_is_counted", "_moved_ms", "_number", "_resume", "_shared", "_user")
+    __slots__ = ("_held", "_is_counted", "_moved_ms", "_number", "_reader", "_shared", "_user")
 
-    def __init__(self, shared: HalfSentShared, number: int, resume: Callable[[], None]) -> None:
+    def __init__(self, shared: HalfSentShared, number: int, reader: SocketReader) -> None:
         self._shared = shared
         self._number = number
-        self._resume = resume
+        self._reader = reader
         self._held = 0
         self._is_counted = False
         self._moved_ms = 0
@@ -379,7 +390,7 @@ class HalfSentOf:
             return HalfSentVerdict.GO_ON
         if not self._is_counted:
             self._is_counted = True
-            self._shared.enter(self._number, self._resume)
+            self._shared.enter(self._number, self._reader)
         return self._shared.note(self._number, self._user, held, messages.missing_bytes, now_ms)
 
     def leave(self, now_ms: int) -> None:
@@ -419,11 +430,11 @@ class HalfSentShared:
 
     def __init__(self, budget: int = BUDGET_BYTES_MAX) -> None:
         self.arbiter = HalfSent(budget)
-        self._resumes: dict[int, Callable[[], None]] = {}
+        self._readers: dict[int, SocketReader] = {}
 
-    def enter(self, number: int, resume: Callable[[], None]) -> None:
-        """Have `resume` called whenever a connection has waited and may be read on."""
-        self._resumes[number] = resume
+    def enter(self, number: int, reader: SocketReader) -> None:
+        """Have a connection's reader resumed whenever it has waited and may be read on."""
+        self._readers[number] = reader
 
     def note(self, number: int, user: str, held: int, missing: int, now_ms: int) -> HalfSentVerdict:
         """As `HalfSent.note`; others may go on because of it."""
@@ -433,7 +444,7 @@ class HalfSentShared:
 
     def leave(self, number: int, now_ms: int) -> None:
         """As `HalfSent.leave`; others may go on because of it."""
-        self._resumes.pop(number, None)
+        self._readers.pop(number, None)
         self.arbiter.leave(number, now_ms)
         self._let_go()
 
@@ -445,6 +456,6 @@ class HalfSentShared:
 
     def _let_go(self) -> None:
         for number in self.arbiter.take_admitted():
-            resume = self._resumes.get(number)
-            if resume is not None:
-                resume()
+            reader = self._readers.get(number)
+            if reader is not None:
+                reader.resume_reading()

@@ -2,12 +2,12 @@
 
 A message may cost a thousand times what a plain one does: 1,000 keys in CC, a fanout to thousands
 of queues, a headers exchange with 1,500 bindings. The connection that sends such messages carries
-out `SLICE_MS` of them and waits for its next turn; its socket is not read meanwhile. `Turns` gives
-one turn at a time, to each user alike and to each connection of a user alike, and lets the event
-loop serve all other sockets `PASSES` times in between. While other clients send something, and when
-those passes take long, the next turn waits for as long as the last one took, or the passes: however
-many such publishers there are, they get at most half of a loop that others use, and all of an idle
-one.
+out `SLICE_MS` of them and waits for its next turn; its socket is not read meanwhile. `FairTurns`
+gives one turn at a time, to each user alike and to each connection of a user alike, and lets the
+event loop serve all other sockets `PASSES` times in between. While other clients send something,
+and when those passes take long, the next turn waits for as long as the last one took, or the
+passes: however many such publishers there are, they get at most half of a loop that others use, and
+all of an idle one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rota:
         return work
 
 
-class Turns:
+class FairTurns:
     """Gives turns to the connections of a node.
 
     Args:

@@ -1,4 +1,4 @@
-"""Which logins a connection machine offers, and what becomes of a new secret."""
+"""Login mechanisms that a connection machine offers, and connection.update-secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes out: contents for other channels and frame sizes, and batches of deliveries."""
+"""Encoded output: contents for other channels and frame sizes, and batches of deliveries."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Sink:
         if type(command) is SetActive:
             self.active.append(command.active)
         elif type(command) is Release:
-            self.released.append(command.holder)
+            self.released.append(command.channel_id)
 
     def stat(self, done: Callable[[object], None], *, is_declare: bool = False) -> None:
         done(QueueStat(0, 0, 0, 0, 0, "running"))

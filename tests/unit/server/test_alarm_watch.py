@@ -18,7 +18,7 @@ from broker.server.alarm_watch import (
 )
 from broker.server.alarms import Board
 from tests.unit.server.rig import virtually
-from tests.unit.server.test_usage_exchange import Wire
+from tests.unit.server.test_usage_exchange import Others, Wire
 from tests.virtual_loop import VirtualClock
 
 MB = 10**6
@@ -62,7 +62,7 @@ class Cluster:
             VirtualClock(),
             gauge,
             link,
-            lambda: others,
+            Others(others),
             lambda: self.told.append(name),
         )
 

@@ -380,7 +380,7 @@ async def test_the_client_hears_why_when_its_exclusive_queues_are_gone() -> None
     propose = node.propose
 
     async def slowly(command: commands.AnyCommand) -> object:
-        if isinstance(command, commands.CloseConnection):
+        if isinstance(command, commands.EndConnection):
             await agreed.wait()
         return await propose(command)
 

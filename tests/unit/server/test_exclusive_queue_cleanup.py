@@ -20,5 +20,5 @@ def test_a_declare_applied_after_the_connections_end_is_found() -> None:
     assert cleanup.find({1}) == []  # its end may be under way
     assert cleanup.find({1}) == [f"{NODE}/{BOOT}/2"]
     assert cleanup.find({1}) == [f"{NODE}/{BOOT}/2"]  # until it is gone
-    world.apply(commands.CloseConnection(f"{NODE}/{BOOT}/2"))
+    world.apply(commands.EndConnection(f"{NODE}/{BOOT}/2"))
     assert cleanup.find({1}) == []

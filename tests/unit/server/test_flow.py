@@ -1,4 +1,4 @@
-"""What holds a publisher back, what a client that does not read may cost, and who shows `flow`.
+"""Back-pressure: blocked publishers, clients that do not read, and the state `flow`.
 
 Cases are the rows of docs/bad-input.md.
 
@@ -20,7 +20,7 @@ from broker.message import Delivery, Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.ports import GetResult
-from broker.queues.elsewhere.remote import RemoteQueue
+from broker.queues.client.remote import RemoteQueue
 from broker.queues.flow import FLOW_SHOWN_MS
 from broker.server import connection as shell
 from broker.server.throttle import (
@@ -65,7 +65,7 @@ class Slow(Sink):
 
     def submit(self, command: ChannelCommand, done: Callable[[object], None] | None = None) -> None:
         if isinstance(command, Get) and done is not None:
-            self.got.append(command.holder)
+            self.got.append(command.channel_id)
             done(GetResult(Delivery(len(self.got), 0, self.stock[0]), 1))
         else:
             super().submit(command, done)
@@ -478,3 +478,17 @@ async def test_a_full_socket_pauses_its_consumers_though_a_publish_waits_there()
     client.shell.pause_writing()
     await turn()
     assert node.named["far"].active == [False]
+
+
+@virtually
+async def test_a_read_marks_its_connection_where_it_leaves_something_to_write() -> None:
+    client = await two_channels(Queues())
+    client.send(published("a"))
+    assert not client.shell.is_marked
+    client.send(published("nobody's", mandatory=True))
+    assert client.shell.is_marked
+    await turn()
+    client.send(spec.ConfirmSelect(), channel=1)
+    await turn()
+    client.send(published("nobody's"))  # confirmed at once
+    assert client.shell.is_marked

@@ -1,4 +1,4 @@
-"""How a quorum queue's replica is opened: P31's first leader, no vote without a memory (R11)."""
+"""Opening the replica of a quorum queue: the first leader (P31), no vote for a blank one (R11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half-sent messages: who holds most waits, somebody can always finish, memory is bounded."""
+"""Half-sent messages: the largest waits, one connection can always finish, memory is bounded."""
 
 from __future__ import annotations
 

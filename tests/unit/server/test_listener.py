@@ -1,4 +1,4 @@
-"""Whose connections end with what is deleted."""
+"""Connections that are closed when their user or vhost is deleted."""
 
 from __future__ import annotations
 

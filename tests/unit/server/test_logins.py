@@ -1,4 +1,4 @@
-"""Slow hashes and what HTTP is told, on a real loop."""
+"""Logins with slow password hashes, and the answers of the HTTP API, on a real loop."""
 
 from __future__ import annotations
 

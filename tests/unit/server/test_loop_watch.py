@@ -1,4 +1,4 @@
-"""What is made of the turns of the event loop."""
+"""The statistics of the turns of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node misses while it begins to serve: group 0 and its own boot go on meanwhile."""
+"""Changes of group 0 and of the own boot while a node begins to serve."""
 
 from __future__ import annotations
 

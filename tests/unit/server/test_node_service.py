@@ -1,4 +1,4 @@
-"""The door between nodes: what is put off while a link is clogged (P14)."""
+"""The service for other nodes: delayed messages while a link is clogged (P14)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from broker.amqp.content import Properties, build_message
 from broker.cluster.links import LinkEvent, LinkStatus
 from broker.cluster.outbound import DATA, LinkLimits
-from broker.fifo.commands import Offer
-from broker.queues.envelopes import Answer, decode_answer, pack_offer
-from broker.server.node_service import DIRECT_REPLY, OFFER, NodeService
+from broker.fifo.commands import CommandBatch
+from broker.queues.envelopes import QueueReply, decode_reply, pack_commands
+from broker.server.node_service import COMMANDS, DIRECT_REPLY, NodeService
 from broker.server.throttle import Behind
 
 B = "rabbit@b"
@@ -21,7 +21,7 @@ class FakeLinks:
     limits = LinkLimits(data_bytes=10_000)
 
     def __init__(self) -> None:
-        self.sent: list[Answer] = []
+        self.sent: list[QueueReply] = []
         self.replies = 0
         self.waiting_bytes = 0
         self.room = 1_000
@@ -47,7 +47,7 @@ class FakeLinks:
         if kind == DIRECT_REPLY:
             self.replies += 1
         else:
-            self.sent.append(decode_answer(payload))
+            self.sent.append(decode_reply(payload))
         return True
 
     def status(self) -> list[LinkStatus]:
@@ -79,16 +79,16 @@ def test_answers_for_a_clogged_link_wait_in_order() -> None:
     links, queues, door = service()
     links.room = 1
     for number in range(4):
-        door.send_answer(B, Answer(number, 0))
-    assert [answer.uid for answer in links.sent] == [0]
+        door.send_queue_reply(B, QueueReply(number, 0))
+    assert [reply.uid for reply in links.sent] == [0]
     assert door.is_clogged(B)
     links.room = 2
     links.drained(B)
-    assert [answer.uid for answer in links.sent] == [0, 1, 2]
+    assert [reply.uid for reply in links.sent] == [0, 1, 2]
     assert queues.calls == []
     links.room = 9
     links.drained(B)
-    assert [answer.uid for answer in links.sent] == [0, 1, 2, 3]
+    assert [reply.uid for reply in links.sent] == [0, 1, 2, 3]
     assert queues.calls == [("drained", B)]
     assert not door.is_clogged(B)
 
@@ -96,7 +96,7 @@ def test_answers_for_a_clogged_link_wait_in_order() -> None:
 def test_what_waits_is_lost_with_the_link_and_said_again_on_the_next() -> None:
     links, queues, door = service()
     links.room = 0
-    door.send_answer(B, Answer(1, 0))
+    door.send_queue_reply(B, QueueReply(1, 0))
     links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=False))
     links.room = 9
     links.event(LinkEvent(B, "boot", DATA, outgoing=True, is_up=True))
@@ -105,16 +105,16 @@ def test_what_waits_is_lost_with_the_link_and_said_again_on_the_next() -> None:
 
 
 class BrokenQueues(FakeQueues):
-    def receive_offer(self, uid: int, offer: object) -> None:
+    def receive_commands(self, uid: int, batch: object) -> None:
         raise RuntimeError("a bug")
 
 
-def test_an_offer_that_fails_does_not_break_the_link() -> None:
-    """Every queue's traffic shares it; the sender would only send the offer again."""
+def test_a_batch_that_fails_does_not_break_the_link() -> None:
+    """Every queue's traffic shares it; the sender would only send the batch again."""
     links, _, door = service()
     door.attach(BrokenQueues(), None, None)  # type: ignore[arg-type]
-    links.handlers[OFFER](B, "boot", pack_offer(7, Offer("a/1/7/0", 1, 1, [])))
-    links.handlers[OFFER](B, "boot", b"no offer")
+    links.handlers[COMMANDS](B, "boot", pack_commands(7, CommandBatch("a/1/7/0", 1, 1, [])))
+    links.handlers[COMMANDS](B, "boot", b"no batch")
 
 
 # Direct replies
@@ -122,7 +122,7 @@ def test_an_offer_that_fails_does_not_break_the_link() -> None:
 
 def reply(door: NodeService, size: int = 10) -> Behind | None:
     message = build_message("", "key", Properties(), bytes(size))
-    return door.send_reply(B, "boot", 1, 1, "key", message)
+    return door.send_direct_reply(B, "boot", 1, 1, "key", message)
 
 
 def test_a_reply_to_a_node_with_room_holds_nobody() -> None:
@@ -150,7 +150,7 @@ def test_replies_wait_behind_answers_that_were_put_off() -> None:
     links, _, door = service()
     links.room = 0
     for number in range(3):
-        door.send_answer(B, Answer(number, 0))
+        door.send_queue_reply(B, QueueReply(number, 0))
     behind = reply(door)
     assert behind is not None
     woken: list[str] = []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.server.outbox import Outbox
+from broker.server.outbox import WRITE_TOGETHER, Outbox
 from tests.unit.server.rig import turn, virtually
 
 
@@ -43,3 +43,33 @@ async def test_a_flush_that_fails_costs_its_own_connection_only() -> None:
     outbox.mark(healthy)
     await turn()
     assert healthy.flushes == 2
+
+
+@virtually
+async def test_many_connections_are_written_before_the_turn_ends() -> None:
+    outbox = Outbox(asyncio.get_running_loop())
+    connections = [Connection() for _ in range(WRITE_TOGETHER)]
+    for connection in connections[1:]:
+        outbox.mark(connection)
+    outbox.flush_if_many()
+    assert [each.flushes for each in connections] == [0] * WRITE_TOGETHER
+    outbox.mark(connections[0])
+    outbox.flush_if_many()
+    assert [each.flushes for each in connections] == [1] * WRITE_TOGETHER
+    await turn()
+    assert [each.flushes for each in connections] == [1] * WRITE_TOGETHER
+
+
+@virtually
+async def test_what_is_marked_after_an_early_write_is_written_at_the_end_of_the_turn() -> None:
+    outbox = Outbox(asyncio.get_running_loop())
+    connections = [Connection() for _ in range(WRITE_TOGETHER)]
+    for connection in connections:
+        outbox.mark(connection)
+    outbox.flush_if_many()
+    outbox.mark(connections[0])
+    await turn()
+    assert connections[0].flushes == 2
+    outbox.mark(connections[0])
+    await turn()
+    assert connections[0].flushes == 3

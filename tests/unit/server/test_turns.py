@@ -14,7 +14,7 @@ from broker.amqp import spec
 from broker.amqp.content import Properties, build_message
 from broker.amqp.frames import method_frame
 from broker.metadata import commands
-from broker.server.shares.turns import COSTLY_MS, SHARED_MS, Rota, Turns, has_hung_up
+from broker.server.shares.turns import COSTLY_MS, SHARED_MS, FairTurns, Rota, has_hung_up
 from tests.unit.server.rig import Client, Node, turn, virtually
 from tests.unit.server.test_flow import Queues, Slow, published
 from tests.virtual_loop import VirtualClock
@@ -173,7 +173,7 @@ async def test_what_a_channel_had_to_hold_back_takes_turns_too() -> None:
 @virtually
 async def test_turns_leave_as_much_time_as_they_take_while_others_use_the_loop() -> None:
     clock = VirtualClock()
-    turns = Turns(clock)
+    turns = FairTurns(clock)
     began: list[int] = []
 
     def work() -> None:
@@ -191,7 +191,7 @@ async def test_turns_leave_as_much_time_as_they_take_while_others_use_the_loop()
 
 @virtually
 async def test_a_turn_that_fails_ends_no_other() -> None:
-    turns, done = Turns(VirtualClock()), []
+    turns, done = FairTurns(VirtualClock()), []
     failed: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, why: failed.append(why))
     turns.enter("user", 1, lambda: done[0])

@@ -1,4 +1,4 @@
-"""connection.update-secret: our own users keep theirs, but rights are looked at again.
+"""connection.update-secret: internal users keep their password; permissions are checked again.
 
 Cases are the rows of docs/bad-input.md.
 """

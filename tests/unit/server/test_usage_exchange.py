@@ -1,4 +1,4 @@
-"""Nodes tell each other what is open, where there are limits: after a change, and every second."""
+"""Nodes exchange counts of connections and channels with limits: at changes and each second."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ class Link:
         return not self.wire.is_cut
 
 
+class Others:
+    """Nodes that are always heard."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self._nodes = nodes
+
+    def up(self) -> list[str]:
+        return self._nodes
+
+
 def cluster(**limits: int) -> tuple[Wire, list[Usage], list[UsageExchange]]:
     catalogue = Catalogue()
     catalogue.put_vhost(Vhost("/"))
@@ -50,7 +60,7 @@ def cluster(**limits: int) -> tuple[Wire, list[Usage], list[UsageExchange]]:
     for node, usage in zip(nodes, usages, strict=True):
         others = [each for each in nodes if each != node]
         link: Any = wire.of(node)
-        exchanges.append(UsageExchange(link, usage, lambda others=others: others))
+        exchanges.append(UsageExchange(link, usage, Others(others)))
     return wire, usages, exchanges
 
 

@@ -28,9 +28,9 @@ from broker.session.session import Session
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
 
 
-def connection_and_key(holder: str) -> tuple[int, int]:
-    """Connection id and channel key of a holder."""
-    _, _, connection, channel = holder.rsplit("/", 3)
+def connection_and_key(channel_id: str) -> tuple[int, int]:
+    """Connection id and channel key of a channel id."""
+    _, _, connection, channel = channel_id.rsplit("/", 3)
     number, generation = channel.split(".")
     return int(connection), int(generation) << 16 | int(number)
 
@@ -67,7 +67,7 @@ class World:
         for queue in changes.queues_removed:
             fifo = self.fifos.pop(queue.uid)
             for consumer in list(fifo.consumers):
-                number, channel = connection_and_key(consumer.holder)
+                number, channel = connection_and_key(consumer.channel_id)
                 client = self.clients.get(number)
                 if client is not None:
                     self.run(client, client.session.consumer_lost(channel, consumer.tag))
@@ -77,7 +77,7 @@ class World:
         return self.fifos[uid].stat().consumers
 
     def run(self, client: Client, effects: list[Effect]) -> None:
-        """As the carrier: what comes of an effect waits until the list it stands in is done."""
+        """As `EffectRunner`: what comes of an effect waits until the list it stands in is done."""
         client.later += effects
         if client.is_running:
             return
@@ -106,8 +106,8 @@ class World:
     def pump(self) -> None:
         for fifo in list(self.fifos.values()):
             fifo.pump()
-            for (holder, tag), deliveries in fifo.take_effects().deliveries.items():
-                number, channel = connection_and_key(holder)
+            for (channel_id, tag), deliveries in fifo.take_effects().deliveries.items():
+                number, channel = connection_and_key(channel_id)
                 client = self.clients.get(number)
                 if client is not None:
                     self.run(client, client.session.deliver(channel, tag, deliveries))

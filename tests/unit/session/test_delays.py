@@ -1,4 +1,4 @@
-"""Publishing to an x-delayed-message exchange: what is kept, what goes at once, who hears what."""
+"""Publishing to an x-delayed-message exchange: delayed and immediate messages, and confirms."""
 
 from __future__ import annotations
 

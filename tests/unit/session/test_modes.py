@@ -4,6 +4,7 @@ import pytest
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, MethodCommand
+from broker.fifo.commands import Release
 from broker.session.effects import PublishTo
 from broker.session.facts import SessionLimits
 from tests.unit.session.rig import Client, World, publish
@@ -225,7 +226,7 @@ def test_a_settle_that_was_lost_to_a_failover_is_406(client: Client) -> None:
     assert queue is not None
     fifo = client.world.fifos[queue.uid]
     for consumer in list(fifo.consumers):
-        fifo.release(consumer.holder)
+        fifo.apply_command(Release(consumer.channel_id))
     assert closed(client.call(spec.TxCommit())) == "partial tx completion"
 
 

@@ -1,4 +1,4 @@
-"""A sharded exchange's name where a queue is expected."""
+"""The name of a sharded exchange used as a queue name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was routed on its way to its queues: batches, transactions, and keys against doubles.
+"""Batches of routed messages for queues; transactions; deduplication keys.
 
 A queue that drops doubles (`x-message-deduplication`) wants each message's key with it: the value
 of the header that the queue names. So a message may go to two queues as two copies that differ in
@@ -27,7 +27,7 @@ Copies = list[tuple[Message, tuple[Queue, ...]]]
 
 
 def drop_doubles(queues: tuple[Queue, ...]) -> bool:
-    """True if one of the queues drops doubles."""
+    """True if one of the queues drops duplicates."""
     return any(dedup_header(queue.arguments) is not None for queue in queues)
 
 
@@ -68,7 +68,7 @@ def _key_of(value: object) -> str:
     return "\0#" + hashlib.blake2b(raw, digest_size=16).hexdigest()
 
 
-def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:
+def add_to_batches(channel: Channel, messages: list[Message], queues: tuple[Queue, ...]) -> None:
     """Add messages to the batch of each queue, and number them on a confirm channel."""
     publishes = channel.context.publishes
     confirms = channel.confirms
@@ -92,11 +92,11 @@ def gather(channel: Channel, messages: list[Message], queues: tuple[Queue, ...])
                 batch.seqnos += seqnos
 
 
-def gather_copies(channel: Channel, copies: Copies) -> None:
-    """As `gather`, for one message whose queues may get different copies."""
+def add_copies_to_batches(channel: Channel, copies: Copies) -> None:
+    """As `add_to_batches`, for one message whose queues may get different copies."""
     if len(copies) == 1:
         message, queues = copies[0]
-        gather(channel, [message], queues)
+        add_to_batches(channel, [message], queues)
         return
     confirms = channel.confirms
     seqno = 0

@@ -1,10 +1,10 @@
-"""Executes a session's effects. Decides nothing: what a queue is asked goes to its handle."""
+"""Executes a session's effects. Contains no decisions: commands for a queue go to its handle."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.commands import Get, SetActive
@@ -23,43 +23,54 @@ GOT_BYTES_MAX: Final = 1024 * 1024
 """What basic.get may bring a connection between two writes; one larger message comes alone."""
 
 
-class Carrier:
+class Client(Protocol):
+    """The connection of a session, as far as running its effects needs it."""
+
+    def wrote(self) -> None:
+        """The session may have output."""
+        ...
+
+    def delivered(self, size_bytes: int) -> None:
+        """About so many bytes were just delivered."""
+        ...
+
+    def fail(self, error: AmqpError) -> None:
+        """End the connection with a hard error."""
+        ...
+
+
+class EffectRunner:
     """Runs the effects of one session.
 
     Args:
         context: The node.
-        session: Whose effects these are.
-        wrote: Called after the session may have output.
-        close: Called with a hard error that ends the connection.
-        delivered: Called with about how many bytes were just delivered.
-        throttle: Holds the connection back where queues are behind.
+        session: The session.
+        client: Its connection.
+        throttle: Slows the connection down while queues are behind.
 
     Attributes:
-        is_full: The client does not read: nothing more is got for it (`go_on`).
-        got_bytes: What was got in this turn; the connection sets it back when that is written.
+        is_full: True while the client does not read: no basic.get is executed then (`go_on`).
+        got_bytes: Bytes that basic.get brought in this turn; the connection sets it to 0 when they
+            are written.
     """
 
     def __init__(
         self,
         context: ServerContext,
         session: Session,
-        wrote: Callable[[], None],
-        close: Callable[[AmqpError], None],
-        delivered: Callable[[int], None],
+        client: Client,
         throttle: Throttle,
     ) -> None:
         self._context = context
         self._queues = context.queues
         self._session = session
-        self._wrote = wrote
-        self._close = close
-        self._delivered = delivered
+        self._client = client
         self._throttle = throttle
         self._ports: dict[int, ChannelPort] = {}
         self._later: list[effects.Effect] = []  # of answers that came while a list is run
         self._is_running = False
         self._gets: list[effects.QueueRequest] = []  # of clients that don't read
-        self._parked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
+        self._blocked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
         self._congested: dict[int, Behind] = {}  # by queue; at 0 the way of direct replies
         self._slowdown_us = 0
         self._held: set[int] = set()  # keys of channels that published to any of those
@@ -79,11 +90,12 @@ class Carrier:
         }
 
     def run(self, asked: list[effects.Effect]) -> None:
-        """Carry effects out, in order; what comes of one waits until all before it are done.
+        """Execute effects in order. Effects that one of them causes run after the whole list.
 
-        An answer that comes at once may end the connection. Were its releases run in between, a
-        consume later in the list would attach a consumer that nobody ever releases. To pause or
-        resume consumers waits for nothing: else each queue in the list would serve a full socket.
+        An answer that comes at once may end the connection. If its releases ran in between, a
+        consume later in the list would attach a consumer that is never released. Pausing and
+        resuming consumers is done at once: otherwise each queue in the list would serve a full
+        socket.
         """
         if self._is_running:
             for effect in asked:
@@ -97,7 +109,7 @@ class Carrier:
         try:
             while asked:
                 for effect in asked:
-                    if self._parked and self._is_behind_parked(effect):
+                    if self._blocked and self._is_behind_blocked(effect):
                         continue
                     handlers[type(effect)](effect)
                 asked, self._later = self._later, []
@@ -107,63 +119,67 @@ class Carrier:
             queues, self._congested = self._congested, {}
             slowdown_us, self._slowdown_us = self._slowdown_us, 0
             channels, self._held = self._held, set()
-            self._throttle.hold(queues, slowdown_us, channels, self._unpark)
+            self._throttle.hold(queues, slowdown_us, channels, self)
 
-    def _park(self, effect: effects.PublishTo, handle: QueueHandle) -> None:
-        """Keep a publish until its queue, which is full of others', takes it (P12)."""
+    def _block(self, effect: effects.PublishTo, handle: QueueHandle) -> None:
+        """Keep a publish until its queue has room (P12)."""
         uid = effect.queue.uid
-        self._parked.setdefault(uid, []).append(effect)
+        self._blocked.setdefault(uid, []).append(effect)
         self._congested[uid] = handle
         self._held.add(effect.channel)
 
-    def _is_behind_parked(self, effect: effects.Effect) -> bool:
-        """True if an effect is for a queue with something parked, and goes behind it."""
+    def _is_behind_blocked(self, effect: effects.Effect) -> bool:
+        """True if an effect has been put behind blocked ones of the same queue."""
         if _is_set_active(effect):
             return False
         queue = getattr(effect, "queue", None)
         uid = getattr(effect, "queue_uid", 0) if queue is None else queue.uid
-        waiting = self._parked.get(uid)
+        waiting = self._blocked.get(uid)
         if waiting is None:
             return False
         waiting.append(effect)
         return True
 
-    def _unpark(self, uid: int) -> None:
-        """A queue has room again."""
-        waiting = self._parked.pop(uid, None)
+    def went_on(self, uid: int) -> None:
+        """A queue has room again: execute the effects that were blocked for it."""
+        waiting = self._blocked.pop(uid, None)
         if waiting is not None:
-            self._run_and_write(waiting)
+            self.run_and_write(waiting)
 
-    def _run_and_write(self, asked: list[effects.Effect]) -> None:
+    def run_and_write(self, asked: list[effects.Effect]) -> None:
+        """Execute effects, and have the session's output written."""
         if asked:
             self.run(asked)
-        self._wrote()
+        self._client.wrote()
 
     def _port(self, channel: int) -> ChannelPort:
         port = self._ports.get(channel)
         if port is None:
-            port = ChannelPort(
-                self._session, channel, self._run_and_write, self._delivered, self._failed
-            )
+            port = ChannelPort(self._session, channel, self)
             self._ports[channel] = port
         return port
 
-    def _failed(self) -> None:
-        self._close(AmqpError(ReplyCode.INTERNAL_ERROR, "a bug in this broker; see its log"))
+    def delivered(self, size_bytes: int) -> None:
+        """A channel was delivered about so many bytes."""
+        self._client.delivered(size_bytes)
+
+    def failed(self) -> None:
+        """End the connection, because of a bug."""
+        self._client.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "a bug in this broker; see its log"))
 
     def _completion(self, token: int) -> Callable[[object], None]:
         def done(result: object) -> None:
             if isinstance(result, GetResult) and result.delivery is not None:
                 self.got_bytes += len(result.delivery.message.content)
             now_ms = self._context.clock.monotonic_ms()
-            self._run_and_write(self._session.complete(token, result, now_ms))
+            self.run_and_write(self._session.complete(token, result, now_ms))
 
         return done
 
     def _publish(self, effect: effects.PublishTo) -> None:
         handle = self._queues.open(effect.queue)
         if not handle.has_room(effect.messages):
-            self._park(effect, handle)
+            self._block(effect, handle)
             return
         handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
         if handle.is_congested:
@@ -199,14 +215,14 @@ class Carrier:
 
     def _end_channel(self, effect: effects.ChannelEnded) -> None:
         channel = effect.channel
-        for waiting in self._parked.values():
+        for waiting in self._blocked.values():
             if any(type(each) is effects.PublishTo and each.channel == channel for each in waiting):
                 waiting.append(effect)  # they will have its port made again
         self._ports.pop(channel, None)
         self._gets = [
             each
             for each in self._gets
-            if not (isinstance(each.command, Get) and each.command.holder == effect.holder)
+            if not (isinstance(each.command, Get) and each.command.channel_id == effect.channel_id)
         ]
         self._throttle.forget(channel)
 
@@ -231,7 +247,7 @@ class Carrier:
         self.got_bytes = 0
         if self._gets and not self.is_full:
             asked, self._gets = self._gets, []
-            self._run_and_write(list(asked))
+            self.run_and_write(list(asked))
 
     def _stat(self, effect: effects.Stat) -> None:
         done = self._completion(effect.token) if effect.token else _nobody
@@ -269,7 +285,7 @@ class Carrier:
             self._congested[0] = behind
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
-        self._close(effect.error)
+        self._client.fail(effect.error)
 
 
 def _is_set_active(effect: effects.Effect) -> bool:
