@@ -26,13 +26,13 @@ from raft.core.membership import History
 from raft.core.messages import NORMAL, Configuration
 from raft.errors import LogCorrupt
 from raft.log_store import GroupLog, LogStore
-from raft.parts import Joiner
+from raft.parts import ProposalAssembler
 
 GROUP = 0
 _READ_BYTES = 4 << 20
 
 
-class Forced(NamedTuple):
+class ForcedStart(NamedTuple):
     """The outcome of a forced start, done or planned.
 
     Attributes:
@@ -54,7 +54,7 @@ class Forced(NamedTuple):
     missing: tuple[Queue, ...]
 
 
-def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False) -> Forced:
+def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False) -> ForcedStart:
     """Let a stopped node go on without others.
 
     Args:
@@ -94,7 +94,7 @@ def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False
             if name in queue.members:
                 work.force_queue(queue)
         work.force_metadata()
-        return Forced(
+        return ForcedStart(
             name,
             "" if dry_run else cluster_id,
             conclusion,
@@ -146,15 +146,15 @@ def _metadata(store: LogStore) -> MetadataMachine:
     machine = MetadataMachine()
     if log.saved.snapshot_index:
         machine.restore(log.saved.snapshot_index, log.snapshots.read())
-    joiner = Joiner()
+    assembler = ProposalAssembler()
     at, end = max(log.saved.snapshot_index + 1, log.first_index()), log.last_index() + 1
     while at < end:
         entries = log.entries(at, end, _READ_BYTES)
         for entry in entries:
             if entry.kind != NORMAL:
-                joiner.reset()
+                assembler.reset()
                 continue
-            data = joiner.join(entry)
+            data = assembler.join(entry)
             if data is not None:
                 machine.apply(entry.index, data)
         at = entries[-1].index + 1

@@ -36,7 +36,7 @@ from broker.cluster.admission.enquiry import Applicant, NotAdmitted, enquire
 from broker.cluster.authentication.secret import SecretUnusable, effective_secret, objection
 from broker.cluster.configured import cluster_settings
 from broker.cluster.identity import IdentityDamaged, IdentityFile
-from broker.cluster.membership import Cluster
+from broker.cluster.membership import ClusterMembership
 from broker.cluster.metadata_group import GROUP
 from broker.config import Settings
 from broker.errors import Refusal
@@ -90,7 +90,7 @@ class SystemClock:
 class _Member:
     """The half of a node that belongs to a cluster."""
 
-    cluster: Cluster
+    cluster: ClusterMembership
     journal: GroupCommit
     store: MessageStore
     service: NodeService
@@ -150,7 +150,7 @@ class Node:
         return self._serving
 
     @property
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> ClusterMembership | None:
         """The node among others."""
         return None if self._member is None else self._member.cluster
 
@@ -348,7 +348,7 @@ class Node:
     async def _begin_member(self, peers: dict[str, str], *, joins_only: bool = False) -> _Member:
         journal, store = await self._open_store()
         rng = random.SystemRandom()
-        cluster = Cluster(
+        cluster = ClusterMembership(
             cluster_settings(self.settings, self._secret(), peers, joins_only=joins_only),
             journal,
             self.clock,
@@ -400,7 +400,7 @@ class Node:
 
     async def _run_member(
         self,
-        cluster: Cluster,
+        cluster: ClusterMembership,
         journal: GroupCommit,
         store: MessageStore,
         begun: asyncio.Future[_Member],
@@ -604,7 +604,7 @@ def _write_pid(path: Path) -> None:
     path.chmod(0o644)  # whoever watches over services reads it
 
 
-async def _hand_groups_over(cluster: Cluster) -> None:
+async def _hand_groups_over(cluster: ClusterMembership) -> None:
     """Ask living members to lead the Raft groups that are led here, group 0 as well."""
     living = [node for node in cluster.peers.up() if node != cluster.node]
     moves = []

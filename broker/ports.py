@@ -78,7 +78,7 @@ class QueueStat(NamedTuple):
         ready_bytes: Body bytes waiting.
         unacked_bytes: Body bytes handed out.
         state: "running", "down", "minority" or "syncing".
-        active: (holder, tag) of the single active consumer, or of an exclusive one; None where all
+        active: (channel_id, tag) of the single active consumer, or of an exclusive one; None if all
             are active, or there is none.
         alpha: Classic queues: messages that are in memory with their content, ready and unacked.
         beta: Of which memory has all but the content, and the disk a copy that ends with the node.

@@ -1,4 +1,4 @@
-"""Where a node's log records go: standard output, a rotated file, plain lines or JSON.
+"""Log output of a node: standard output or a rotated file, plain lines or JSON.
 
 The rest of the code logs one event name plus `extra` fields; here they become text. Control
 characters of peers never reach the log raw (CVE-2019-11287's kin).

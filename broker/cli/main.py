@@ -1,7 +1,7 @@
 """The `warrenmq` command. Subcommands are imported when called, so that none pays for another.
 
 A command that needs no server starts in under 0.3 s (tests/unit/cli/test_start_time.py): nothing
-here or in `ctl` and `cluster` may import asyncio, grpc, aiohttp or the broker.
+here or in `ctl` and `cluster` may import asyncio, h2, aiohttp or the broker.
 """
 
 from __future__ import annotations

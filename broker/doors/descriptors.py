@@ -5,7 +5,7 @@ open a file ends the node. What is drawn here is the limit that `ulimit -n` give
 
     +---------+-----------+-------+-----------+----------+---------------------------------+
     | process | store     | links | operators | doors    | AMQP clients                    |
-    |      40 | 32 + 128  |    64 |         8 |  32 + 48 |                             672 |
+    |      40 | 32 + 128  |    32 |         8 |  32 + 16 |                             736 |
     +---------+-----------+-------+-----------+----------+---------------------------------+
 """
 
@@ -14,17 +14,14 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 PROCESS: Final = 40
-"""Log, event loop, listening sockets, gRPC, the interpreter: an idle node has 22."""
+"""Log, event loop, listening sockets, the interpreter: an idle node has about 20."""
 
 STORE_BESIDE_TABLES: Final = 32
 """RocksDB's logs, manifest and directories, tables that are being written: an idle store has 15."""
 
-LINKS: Final = 64
-"""Eight for each other node: `EACH_LINK` for each of two streams that it dialled, and one for each
-of two to it. A cluster of seven has 48."""
-
-EACH_LINK: Final = 3
-"""Of an accepted connection between nodes: its socket and two ends on the way to gRPC."""
+LINKS: Final = 32
+"""Four for each other node: two streams that it dialled, and two to it. A cluster of seven has
+24."""
 
 OPERATORS: Final = 8
 """Management connections from this machine beyond the limit of all others."""
@@ -68,8 +65,7 @@ def shares(files_max: int) -> Shares:
     tables = _within(files_max // 8, 32, 512)
     management = _within(files_max // 32, 16, 256)
     strangers = _within(files_max // 64, 8, 48)
-    taken = PROCESS + STORE_BESIDE_TABLES + tables + LINKS + OPERATORS + management
-    taken += strangers * EACH_LINK
+    taken = PROCESS + STORE_BESIDE_TABLES + tables + LINKS + OPERATORS + management + strangers
     rabbitmqs = int((files_max - RESERVED) * 0.9) - 2
     return Shares(
         files_max, tables, management, strangers, max(1, min(rabbitmqs, files_max - taken))

@@ -78,12 +78,12 @@ def json(value: object, status: int = 200, headers: dict[str, str] | None = None
 
 
 def created() -> web.Response:
-    """201, without a body."""
+    """Return 201 without a body."""
     return web.Response(status=201)
 
 
 def no_content() -> web.Response:
-    """204: changed or deleted."""
+    """Return 204: changed or deleted."""
     return web.Response(status=204)
 
 
@@ -93,22 +93,22 @@ def stored(*, is_new: bool) -> web.Response:
 
 
 def bad_request(reason: str) -> ApiError:
-    """400."""
+    """Return the error 400."""
     return ApiError(BAD_REQUEST, reason)
 
 
 def not_found() -> ApiError:
-    """404, in RabbitMQ's words."""
+    """Return the error 404 with RabbitMQ's text."""
     return ApiError(NOT_FOUND, "Not Found")
 
 
 def forbidden(reason: str) -> ApiError:
-    """403: who asks is known, and may not."""
+    """Return the error 403: the user is known and not permitted."""
     return ApiError(FORBIDDEN, reason)
 
 
 def too_many(reason: str, retry_after_s: int = 1) -> ApiError:
-    """429: not now.
+    """Return the error 429: too many requests.
 
     Args:
         reason: Of what there are too many.
@@ -120,12 +120,12 @@ def too_many(reason: str, retry_after_s: int = 1) -> ApiError:
 
 
 def unavailable(reason: str) -> ApiError:
-    """503: not now, or not here."""
+    """Return the error 503: not now, or not at this node."""
     return ApiError(UNAVAILABLE, reason)
 
 
 def refuse(refusal: Refusal) -> NoReturn:
-    """Answer with what a queue or group 0 refused.
+    """Raise the error for a refusal of a queue or of group 0.
 
     Raises:
         ApiError: 403, 404, 503 (nobody could decide in time), and 400 for all else.
@@ -135,7 +135,7 @@ def refuse(refusal: Refusal) -> NoReturn:
 
 
 def plain(value: object) -> object:
-    """A value out of a field table as JSON can hold it.
+    """Return a value of a field table in a form that JSON can hold.
 
     Bytes become text, with marks where they are no UTF-8; a decimal becomes a number; what is no
     number becomes null.
@@ -163,5 +163,5 @@ def plain(value: object) -> object:
 
 
 def text(value: str) -> str:
-    """A string without the surrogates that stand for bytes which are no UTF-8."""
+    """Return a string without surrogates, which stand for bytes that are not UTF-8."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

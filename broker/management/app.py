@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import web
 
 from broker.management.answers import ApiError, bad_request, json
-from broker.management.auth import Gate
+from broker.management.auth import Authenticator
 from broker.management.call import Call, Endpoint
 from broker.management.control import NodeControl
 from broker.management.listener import ApiConnection, ApiListener
@@ -41,7 +41,7 @@ class ManagementServer:
         self._control = control
         self._operations = operations
         self.listings = Listings()
-        self._gate = Gate(control)
+        self._authenticator = Authenticator(control)
         self.origins = Origins(control.settings)
         self._listener: ApiListener | None = None
 
@@ -93,9 +93,14 @@ class ManagementServer:
         async def handle(request: web.Request) -> web.StreamResponse:
             _check_path(request)
             self.origins.check(request.method, request.headers)
-            user = await self._gate.user(request)
+            user = await self._authenticator.user(request)
             call = Call(
-                request, self._control, self.listings, self._operations, user, self._gate.access
+                request,
+                self._control,
+                self.listings,
+                self._operations,
+                user,
+                self._authenticator.access,
             )
             call.require(route.tag)
             return await route.run(call)

@@ -86,7 +86,7 @@ class _Founder:
         return claimed
 
 
-class Gate:
+class Authenticator:
     """Turns the Authorization header into a user.
 
     Args:
@@ -113,7 +113,7 @@ class Gate:
         return self._access
 
     async def user(self, request: web.Request) -> User:
-        """Find out who asks.
+        """Return the user of a request.
 
         Raises:
             ApiError: 401; 429 for an address that has tried too often; 503 while the node does not

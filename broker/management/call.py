@@ -1,4 +1,4 @@
-"""One authenticated request: what it names, who asks, what it may see and change."""
+"""One authenticated request: its path, its user, and what that user may see and change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from broker.cluster.membership import Cluster
+from broker.cluster.membership import ClusterMembership
 from broker.errors import Refusal
 from broker.management import paging, request_body
 from broker.management.answers import (
@@ -80,7 +80,7 @@ class Call:
         return self.operations.reports
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterMembership:
         """The node among others.
 
         Raises:
@@ -103,7 +103,7 @@ class Call:
             ApiError: 503 after stop_app.
         """
         if self.control.serving is None:
-            raise unavailable("the broker on this node is stopped")
+            raise unavailable("the broker on this node is stopped: start it with start_app")
         return self.control.serving
 
     @property

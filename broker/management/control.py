@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.cluster.membership import Cluster
+from broker.cluster.membership import ClusterMembership
 from broker.config import Settings
 from broker.ports import Clock
 from broker.server.entrance.doors import Doors
@@ -37,7 +37,7 @@ class NodeControl(Protocol):
 
     @property
     def started_ms(self) -> int:
-        """When the process started, milliseconds since the epoch."""
+        """The start of the process, in milliseconds since the epoch."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class NodeControl(Protocol):
         ...
 
     @property
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> ClusterMembership | None:
         """The node among others; None after a reset, until it joins or starts."""
         ...
 

@@ -85,18 +85,18 @@ class ApiConnection(web.RequestHandler):
         self._is_answering = False
 
     def request_began(self) -> None:
-        """A request's headers are complete."""
+        """Note that a request's headers are complete."""
         self._is_answering = True
         self._end_deadline()
 
     def request_ended(self) -> None:
-        """The request has its answer; what comes now is the next one."""
+        """Note that the request was answered: further input is the next request."""
         self._is_answering = False
         if self.proved is not None:
             self._admission.know(self, is_busy=False)
 
     def prove(self, digest: bytes) -> None:
-        """The request is somebody's who is known: it is served, whoever else comes.
+        """Note that the request is authenticated: its connection is not closed for others.
 
         Args:
             digest: What stands for the password.
@@ -105,7 +105,7 @@ class ApiConnection(web.RequestHandler):
         self._admission.know(self, is_busy=True)
 
     def abort(self) -> None:
-        """Drop the socket now: another has its place."""
+        """Close the socket at once, to make room for another connection."""
         if self._socket is not None:
             self._socket.abort()
 
@@ -143,7 +143,7 @@ class ApiConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, in RabbitMQ's JSON and without internals."""
+        """Answer input that is not HTTP with RabbitMQ's JSON, without internals."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self.log_exception("http.failed", exc_info=exc)
         if request.writer.output_size > 0:

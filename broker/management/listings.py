@@ -26,7 +26,7 @@ from broker.metadata.records import User
 _log = logging.getLogger(__name__)
 
 BUILDING_MAX: Final = 8
-"""They share what they gather, and their slices take turns (`Pace`)."""
+"""They share what they gather, and their slices take turns (`WorkPacer`)."""
 WAITING_MAX: Final = 64
 WAITING_MAX_OF_USER: Final = 16
 WAIT_MAX_S: Final = 10.0
@@ -105,10 +105,12 @@ class Listings:
 
     async def _build(self, user: str, build: Callable[[], Awaitable[Parts]]) -> _Body:
         if self._waiting[user] >= WAITING_MAX_OF_USER or self._waiting.total() >= WAITING_MAX:
-            raise too_many("too many listings are being waited for")
+            raise too_many("too many listings are waiting; try again later")
         held = self._held
         if held[user] >= HELD_BYTES_MAX_OF_USER or held.total() >= HELD_BYTES_MAX:
-            raise too_many("too many listings are being sent to clients that read slowly")
+            raise too_many(
+                "too many listings are being sent to clients that read slowly; try again later"
+            )
         self._waiting[user] += 1
         try:
             async with asyncio.timeout(WAIT_MAX_S):

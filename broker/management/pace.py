@@ -1,8 +1,8 @@
 """Long work of the API, in slices: the loop serves clients in between.
 
-What may take long is written as a generator that yields after every few items. `Pace` runs it for
-`SLICE_S` at a time and then rests for as long as the slice took. One pace for a node: however many
-requests there are, its API takes half of the loop's time at most, in pieces of a few milliseconds.
+What may take long is written as a generator that yields after every few items. `WorkPacer` runs it
+for `SLICE_S` at a time and then rests for as long as the slice took. A node has one pacer: however
+many requests there are, its API takes at most half of the loop's time, a few milliseconds a slice.
 
     loop   |slice|clients......|slice|clients......|slice|
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Pace:
+class WorkPacer:
     """Divides the loop's time between the API's work and all else.
 
     Args:
@@ -94,7 +94,7 @@ class Pace:
             raise
 
     def _end(self) -> None:
-        """Give the turn to who is next."""
+        """Give the turn to the next one that waits."""
         firsts, others = self._waiting
         while firsts or others:
             is_first = bool(firsts) and (not others or self._firsts < FIRSTS)

@@ -41,7 +41,7 @@ class _Page(NamedTuple):
 
 
 class Chosen(NamedTuple, Generic[R]):
-    """What the query of a listing asks for.
+    """The records that the query of a listing selects.
 
     Attributes:
         records: Those of the page if it is known, else all that pass the filter.
@@ -174,7 +174,7 @@ def _natural(query: Query, key: str, default: int) -> int:
 
 
 def _filter(query: Query) -> Callable[[str], bool]:
-    """Whether a name passes.
+    """Return the test that a name must pass.
 
     Raises:
         ApiError: 400.

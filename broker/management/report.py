@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from broker.cluster.membership import Cluster
+from broker.cluster.membership import ClusterMembership
 from broker.management.answers import plain
 from broker.management.control import NodeControl
 from broker.management.pace import STEP, kept, mapped
@@ -34,8 +34,8 @@ CONSUMERS: Final = "consumers"
 QUEUES: Final = "queues"
 TOTALS: Final = "totals"
 
-HOLDER: Final = "_holder"
-"""In a consumer's item, what its queue knows its channel by; nobody is shown it."""
+CHANNEL_ID: Final = "_holder"
+"""The key of a consumer's item for its channel's id in the queue; not shown to clients."""
 
 Item = dict[str, Any]
 T = TypeVar("T")
@@ -238,7 +238,7 @@ def _queues(
     report.held = [remote.record.uid for remote in held]
 
 
-def _served(serving: Serving, cluster: Cluster, queue: Queue) -> Served | None:
+def _served(serving: Serving, cluster: ClusterMembership, queue: Queue) -> Served | None:
     counted: list[object] = []  # answered before the call returns, if at all
     serving.queues.stat_here(queue.uid, counted.append)
     if not counted or not isinstance(counted[0], QueueStat):
@@ -436,7 +436,7 @@ def _consumer(
         },
         "consumer_tag": plain(consumer.tag),
         "exclusive": consumer.exclusive,
-        HOLDER: facts.holder,
+        CHANNEL_ID: facts.channel_id,
         "prefetch_count": consumer.prefetch,
         "queue": {"name": plain(consumer.queue), "vhost": plain(consumer.vhost)},
     }

@@ -27,7 +27,7 @@ from broker.cluster.calls import CallFailed
 from broker.cluster.links import Links
 from broker.errors import ReplyCode
 from broker.management.control import NodeControl
-from broker.management.pace import Pace, mapped
+from broker.management.pace import WorkPacer, mapped
 from broker.management.report import (
     NODE,
     Item,
@@ -88,7 +88,7 @@ class Reports:
     def __init__(self, control: NodeControl) -> None:
         self._control = control
         self._gatherings: dict[tuple[str, ...], Shared[dict[str, Report]]] = {}
-        self.pace = Pace()
+        self.pace = WorkPacer()
 
     def serve(self, links: Links) -> None:
         """Answer other nodes from now on."""
@@ -132,7 +132,9 @@ class Reports:
         here, cluster = self._control.name, self._control.cluster
         if cluster is None:
             return {here: await self.local(wanted)}
-        up = set(cluster.peers.up())  # who is only suspected would cost everybody the time limit
+        up = set(
+            cluster.peers.up()
+        )  # a suspected node would make every listing wait for the time limit
         others = [
             node.name
             for node in cluster.metadata.catalogue.nodes()

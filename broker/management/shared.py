@@ -1,4 +1,4 @@
-"""One run of something for all who want its result at the same time.
+"""Shares one run of something among all requests that want its result at the same time.
 
 Who asks while it runs gets the next run: nobody is shown what was found before it asked, so a
 client that declares a queue and then lists finds it.
@@ -32,7 +32,7 @@ class Shared(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody waits for a result."""
+        """True if no request waits for a result."""
         return self._next is None and not self._running.locked()
 
     async def ask(self, run: Callable[[], Awaitable[T]]) -> T:

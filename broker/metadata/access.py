@@ -136,7 +136,7 @@ class Access:
     def opening_refusal(
         self, username: str, vhost: str, connection_max: int | None
     ) -> Refusal | None:
-        """Why a connection may not be opened (connection.open), in RabbitMQ's order.
+        """Return why connection.open is refused, None if it is not; checked in RabbitMQ's order.
 
         Args:
             username: An authenticated user.

@@ -49,7 +49,7 @@ class RememberedAnswers:
         self._boots.setdefault(boot, _Boot())
 
     def end(self, boot: str) -> None:
-        """A boot has ended: nobody will ask again."""
+        """Forget the answers of an ended boot, which will not repeat a request."""
         self._boots.pop(boot, None)
 
     def is_known(self, boot: str) -> bool:

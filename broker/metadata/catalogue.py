@@ -199,7 +199,7 @@ class Catalogue:
     def is_reachable(self, queue: Queue) -> bool:
         """False for a classic queue whose home is down (404 "home node ... is down").
 
-        A queue with replicas may be down too, but whoever asks it waits for it to be back.
+        A queue with replicas may be down too, but requests wait for its return.
         """
         if queue.type == "quorum" or queue.ring is not None:
             return True
@@ -528,4 +528,4 @@ class Catalogue:
 
 
 def _nobody(vhost: str, exchange: str, alternate: str) -> None:
-    """Until somebody listens."""
+    """Do nothing, until a listener is set."""

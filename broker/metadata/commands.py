@@ -266,7 +266,7 @@ class MoveBindings(Command, frozen=True, tag=33):
     target: int
 
 
-class CloseConnection(Command, frozen=True, tag=19):
+class EndConnection(Command, frozen=True, tag=19):
     """A connection has ended: delete its exclusive queues. Result: how many.
 
     A declare that was under way may still be applied after this one. Its node sees an exclusive
@@ -428,7 +428,7 @@ AnyCommand = (
     | Bind
     | Unbind
     | MoveBindings
-    | CloseConnection
+    | EndConnection
     | BootNode
     | EndBoot
     | EndMemberships
@@ -446,7 +446,7 @@ AnyCommand = (
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
-    """A command and who asks, so that a repetition gets the remembered answer.
+    """A command with the boot that asks, so that a repetition gets the remembered answer.
 
     Attributes:
         version: Of this format, `REQUEST_VERSION`.

@@ -41,7 +41,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] =
     commands.Bind: exchanges.bind,
     commands.Unbind: exchanges.unbind_by_identity,
     commands.MoveBindings: exchanges.move_bindings,
-    commands.CloseConnection: queues.close_connection,
+    commands.EndConnection: queues.end_connection,
     commands.BootNode: nodes.boot_node,
     commands.EndBoot: nodes.end_boot,
     commands.EndMemberships: steps.end_silent,

@@ -1,4 +1,4 @@
-"""Which nodes have which queues: look-ups and counts that follow every change of a record.
+"""The placement of queues on nodes: look-ups and counts, kept at every change of a record.
 
 Counting is done here, once a change, since whoever places a new queue asks each time: counting all
 queues for each declare would make 10,000 declares cost 10,000 times 10,000.

@@ -18,7 +18,7 @@ class _Step(msgspec.Struct, array_like=True, frozen=True, tag_field="_tag"):
 
 
 class RingFound(_Step, frozen=True, tag=1):
-    """A policy has arrived: a plain classic queue gets a ring of its home alone."""
+    """A policy applies now: a plain classic queue gets a ring of its home alone."""
 
     uid: int
     node: str
@@ -26,7 +26,7 @@ class RingFound(_Step, frozen=True, tag=1):
 
 
 class RingJoin(_Step, frozen=True, tag=2):
-    """The master takes a node's living boot in, empty and not synchronised (P20).
+    """The master adds a node's living boot as a member, empty and not synchronised (P20).
 
     The new member is (node, boot, the ring's version after this step).
     """
@@ -68,7 +68,7 @@ class RingLeave(_Step, frozen=True, tag=5):
 
 
 class RingDrop(_Step, frozen=True, tag=6):
-    """The master sends a mirror away: the policy wants fewer, or others."""
+    """The master removes a mirror: the policy wants fewer, or others."""
 
     uid: int
     master: RingMember
@@ -77,14 +77,14 @@ class RingDrop(_Step, frozen=True, tag=6):
 
 
 class RingErase(_Step, frozen=True, tag=7):
-    """A dead slot goes: what its member had in flight has come round."""
+    """The slot of a dead member is removed: what it had in flight has come round."""
 
     uid: int
     member: RingMember
 
 
 class RingDesignate(_Step, frozen=True, tag=8):
-    """A joined mirror shall succeed although no synchronised one lives (P23).
+    """Names a joined mirror as successor although no synchronised one lives (P23).
 
     The leader of group 0 proposes it once the last master's node has been refused or silent for
     long enough. Refused while there is a master or successor, after an orderly stop, and where the
@@ -130,7 +130,7 @@ class RingHandOver(_Step, frozen=True, tag=11):
 
 
 class RingStopped(_Step, frozen=True, tag=12):
-    """The master leaves in good order, with nobody to hand over to: the queue waits for it."""
+    """The master stops in good order without a mirror to hand over to: the queue waits for it."""
 
     uid: int
     master: RingMember
@@ -146,7 +146,7 @@ class RingDissolve(_Step, frozen=True, tag=13):
 
 
 class RingLost(_Step, frozen=True, tag=14):
-    """The last master's node is back and has no copy that counts: nobody need wait for it.
+    """The last master's node is back without a copy that counts: the queue need not wait for it.
 
     Another copy or mirror counts from now on, as where an operator removes that node. Without any
     the queue is a plain one, at this node and with what is there; a new ring may follow.

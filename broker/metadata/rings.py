@@ -1,8 +1,8 @@
-"""The ring of a mirrored queue: who is in it, who serves, and how it may change (P1, P20-P25).
+"""The ring of a mirrored queue: its members, its master, and how it may change (P1, P20-P25).
 
 A ring is one queue's membership, kept in group 0, so that all nodes see the same views in the same
-order. Every function here takes a ring and gives the changed one, or None where the change must not
-happen; none looks at a clock, a link or another queue.
+order. Every function here takes a ring and returns the changed one, or None if the change must not
+happen; none reads a clock, a link or another queue.
 
 Invariants, of every ring that a function here has made:
 1. Each node has at most one alive slot, and a member that has ended is never alive again.
@@ -42,16 +42,16 @@ class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
         version: Of the view; every change of `slots` or of the master raises it.
         slots: (member, is alive) in order of seniority, which is ring order. A dead slot stays
             until what its member had in flight has come round (`RingErase`).
-        master: Who serves, None while nobody does.
+        master: The member that serves; None while none does.
         epoch: Counts masters of the queue; never decreases, not even from one ring to the next.
-        successor: Who shall serve once the dead master's last message has come round (P22).
+        successor: The member that serves once the dead master's last message has come round (P22).
         synced: Members that hold all that the master holds, the master included.
         joined: Members whose handshake is known to be in place (P20), the master included.
         last: The latest master, also when it is gone: its node's disk is what counts. None once
             that node was removed or has lost its copy, until the successor serves.
         copies: Identities under which the disk of `last.node` may hold the queue (P23).
-        stopped: The last master left in good order with nobody to hand over to: no mirror may take
-            its place, it returns from disk.
+        stopped: True if the last master stopped without a mirror to hand over to: no mirror may
+            take its place, it returns from disk.
         recoverable: Nodes with a mirror, or that had one when their boot ended, oldest first
             (`recoverable_slaves`).
         lossy: How often a member took over that was not synchronised, or an operator gave up the
@@ -80,7 +80,7 @@ class Ring(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_down(self) -> bool:
-        """True while nobody serves and nobody is about to: the queue is listed as "down"."""
+        """True without a master and a successor: the queue is listed as "down"."""
         return self.master is None and self.successor is None
 
     def alive(self) -> tuple[RingMember, ...]:
@@ -120,7 +120,7 @@ def decode_member(data: bytes) -> RingMember:
 
 
 def found(members: Sequence[tuple[str, str]], *, version: int = 0, epoch: int = 0) -> Ring:
-    """A ring of an empty queue, or of its home alone: all hold all there is.
+    """Return a ring whose members are all synchronised: of an empty queue, or of its home alone.
 
     Args:
         members: (node, boot), the master first; each node once.
@@ -141,7 +141,7 @@ def found(members: Sequence[tuple[str, str]], *, version: int = 0, epoch: int = 
 
 
 def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
-    """The last master's node serves what its disk holds; every other member ends (P23).
+    """Let the last master's node serve the copy on its disk; every other membership ends (P23).
 
     Both the copy's identity and the new one may lie on that disk from here on: the note beside it
     is rewritten after this, and the node may die before. What else was in `copies` can't.
@@ -168,7 +168,7 @@ def recover(ring: Ring, node: str, boot: str, copy: RingMember) -> Ring | None:
 
 
 def join(ring: Ring, node: str, boot: str) -> Ring | None:
-    """A node's boot comes in as the youngest member, neither joined nor synchronised (P20)."""
+    """Add a node's boot as the youngest member, neither joined nor synchronised (P20)."""
     if ring.master is None or ring.member_on(node) is not None:
         return None
     member = RingMember(node, boot, ring.version + 1)
@@ -176,21 +176,21 @@ def join(ring: Ring, node: str, boot: str) -> Ring | None:
 
 
 def note_joined(ring: Ring, member: RingMember) -> Ring | None:
-    """A member's handshake has come round."""
+    """Note that a member's handshake has come round."""
     if ring.master is None or member in ring.joined or member not in ring.alive():
         return None
     return replace(ring, joined=(*ring.joined, member))
 
 
 def note_synced(ring: Ring, member: RingMember) -> Ring | None:
-    """A joined member holds what the master holds."""
+    """Note that a joined member holds every message that the master holds."""
     if ring.master is None or member in ring.synced or member not in ring.joined:
         return None
     return replace(ring, synced=(*ring.synced, member))
 
 
 def leave(ring: Ring, member: RingMember, peer: RingMember) -> Ring | None:
-    """A mirror gives way, because it can't reach a living peer (P25).
+    """Remove a mirror because it can't reach a living peer (P25).
 
     Never while there is no master: which copy is to succeed is not for a cut link to decide.
     """
@@ -201,14 +201,14 @@ def leave(ring: Ring, member: RingMember, peer: RingMember) -> Ring | None:
 
 
 def drop(ring: Ring, member: RingMember) -> Ring | None:
-    """The master sends a mirror away; the master itself stays, so a synchronised copy does."""
+    """Remove a mirror, as the master asks; the master stays, so a synchronised copy does."""
     if ring.master in {None, member} or member not in ring.alive():
         return None
     return _end(ring, {member})
 
 
 def hand_over(ring: Ring, member: RingMember, policy: HaPolicy) -> Ring | None:
-    """The master leaves for a successor that the policy accepts on a controlled stop.
+    """Replace the master by a successor that the policy accepts on a controlled stop.
 
     Source: rabbit_mirror_queue_misc.erl: `ha-promote-on-failure: when-synced` overrides
     `ha-promote-on-shutdown: always` (docs/rabbitmq-behaviour.md 1.13).
@@ -224,7 +224,7 @@ def hand_over(ring: Ring, member: RingMember, policy: HaPolicy) -> Ring | None:
 
 
 def stop(ring: Ring) -> Ring | None:
-    """The master leaves with nobody to hand over to; its mirrors end with it."""
+    """End all memberships: the master stops and has no mirror to hand over to."""
     if ring.master is None:
         return None
     return replace(_end(ring, set(ring.alive())), stopped=True)
@@ -234,7 +234,7 @@ def stop(ring: Ring) -> Ring | None:
 
 
 def end_boot(ring: Ring, node: str, boot: str, policy: HaPolicy) -> Ring | None:
-    """A boot has ended: so has its membership, and a dead master gets its successor (P1, P22)."""
+    """End the membership of a boot that has ended, and name a dead master's successor (P1, P22)."""
     ended = {each for each in ring.alive() if (each.node, each.boot) == (node, boot)}
     if not ended:
         return None
@@ -242,7 +242,7 @@ def end_boot(ring: Ring, node: str, boot: str, policy: HaPolicy) -> Ring | None:
 
 
 def is_expendable(ring: Ring, node: str) -> bool:
-    """True if a silent node may leave: somebody else serves, or will, with all it has (P7)."""
+    """True if a silent node may leave: another member serves, or will, with all it has (P7)."""
     member = ring.member_on(node)
     if member is None or ring.is_down:
         return False
@@ -258,14 +258,14 @@ def candidate(ring: Ring) -> RingMember | None:
 
 
 def designate(ring: Ring, member: RingMember) -> Ring | None:
-    """The oldest joined mirror shall succeed, synchronised or not."""
+    """Name the oldest joined mirror as successor, synchronised or not."""
     if candidate(ring) != member:
         return None
     return replace(ring, successor=member)
 
 
 def promote(ring: Ring, member: RingMember) -> Ring | None:
-    """The successor serves. What a mirror holds beyond a lossy one's copy is void."""
+    """Make the successor the master. A mirror drops messages that a lossy successor lacks."""
     if ring.successor != member:
         return None
     is_lossy = member not in ring.synced
@@ -284,7 +284,7 @@ def promote(ring: Ring, member: RingMember) -> Ring | None:
 
 
 def erase(ring: Ring, member: RingMember) -> Ring | None:
-    """A dead slot goes."""
+    """Remove the slot of a dead member."""
     if (member, False) not in ring.slots:
         return None
     slots = tuple(slot for slot in ring.slots if slot[0] != member)
@@ -316,14 +316,14 @@ def track(before: Ring, after: Ring, running: Collection[str]) -> Ring:
 
 
 def lose(ring: Ring, node: str) -> Ring | None:
-    """The last master's node has lost its copy: somebody else's is to count."""
+    """Note that the last master's node has lost its copy: another copy will count."""
     if not ring.is_down or ring.last is None or ring.last.node != node:
         return None
     return replace(ring, last=None, copies=())
 
 
 def forget(ring: Ring, node: str) -> Ring:
-    """A stopped node will never return: nothing can be recovered from it."""
+    """Forget a stopped node that will never return: nothing can be recovered from it."""
     was_last = ring.last is not None and ring.last.node == node
     if node not in ring.recoverable and not was_last:
         return ring
@@ -337,7 +337,7 @@ def forget(ring: Ring, node: str) -> Ring:
 
 
 def wait_for(ring: Ring, member: RingMember) -> Ring | None:
-    """An operator has given up the copies that counted: another stopped node's counts now."""
+    """Wait for another stopped node: an operator has given up the copies that counted."""
     if not ring.is_down or member not in ring.left:
         return None
     return replace(ring, last=member, copies=(member,), lossy=ring.lossy + 1)
@@ -347,7 +347,7 @@ def wait_for(ring: Ring, member: RingMember) -> Ring | None:
 
 
 def _end(ring: Ring, ended: Collection[RingMember]) -> Ring:
-    """Members die; their slots stay while anybody is left to erase them. Picks nobody."""
+    """End members; their slots stay while a living member can erase them. Names no successor."""
     slots = tuple((member, is_alive and member not in ended) for member, is_alive in ring.slots)
     has_alive = any(is_alive for _member, is_alive in slots)
     return replace(

@@ -76,14 +76,14 @@ class Usage:
         return len(self._open)
 
     def connected(self, connection_id: int, vhost: str, user: str) -> None:
-        """A connection has been opened."""
+        """Count a connection that was opened."""
         self._open[connection_id] = _Open(vhost, user)
         _add(self._vhosts, vhost, 1)
         _add(self._users, user, 1)
         self._tell(vhost, user)
 
     def disconnected(self, connection_id: int) -> None:
-        """A connection is gone; one that was never opened is none."""
+        """Count a connection that has closed; one that was never opened is ignored."""
         known = self._open.pop(connection_id, None)
         if known is None:
             return
@@ -92,25 +92,25 @@ class Usage:
         self._tell(known.vhost, known.user)
 
     def channel_opened(self, user: str) -> None:
-        """A connection of a user has one more channel."""
+        """Count one more channel of a user's connection."""
         self._channel_count += 1
         _add(self._channels, user, 1)
 
     def channels_closed(self, user: str, count: int) -> None:
-        """Channels of a user's connection are gone."""
+        """Count closed channels of a user's connection."""
         self._channel_count -= count
         _add(self._channels, user, -count)
 
     # Limits
 
     def user_limit(self, user: str, name: str) -> int | None:
-        """A user's limit; None is unlimited, also for who is no user (any more)."""
+        """Return a user's limit; None is unlimited, also for a user that does not exist."""
         record = self._catalogue.user(user)
         limit = None if record is None else record.limits.get(name)
         return limit if limit is not None and limit >= 0 else None
 
     def vhost_refusal(self, vhost: str, user: str) -> Refusal | None:
-        """Why a vhost takes no further connection, None if it does."""
+        """Return why a vhost refuses a further connection, None if it does not."""
         limit = self._catalogue.vhost_limit(vhost, CONNECTIONS)
         if limit is None:
             return None
@@ -125,7 +125,7 @@ class Usage:
         return Refusal(ReplyCode.NOT_ALLOWED, text)
 
     def user_refusal(self, user: str) -> Refusal | None:
-        """Why a user may not open a further connection, None if it may."""
+        """Return why a user may not open a further connection, None if it may."""
         limit = self.user_limit(user, CONNECTIONS)
         if limit is None:
             return None
@@ -137,7 +137,7 @@ class Usage:
         return Refusal(ReplyCode.NOT_ALLOWED, text)
 
     def channel_refusal(self, user: str) -> Refusal | None:
-        """Why a user may not open a further channel, None if it may; asked before each."""
+        """Return why a user may not open a further channel, None if it may."""
         most = self.node_channel_max
         if most and self._channel_count >= most:
             text = (
@@ -183,11 +183,11 @@ class Usage:
         )
 
     def heard(self, node: str, counts: UsageCounts) -> None:
-        """Another node said what it has open."""
+        """Take the counts of another node."""
         self._others[node] = counts
 
     def lost(self, nodes: Iterable[str]) -> None:
-        """Nodes are dead: nothing is open there."""
+        """Drop the counts of dead nodes."""
         for node in nodes:
             self._others.pop(node, None)
 
@@ -209,4 +209,4 @@ def _add(counts: dict[str, int], name: str, change: int) -> None:
 
 
 def _nobody() -> None:
-    """Until somebody listens."""
+    """Do nothing, until a listener is set."""

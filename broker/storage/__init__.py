@@ -1,4 +1,4 @@
-"""Storage of a node: one RocksDB store, one sync for everyone who waits.
+"""Storage of a node: one RocksDB store, one sync for all callers that wait.
 
 `opening` opens it at a start and closes it at a stop: `store` opens it (or says clearly why not),
 `salvage` saves what can be saved from a damaged one, read by `damaged`; `recovery_scan` counts what

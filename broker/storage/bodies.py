@@ -77,7 +77,7 @@ class Bodies:
         self._counts = IntMap.load(counts)
 
     def name(self, content: bytes) -> keys.BodyAddress:
-        """Store a content, unless it was just stored for somebody else; one more names it."""
+        """Store a content, or count one more reference if it was just stored for another queue."""
         known = self._recent.get(id(content))
         if known is not None:
             body = known[0]
@@ -92,7 +92,7 @@ class Bodies:
         return body
 
     def release(self, body_id: int) -> None:
-        """One message less names it; the last one takes it along."""
+        """Drop one reference to a content; remove the content with the last one."""
         left = self._counts.get(body_id) - _ONE
         if left >= _ONE:
             self._counts.set(body_id, left)

@@ -59,7 +59,7 @@ class _Families(dict[str, list[Segment]]):
 
 
 class CommitBatch:
-    """Everything written in one or several turns of the loop, and who waits for it.
+    """Everything written in one or several turns of the loop, and the callers that wait for it.
 
     Attributes:
         families: Per family its segments, in order; the last of them has no cut.
@@ -109,7 +109,7 @@ class CommitBatch:
         return self.size_bytes >= BATCH_BYTES_MAX or self.records() >= BATCH_RECORDS_MAX
 
     def look_up(self, family: str, key: bytes) -> tuple[bool, bytes | None]:
-        """Whether the batch says something of the key, and what."""
+        """Return whether the batch writes or removes a key, and the value that it writes."""
         for segment in reversed(self.families.get(family, ())):
             if segment.cut is not None and segment.cut[0] <= key < segment.cut[1]:
                 return True, None

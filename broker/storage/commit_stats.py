@@ -21,7 +21,7 @@ class JournalStats:
         sync_s: Seconds in them, all together.
         sync_max_s: The longest.
         sync_counts: How many took up to each of `SYNC_BOUNDS_S`, and longer.
-        waits: Batches that somebody waited for.
+        waits: Batches for which a caller waited.
         wait_s: From a batch's end to its waiters being told, all together.
         holds: How often batches were held for want of disk space.
         hold_s: How long, all together, without the hold that lasts.
@@ -57,24 +57,24 @@ class JournalStats:
         self.stalls = 0
 
     def written(self, records: int, size_bytes: int, took_s: float) -> None:
-        """A batch was written."""
+        """Count a batch that was written."""
         self.batches += 1
         self.records += records
         self.bytes += size_bytes
         self.write_s += took_s
 
     def synced(self, took_s: float) -> None:
-        """The log was synced."""
+        """Count a sync of the log."""
         self.syncs += 1
         self.sync_s += took_s
         self.sync_max_s = max(self.sync_max_s, took_s)
         self.sync_counts[bisect_left(SYNC_BOUNDS_S, took_s)] += 1
 
     def told(self, waited_s: float) -> None:
-        """The callers that waited for a batch were called back."""
+        """Count a batch whose callers were called back."""
         self.waits += 1
         self.wait_s += waited_s
 
     def facts(self) -> dict[str, object]:
-        """Everything by name, for the node's report."""
+        """Return all counts by name, for the node's report."""
         return {name: getattr(self, name) for name in self.__slots__}

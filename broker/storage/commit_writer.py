@@ -20,25 +20,25 @@ from broker.storage.disk_room import DiskRoom, free_bytes
 from broker.storage.store import BATCH_KEY, Store, batch_number
 
 MARK_SYNC_BATCHES: Final = 256
-"""How often the mark file itself is synced."""
+"""The mark file itself is synced each time after so many batches."""
 
 AMPLE_BYTES: Final = 2 * 1024 * 1024 * 1024
-"""With more free space than this nothing is reckoned: tables in memory are never as big."""
+"""With more free space than this a write needs no check: tables in memory are never as big."""
 
 AMPLE_S: Final = 0.050
-"""And for so long nobody looks again: a look gives the interpreter away."""
+"""How long no further look is taken then: each look releases the interpreter lock."""
 
 STALL_WAIT_S: Final = 0.005
-"""RocksDB writes out its tables too slowly: how long the next try waits. It
-tells nobody when it is ready; only the commit thread waits."""
+"""How long the next try waits when RocksDB is behind with its tables. RocksDB does not signal when
+it is ready; only the commit thread waits."""
 
 STALL_TOLD_S: Final = 1.0
-"""A batch that has been put off for so long is told in the log: nothing is confirmed meanwhile."""
+"""A batch that has been delayed for so long is logged: nothing is confirmed meanwhile."""
 
 RELIEF_INTERVAL_S: Final = 2.0
 RELIEF_BYTES_MIN: Final = 64 * 1024
 """On a short disk tables of at least this size are written out early, so that the log shrinks and
-what was removed is let go."""
+removed records free their space."""
 
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class CommitFailed(Exception):
 
 
 class Look(NamedTuple):
-    """What the writer knows of the disk before a write.
+    """The room on the disk, as the writer found it before a write.
 
     Attributes:
         fits: True if the batches can be written now.
@@ -131,7 +131,7 @@ class CommitWriter:
         return Look(room.free_bytes >= needed, is_short, room.free_bytes, needed)
 
     def write(self, batches: list[CommitBatch], *, is_last: bool) -> None:
-        """Write batches, and sync if somebody waits for one of them.
+        """Write batches, and sync if a caller waits for one of them.
 
         Args:
             batches: In order.

@@ -133,7 +133,7 @@ def _places(file: Path) -> Iterator[tuple[bytes, _Place]]:
 
 
 def links_of(path: Path) -> Path:
-    """The folder of links that `open_damaged` may make; for who has closed the store to remove."""
+    """Return the folder of links of `open_damaged`, to remove after the store is closed."""
     return path.with_name(path.name + ".reading")
 
 
@@ -230,7 +230,7 @@ def _through_links(path: Path, reason: str, before: Exception | None) -> Rdict:
 
 
 def _require_messages(links: Path) -> None:
-    """Families are named by tables alone: of a store without any, nothing is told from nothing."""
+    """Raise if no table names the family of messages: then nothing is known of the store."""
     if "queue_index" not in Rdict.list_cf(str(links)):
         raise FileNotFoundError("no table names its family of messages")
 

@@ -1,4 +1,4 @@
-"""Group commit: the node's one writer, with one sync for everyone who waits.
+"""Group commit: the one writer of a node, with one sync for all callers that wait.
 
 Implements the `Journal` port. Writes of one turn of the event loop gather in a batch; at the
 turn's end the batch goes to one dedicated thread, which writes it and syncs the log; then all who
@@ -40,7 +40,7 @@ from broker.storage.commit_writer import CommitWriter, Look
 from broker.storage.store import Store, StoreUnusable
 
 LAZY_S: Final = 0.010
-"""How long writes nobody waits for may gather; most messages are settled within it."""
+"""How long writes without a waiting caller gather; most messages are settled within it."""
 
 AGAIN_S: Final = 0.25
 """How often a short disk is looked at, written to or not."""
@@ -117,7 +117,10 @@ class GroupCommit:
     @property
     def pending_bytes(self) -> int:
         """Bytes not yet handed to the disk, a measure for flow control."""
-        return self._gathering.size_bytes + sum(batch.size_bytes for batch in self._sealed)
+        size_bytes = self._gathering.size_bytes
+        for batch in self._sealed:
+            size_bytes += batch.size_bytes
+        return size_bytes
 
     # -- the Journal port ---------------------------------------------------------------------
 
@@ -228,7 +231,7 @@ class GroupCommit:
         if self._is_closed:
             return
         self._is_closed = True
-        # Syncs earlier writes that nobody waited for, too.
+        # Syncs earlier writes without waiting callers, too.
         self._gathering.waiting.append(_nothing)
         self._seal()
         if not self._is_failed:
@@ -326,7 +329,7 @@ class GroupCommit:
     # -- a disk without room ------------------------------------------------------------------
 
     def _looked(self, look: Look) -> None:
-        """The disk has become short, or is no longer."""
+        """Note that the disk has become short of space, or is so no longer."""
         if self._is_closed or look.is_short is self._is_short:
             return
         self._is_short = look.is_short
@@ -343,7 +346,7 @@ class GroupCommit:
         self.on_short()
 
     def _hold(self, batches: list[CommitBatch], look: Look) -> None:
-        """There is no room: keep everything together, so that what is removed need not be written.
+        """Hold all batches on a full disk, as one: what is removed meanwhile is never written.
 
         Nothing of it was written, and the gathering batch is not closed: a turn is not parted.
         """
@@ -426,7 +429,7 @@ class GroupCommit:
         try:
             self._loop.call_soon_threadsafe(what, *arguments)
         except RuntimeError:
-            # The loop was closed while the last batch was written; nobody is left to tell.
+            # The loop was closed while the last batch was written; no caller is left.
             _log.warning("journal.loop_closed", extra={"path": str(self._store.path)})
 
 

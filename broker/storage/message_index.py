@@ -43,7 +43,7 @@ class MessageIndex:
         recent: Body sizes in bytes of the newest; who adds calls `settle_down` now and then.
         external: Body ids of those whose content is elsewhere.
         is_timed: True when one of them may expire.
-        fresh: What was never handed out, while nobody serves the queue.
+        fresh: Messages never delivered, while the queue is not served.
     """
 
     __slots__ = ("_older", "external", "fresh", "is_timed", "recent")

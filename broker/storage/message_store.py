@@ -150,7 +150,7 @@ class MessageStore:
         return Stored(Paged(), False) if index is None else Stored(index.paged(), index.is_timed)
 
     def note_fresh(self, uid: int, fresh: Fresh) -> None:
-        """Note what of a queue was never handed out, when nothing more is.
+        """Note which messages of a queue were never delivered, when delivery has ended.
 
         It lives in memory and in the summary of a clean stop, so a crash forgets it.
 

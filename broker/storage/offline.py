@@ -41,7 +41,7 @@ class OfflineStore:
 
     def __init__(self, path: Path) -> None:
         if not (path / "CURRENT").is_file():
-            raise StoreMissing(f"there is no store in {path}")
+            raise StoreMissing(f"there is no store in {path}: give the data folder of a node")
         owner = lock_owner(path)
         if owner:
             raise StoreLocked(f"store {path} is in use by {owner}: stop that node first")
@@ -110,7 +110,7 @@ class OfflineStore:
 
 
 def lock_owner(path: Path) -> str:
-    """Return who holds the lock of a store: "process 123 (warrenmq server ...)"; "" for nobody.
+    """Return the process that has the lock of a store: "process 123 (warrenmq server ...)"; or "".
 
     Never asks from within the process that holds it: closing the file would drop the lock.
     """

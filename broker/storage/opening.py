@@ -70,7 +70,7 @@ def count_messages(journal: GroupCommit, opened: OpenedStore) -> MessageStore:
     """Count what is stored, telling the log how far it is. Blocks; reads only.
 
     Args:
-        journal: Of the opened store; nobody uses it meanwhile.
+        journal: Of the opened store; not used by others meanwhile.
         opened: The store.
     """
 

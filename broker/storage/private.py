@@ -21,7 +21,7 @@ _OTHERS_OF_OURS: Final = ("identity.", "cluster.", "node.", "pid")
 
 
 def close_to_others(folder: Path) -> list[Path]:
-    """Take away what group and others may do. Blocks; follows no links.
+    """Remove the permissions of group and others. Blocks; follows no links.
 
     Args:
         folder: A node's data directory. It is closed itself only while nothing in it is foreign:

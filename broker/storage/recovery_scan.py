@@ -28,7 +28,7 @@ Lose = Callable[[int, int, str], None]
 
 
 def walk(scan: Scan, lose: Lose) -> Iterator[tuple[bytes, bytes]]:
-    """All records of `queue_index`, in order, but for those that can't be read.
+    """Yield the readable records of `queue_index`, in order.
 
     Args:
         scan: The records between two keys; raises `StoreDamaged` where it can't go on.
@@ -84,7 +84,7 @@ def _behind(scan: Scan, at: bytes) -> bytes | None:
 
 
 def _tell(at: bytes, found: bytes | None, lose: Lose, reason: str) -> None:
-    """Report what may have been between two keys; settled messages can't be told from others."""
+    """Report a gap between two keys as lost messages, although some may have been settled."""
     uid, number = keys.parse_index_key(at)
     end_uid, end = (uid, number) if found is None else keys.parse_index_key(found)
     if found is not None and end_uid == uid and end - number <= TOLD_MAX:

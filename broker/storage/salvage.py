@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class SalvageReport(msgspec.Struct):
-    """What a salvage has saved and what it has lost.
+    """The records that a salvage has saved and lost.
 
     Attributes:
         reason: Why the store did not open.

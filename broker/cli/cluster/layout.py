@@ -1,4 +1,4 @@
-"""What a local cluster's directory holds, and each node's configuration. No processes here.
+"""The directory of a local cluster, and the configuration of each node. Starts no processes.
 
 DIR/cluster.json        names and ports, so that every command and `ctl` finds the nodes
 DIR/secret              shared by the nodes, mode 0600

@@ -264,7 +264,9 @@ class Cluster:
         place = self.layout.node(name)
         process = self._process(place)
         if process is None:
-            raise ClusterError(f"{place.name} does not run")
+            raise ClusterError(
+                f"{place.name} does not run: `warrenmq cluster start-node {place.name}` starts it"
+            )
         return place, process
 
     def _wait_gone(self, place: NodePlace, process: psutil.Process, deadline: float) -> bool:

@@ -100,7 +100,7 @@ def change_password(api: Api, call: Invocation) -> str | None:
 
 
 def clear_password(api: Api, call: Invocation) -> str | None:
-    """Let nobody log in with a password; the tags stay."""
+    """Remove a user's password, so that no password is valid; the tags stay."""
     found = api.ask("GET", user_path(call), missing=no_such_user(call.arguments[0]))
     api.ask("PUT", user_path(call), {"password_hash": "", "tags": found.get("tags", [])})
     return None
@@ -136,7 +136,7 @@ def authenticate(api: Api, call: Invocation) -> str | None:
 
 
 def hash_password(api: Api, call: Invocation) -> str | None:
-    """What --pre-hashed-password takes."""
+    """Return a password as --pre-hashed-password takes it."""
     secret = call.arguments[0] if call.arguments else secret_of(call)
     return str(api.ask("GET", f"/api/auth/hash_password/{segment(secret)}")["ok"])
 
@@ -145,7 +145,7 @@ def hash_password(api: Api, call: Invocation) -> str | None:
 
 
 def no_vhost(name: str) -> CtlError:
-    """What rabbitmqctl prints without "Error:"."""
+    """Return the text for a missing vhost, which rabbitmqctl prints without "Error:"."""
     return CtlError(EXIT_DATA, f"Virtual host '{name}' does not exist", is_plain=True)
 
 
@@ -176,7 +176,7 @@ def _described(call: Invocation) -> dict[str, str]:
 
 
 def add_vhost(api: Api, call: Invocation) -> str | None:
-    """Make a virtual host, which nobody may use yet; one that is there stays as it is."""
+    """Add a virtual host, without permissions for any user; an existing one stays as it is."""
     if not vhost_exists(api, call.arguments[0]):
         _put_vhost(api, call, {**_described(call), "grant": False})
     return None

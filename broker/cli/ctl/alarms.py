@@ -1,4 +1,4 @@
-"""What `set_vm_memory_high_watermark` and `set_disk_free_limit` do; `table` has their words.
+"""The commands `set_vm_memory_high_watermark` and `set_disk_free_limit`; `table` has their usage.
 
 Source: set_vm_memory_high_watermark_command.ex, set_disk_free_limit_command.ex (texts).
 """

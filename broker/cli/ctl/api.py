@@ -50,7 +50,7 @@ class CtlError(Exception):
 
 
 class UsageError(CtlError):
-    """What was typed cannot be meant: printed with the usage of the command.
+    """The command line is not valid: printed with the usage of the command.
 
     Args:
         text: What is wrong, in rabbitmqctl's words.

@@ -1,4 +1,4 @@
-"""What a command that changes or checks something is made of."""
+"""The parts of commands that change or check something."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Change(NamedTuple):
     """One command.
 
     Attributes:
-        run: Does it; what it returns is printed after the banner, None prints nothing.
+        run: Runs it; its result is printed after the banner, None prints nothing.
         least: Fewest arguments.
         most: Most arguments.
         usage: Its arguments, for the usage line.
         banner: Printed first unless -q; "{0}", "{1}" are arguments, "{rest}" all but the first,
-            "{vhost}" is -p, "{priority}" is --priority. Or what makes it.
+            "{vhost}" is -p, "{priority}" is --priority. Or a function that returns it.
         check: Refuses arguments before the banner is printed.
-        is_answer: What `run` returns is what the command is for: it is printed with -q too.
+        is_answer: True if the result of `run` is printed with -q, too.
     """
 
     run: Callable[[Api, Invocation], str | None]
@@ -35,23 +35,23 @@ class Change(NamedTuple):
     is_answer: bool = False
 
 
-class TimeIsUp(CtlError):
-    """What a command waits for did not come within --timeout.
+class CommandTimeout(CtlError):
+    """A command did not get what it waits for within --timeout.
 
     Args:
-        text: What to say.
+        text: Of the error.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(EXIT_TEMPORARY, text)
 
 
-class Patience:
-    """How long a command asks again and again before it gives up: `--timeout`.
+class PollUntilTimeout:
+    """Polls for a result until the limit of `--timeout`.
 
     Args:
         call: The command.
-        default_s: Seconds without --timeout; None never gives up.
+        default_s: Seconds without --timeout; None for no limit.
     """
 
     def __init__(self, call: Invocation, default_s: float | None = None) -> None:
@@ -59,16 +59,16 @@ class Patience:
         self._began = time.monotonic()
 
     def wait(self, what: str, advice: str = "") -> None:
-        """Pause until it is time to ask again.
+        """Sleep before the next question.
 
         Args:
-            what: What is not so yet, said when time is up: "the work has not ended".
-            advice: What to do then.
+            what: What has not happened yet, for the error: "the work has not ended".
+            advice: What to do after the error.
 
         Raises:
-            TimeIsUp: And it is not so.
+            CommandTimeout: The limit is over.
         """
         if self._limit_s is not None and time.monotonic() - self._began > self._limit_s:
             text = f"{what} within {self._limit_s:g} s"
-            raise TimeIsUp(f"{text}: {advice}" if advice else text)
+            raise CommandTimeout(f"{text}: {advice}" if advice else text)
         time.sleep(POLL_S)

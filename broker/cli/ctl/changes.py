@@ -1,4 +1,4 @@
-"""What commands on nodes, queues and health do; `table` has their names and words."""
+"""The commands on nodes, queues and health; `table` has their names and usage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.cli.ctl.api import (
     segment,
 )
 from broker.cli.ctl.arguments import Invocation
-from broker.cli.ctl.change import Patience
+from broker.cli.ctl.change import PollUntilTimeout
 
 _AWAIT_STARTUP_S = 300.0
 _HTTP_OK = 200
@@ -120,14 +120,19 @@ def _full(name: str) -> str:
 def ping(api: Api, _: Invocation) -> str | None:
     """Check that the process answers."""
     if api.status_of("/healthz") != _HTTP_OK:
-        raise CtlError(EXIT_UNAVAILABLE, f"{api.url} answers, but it is not well")
+        raise CtlError(
+            EXIT_UNAVAILABLE, f"{api.url} answers, but the node is not healthy: see its log"
+        )
     return "Ping succeeded"
 
 
 def check_running(api: Api, _: Invocation) -> str | None:
     """Check that clients are served."""
     if api.status_of("/readyz") != _HTTP_OK:
-        raise CtlError(EXIT_UNAVAILABLE, f"{api.url} runs, but it does not serve clients")
+        raise CtlError(
+            EXIT_UNAVAILABLE,
+            f"{api.url} runs, but it does not serve clients: see cluster_status and its log",
+        )
     return "RabbitMQ on this node is fully booted and running"
 
 
@@ -147,14 +152,14 @@ def health(check: str, fine: str) -> Callable[[Api, Invocation], str | None]:
 
 def await_startup(api: Api, call: Invocation) -> str | None:
     """Wait until clients are served."""
-    patience = Patience(call, _AWAIT_STARTUP_S)
+    poll = PollUntilTimeout(call, _AWAIT_STARTUP_S)
     while True:
         try:
             if api.status_of("/readyz") == _HTTP_OK:
                 return None
         except CtlError:
             pass  # not even listening yet
-        patience.wait(f"{api.url} did not serve")
+        poll.wait(f"{api.url} did not serve")
 
 
 def await_online_nodes(api: Api, call: Invocation) -> str | None:
@@ -162,9 +167,9 @@ def await_online_nodes(api: Api, call: Invocation) -> str | None:
     wanted = int(call.arguments[0]) if call.arguments[0].isdigit() else 0
     if wanted < 1:
         raise CtlError(EXIT_USAGE, "await_online_nodes needs a number of at least 1")
-    patience = Patience(call, _AWAIT_STARTUP_S)
+    poll = PollUntilTimeout(call, _AWAIT_STARTUP_S)
     while len(api.get("/api/cluster/status")["running_nodes"]) < wanted:
-        patience.wait(f"{wanted} nodes did not run")
+        poll.wait(f"{wanted} nodes did not run")
     return None
 
 

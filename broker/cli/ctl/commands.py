@@ -155,7 +155,7 @@ def _check(call: Invocation) -> None:
 
 
 def _misuse(error: CtlError, words: Sequence[str]) -> str:
-    """What is wrong, what was typed, and how the command is used."""
+    """Return the error, the command line that was typed, and the usage of the command."""
     name = arguments.parse(words).command
     usage = CHANGES[name].usage if name in CHANGES else _listing_usage(name)
     return (

@@ -1,4 +1,4 @@
-"""What x-delayed-message exchanges keep: listed and cancelled. RabbitMQ has no such commands."""
+"""Lists and cancels the messages of x-delayed-message exchanges. RabbitMQ has no such commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listed(api: Api, call: Invocation) -> list[Mapping[str, Any]]:
 
 
 def _when(message: Mapping[str, Any]) -> str:
-    """When a message is due, UTC, to the millisecond."""
+    """Return the time at which a message is due, in UTC, to the millisecond."""
     seconds, milliseconds = divmod(message["due"], 1000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"
 
@@ -75,5 +75,8 @@ def cancel(api: Api, call: Invocation) -> str | None:
     said = f"Cancelled {found} messages"
     if numbers and found < len(numbers):
         gone = len(numbers) - found
-        raise CtlError(EXIT_UNAVAILABLE, f"{said}; {gone} of those asked for were not there")
+        raise CtlError(
+            EXIT_UNAVAILABLE,
+            f"{said}; {gone} of those asked for were not there: due already, or unknown",
+        )
     return said

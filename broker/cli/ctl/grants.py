@@ -44,7 +44,7 @@ def _put(api: Api, path: str, body: dict[str, Any]) -> None:
 
 
 def set_permissions(api: Api, call: Invocation) -> str | None:
-    """What a user may configure, write and read in a vhost, as regular expressions."""
+    """Set what a user may configure, write and read in a vhost, as regular expressions."""
     _check_ends(api, call)
     user, configure, write, read = call.arguments
     body = {"configure": configure, "write": write, "read": read}
@@ -70,7 +70,7 @@ def clear_permissions(api: Api, call: Invocation) -> str | None:
 
 
 def set_topic_permissions(api: Api, call: Invocation) -> str | None:
-    """Which routing keys of a topic exchange a user may publish with, and bind with."""
+    """Set the routing keys with which a user may publish to a topic exchange and bind to it."""
     _check_ends(api, call)
     user, exchange, write, read = call.arguments
     body = {"exchange": exchange, "write": write, "read": read}

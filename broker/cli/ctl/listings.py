@@ -350,7 +350,7 @@ _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
 }
 
 
-class Plan(NamedTuple):
+class ListingPlan(NamedTuple):
     """A `list_*` command, understood but not yet run.
 
     Attributes:
@@ -366,7 +366,7 @@ class Plan(NamedTuple):
     banner: str
 
 
-def plan(call: Invocation) -> Plan:
+def plan(call: Invocation) -> ListingPlan:
     """Understand a `list_*` command.
 
     Args:
@@ -384,10 +384,10 @@ def plan(call: Invocation) -> Plan:
         _check(columns, listing.known)
     path = listing.path.replace("{vhost}", segment(call.vhost)).replace("{0}", segment(subject))
     banner = listing.banner.replace("{vhost}", call.vhost).replace("{0}", subject)
-    return Plan(listing, columns, path, banner)
+    return ListingPlan(listing, columns, path, banner)
 
 
-def fetch(api: Api, call: Invocation, found: Plan) -> list[dict[str, Any]]:
+def fetch(api: Api, call: Invocation, found: ListingPlan) -> list[dict[str, Any]]:
     """Run a `list_*` command.
 
     Args:

@@ -21,7 +21,7 @@ from broker.cli.ctl.api import (
     segment,
 )
 from broker.cli.ctl.arguments import Invocation
-from broker.cli.ctl.change import Patience, TimeIsUp
+from broker.cli.ctl.change import CommandTimeout, PollUntilTimeout
 
 _SEEN_S = 2.0
 """How long it may take to be seen that a synchronisation, or that of the next mirror, has begun."""
@@ -56,7 +56,7 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
             ends with 0: a script that goes on to stop the master must not take that for success.
             75 too when --timeout is over; the synchronisation goes on.
     """
-    patience = Patience(call)
+    poll = PollUntilTimeout(call)
     _act(api, call, {"action": "sync"})
     last_seen = time.monotonic()
     asked: str | None = None
@@ -80,7 +80,7 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
                 f" {', '.join(sorted(lacking))} still lack messages: run it again, or see the log"
                 f" of {leader or 'its master'}",
             )
-        patience.wait(
+        poll.wait(
             "the synchronisation did not end",
             "it goes on; the queue's state in list_queues tells, cancel_sync_queue ends it",
         )
@@ -130,7 +130,7 @@ def rebalance(api: Api, call: Invocation) -> str | None:
     Raises:
         CtlError: 69 it was refused, 75 --timeout is over and the node goes on.
     """
-    patience = Patience(call)
+    poll = PollUntilTimeout(call)
     body = {
         "type": call.arguments[0],
         "vhost_pattern": call.values.get("vhost_pattern", ".*"),
@@ -145,7 +145,7 @@ def rebalance(api: Api, call: Invocation) -> str | None:
         found = api.get("/api/rebalance/queues")
         if not found["running"]:
             break
-        patience.wait(
+        poll.wait(
             "the queues were not spread", "it goes on; the log of the node tells how it ended"
         )
     rows = [
@@ -171,7 +171,7 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     Raises:
         CtlError: 70 it failed, 75 it was cancelled: by Ctrl-C, or because --timeout is over.
     """
-    patience = Patience(call)
+    poll = PollUntilTimeout(call)
     target = call.arguments[1]
     body = {
         "action": "migrate",
@@ -180,7 +180,7 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     }
     _act(api, call, body)
     try:
-        found = _migrated(api, call, patience)
+        found = _migrated(api, call, poll)
     except KeyboardInterrupt:
         _act(api, call, {"action": "cancel_migrate"})
         raise CtlError(
@@ -192,7 +192,7 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     return f"{said}\n{found['text']}" if found["text"] else said
 
 
-def _migrated(api: Api, call: Invocation, patience: Patience) -> Any:
+def _migrated(api: Api, call: Invocation, poll: PollUntilTimeout) -> Any:
     while True:
         status, found = api.look(_queue(call) + "/migration")
         if status == _NOT_FOUND:
@@ -201,9 +201,9 @@ def _migrated(api: Api, call: Invocation, patience: Patience) -> Any:
         if status == _OK and found["state"] != "running":
             return found
         try:
-            patience.wait(
+            poll.wait(
                 "the migration did not end", "cancelled; nothing is lost: run it again to go on"
             )
-        except TimeIsUp:
+        except CommandTimeout:
             _act(api, call, {"action": "cancel_migrate"})
             raise

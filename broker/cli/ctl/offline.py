@@ -1,4 +1,4 @@
-"""What works on a stopped node's data folder: force_boot, forget_cluster_node --offline.
+"""Commands on the data folder of a stopped node: force_boot, forget_cluster_node --offline.
 
 The folder is that of --data-dir; else of --conf; else of -n NODE in the local cluster of --dir;
 else of the settings `warrenmq server` would read. What needs the store is imported when used.
@@ -24,7 +24,7 @@ from broker.cli.ctl.api import (
 from broker.cli.ctl.arguments import Invocation
 
 if TYPE_CHECKING:
-    from broker.force_boot import Forced
+    from broker.force_boot import ForcedStart
     from broker.metadata.records import Queue
 
 USAGE = {
@@ -99,7 +99,7 @@ def _configured(conf: str | None, environ: Mapping[str, str]) -> Path:
     return Path(settings.data_dir)
 
 
-def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> Forced:
+def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> ForcedStart:
     from broker.cluster.identity import IdentityDamaged
     from broker.cluster.recovery.forcing import ForcingRefused
     from broker.force_boot import force, node_of
@@ -139,8 +139,8 @@ def _full(name: str) -> str:
     return name if "@" in name else f"rabbit@{name}"
 
 
-def said(forced: Forced, folder: str) -> str:
-    """What was done, what is lost by it, and what to do next."""
+def said(forced: ForcedStart, folder: str) -> str:
+    """Return the text that says what was done, what is lost, and what to do next."""
     is_dry = not forced.cluster_id
     left, lost = forced.conclusion.survivors, forced.conclusion.lost
     lines = [f"{'Would force' if is_dry else 'Forced'} {forced.node} ({folder}):"]
@@ -168,7 +168,7 @@ def said(forced: Forced, folder: str) -> str:
     return "\n".join(lines)
 
 
-def _others(forced: Forced) -> list[Queue]:
+def _others(forced: ForcedStart) -> list[Queue]:
     told = {queue.uid for queue in (*forced.emptied, *forced.behind, *forced.missing)}
     return [queue for queue in forced.losses.shrunk if queue.uid not in told]
 

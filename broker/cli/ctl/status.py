@@ -11,7 +11,7 @@ from broker.cli.ctl.arguments import Invocation
 
 
 def cluster_status(api: Api, call: Invocation) -> str:
-    """Who belongs to the cluster and who runs."""
+    """Return the members of the cluster and those that run."""
     found = api.get("/api/cluster/status")
     if call.values.get("formatter") == "json":
         return json.dumps(found) + "\n"
@@ -83,7 +83,7 @@ def status(api: Api, call: Invocation) -> str:
 
 
 def _descriptors(node: Mapping[str, Any]) -> list[str]:
-    """What is in use of them, and of the places at each door."""
+    """Return the file descriptors in use, and the connections in use at each listener."""
     doors = [
         f"{name.capitalize()}: {door['connections']}, limit: {door['limit']}, "
         f"refused: {door['refused']}"
@@ -113,7 +113,7 @@ def version(api: Api, _: Invocation) -> str:
 
 
 def listeners(api: Api, _: Invocation) -> str:
-    """Where this node listens."""
+    """Return the addresses at which this node listens."""
     overview = api.get("/api/overview")
     return "\n".join(_listeners(overview.get("listeners", []), overview.get("node", ""))) + "\n"
 

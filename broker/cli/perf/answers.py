@@ -1,4 +1,4 @@
-"""Which publishes of a channel the broker has answered, and how long that took. Pure.
+"""Matches confirms with the publishes of a channel, and measures how long they took. Pure.
 
 Answers come in any order: a broker acks a number singly while lower ones wait for another queue,
 and later those below it by one ack that is multiple. A number counts once, whatever covers it.

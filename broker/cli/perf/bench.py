@@ -242,7 +242,7 @@ def _mixed() -> tuple[str, list[str]]:
         uris = [f"amqp://127.0.0.1:{place.amqp_port}" for place in places]
         ours = runner(mixed.measure(uris, _MIXED_S, _MIXED_SKIP_S))
         loops = [_event_loop(place) for place in places]
-    theirs: dict[str, mixed.Found] | None = None
+    theirs: dict[str, mixed.ClassFigures] | None = None
     if not rabbitmq.is_installed():
         about += " RabbitMQ is not installed here, so its columns are empty."
     else:
@@ -272,7 +272,7 @@ def _event_loop(place: NodePlace) -> dict[str, float]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on."""
+    """Return free ports on loopback."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:

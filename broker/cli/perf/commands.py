@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from broker.cli.perf.connection import PerfError
-from broker.cli.perf.load import Plan, run
+from broker.cli.perf.load import LoadPlan, run
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def command(**options: Any) -> None:
         Path(json_path).write_text(json.dumps(summary) + "\n")
 
 
-def plan_of(options: dict[str, Any]) -> Plan:
+def plan_of(options: dict[str, Any]) -> LoadPlan:
     """The plan that options ask for.
 
     Args:
@@ -102,7 +102,7 @@ def plan_of(options: dict[str, Any]) -> Plan:
         queues = tuple(pattern.replace("%d", str(n)) for n in numbers)
     persistent = "persistent" in options["flag"] or is_quorum
     auto_delete = options["auto_delete"]
-    return Plan(
+    return LoadPlan(
         uris=tuple((options["uris"] or options["uri"]).split(",")),
         producers=options["producers"],
         consumers=options["consumers"],
@@ -155,7 +155,7 @@ def _flag(value: str) -> object:
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """What runs a load: uvloop where it is."""
+    """Return the runner of the event loop: uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:  # no wheel for this system

@@ -170,7 +170,7 @@ class PerfConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wake whoever waits."""
+        """Wake the waiting task."""
         if not self.is_closing and self.failure is None:
             self.failure = f"connection lost: {exc or 'closed by the broker'}"
         self._answers.put_nowait(((0, 0), b""))

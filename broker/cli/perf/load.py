@@ -19,8 +19,8 @@ _DRAIN_S = 10.0
 _DRAIN_POLL_S = 0.02
 
 
-class Plan(NamedTuple):
-    """What to do; one field for each option of `warrenmq perf`.
+class LoadPlan(NamedTuple):
+    """The load to run: one field for each option of `warrenmq perf`.
 
     Attributes:
         skip_s: Latencies of so many first seconds do not count.
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     run_id: str = "test"
 
 
-async def run(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
+async def run(plan: LoadPlan, say: Callable[[str], None]) -> dict[str, object]:
     """Run a plan.
 
     Args:
@@ -82,14 +82,14 @@ async def run(plan: Plan, say: Callable[[str], None]) -> dict[str, object]:
 
 
 class _Messages(Protocol):
-    """What a producer sends."""
+    """The messages that a producer sends."""
 
     def batch(self, now_ns: int, count: int) -> bytes:
         """The frames of some messages sent at a time."""
         ...
 
 
-def _messages(plan: Plan, number: int, frame_max: int) -> _Messages:
+def _messages(plan: LoadPlan, number: int, frame_max: int) -> _Messages:
     """The messages of a plan's producer."""
     key = plan.routing_key or plan.queues[number % len(plan.queues)]
     if plan.is_distinct:
@@ -115,7 +115,7 @@ def _messages(plan: Plan, number: int, frame_max: int) -> _Messages:
 
 
 class _Load:
-    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: LoadPlan, say: Callable[[str], None]) -> None:
         self.plan = plan
         self.say = say
         self.producers: list[PerfConnection] = []

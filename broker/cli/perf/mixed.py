@@ -22,7 +22,7 @@ import click
 from broker.cli.perf import report, wire
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
 from broker.cli.perf.distinct import Distinct
-from broker.cli.perf.load import Plan, run
+from broker.cli.perf.load import LoadPlan, run
 
 SIZE_BYTES: Final = 300
 TOPIC_KEYS: Final = 5_000
@@ -33,7 +33,9 @@ _VISIT_MESSAGES: Final = 5
 _VISIT_S_MAX: Final = 15.0
 _VISITS_MAX: Final = 200
 
-_REAL: Final = Plan(is_distinct=True, size_varies=True, size_bytes=SIZE_BYTES, auto_delete=False)
+_REAL: Final = LoadPlan(
+    is_distinct=True, size_varies=True, size_bytes=SIZE_BYTES, auto_delete=False
+)
 _DURABLE: Final = _REAL._replace(durable=True, persistent=True, confirm=300, prefetch=300)
 CLASSES: Final = {
     "quorum": _DURABLE._replace(
@@ -77,8 +79,8 @@ CLASSES: Final = {
 VISITS: Final = "short connections"
 
 
-class Found(NamedTuple):
-    """What a class of clients saw.
+class ClassFigures(NamedTuple):
+    """The figures of one class of clients.
 
     Attributes:
         per_s: Messages that arrived a second, or visits that ended.
@@ -93,7 +95,7 @@ class Found(NamedTuple):
     failures: int = 0
 
 
-async def measure(uris: Sequence[str], seconds: float, skip_s: float) -> dict[str, Found]:
+async def measure(uris: Sequence[str], seconds: float, skip_s: float) -> dict[str, ClassFigures]:
     """Run all classes at once against one cluster.
 
     Args:
@@ -121,12 +123,12 @@ async def measure(uris: Sequence[str], seconds: float, skip_s: float) -> dict[st
     return found | {VISITS: visiting.result()}
 
 
-def _found(summary: dict[str, object]) -> Found:
+def _found(summary: dict[str, object]) -> ClassFigures:
     latency = summary["consumer_latency_us"]
     per_s = summary["received_per_s"]
     assert isinstance(latency, dict)
     assert isinstance(per_s, int)
-    return Found(per_s, latency.get("p50", 0), latency.get("p99", 0))
+    return ClassFigures(per_s, latency.get("p50", 0), latency.get("p99", 0))
 
 
 class _Visits:
@@ -138,7 +140,7 @@ class _Visits:
         self._failures = 0
         self._rng = random.Random(0)  # noqa: S311 - no secret
 
-    async def run(self, seconds: float, skip_s: float) -> Found:
+    async def run(self, seconds: float, skip_s: float) -> ClassFigures:
         """Begin visits for some seconds; those that are under way at the end are waited for."""
         began_s = time.perf_counter()
         is_skipped = skip_s > 0
@@ -161,7 +163,7 @@ class _Visits:
         ended = len(self._latencies_ns)
         shown = report.named(self._latencies_ns)
         per_s = ended / (seconds - skip_s)
-        return Found(per_s, shown.get("p50", 0), shown.get("p99", 0), self._failures)
+        return ClassFigures(per_s, shown.get("p50", 0), shown.get("p99", 0), self._failures)
 
     async def _visit(self, number: int) -> None:
         began_ns = time.perf_counter_ns()
@@ -209,7 +211,7 @@ class _Visits:
                 await connection.close()
 
 
-def lines(ours: dict[str, Found], theirs: dict[str, Found] | None) -> list[str]:
+def lines(ours: dict[str, ClassFigures], theirs: dict[str, ClassFigures] | None) -> list[str]:
     """The results as rows of a table: messages a second, p50 and p99 in milliseconds.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a load run measured, as perf-test's lines and as JSON. Pure."""
+"""The report of a load run, in the lines of perf-test and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def interval_line(
 
 
 def summary_lines(run_id: str, summary: Mapping[str, object]) -> list[str]:
-    """What perf-test prints at the end, and the latencies of the whole run."""
+    """Return the lines that perf-test prints at the end, with the latencies of the whole run."""
     lines = [
         f"id: {run_id}, sending rate avg: {summary['sent_per_s']} msg/s",
         f"id: {run_id}, receiving rate avg: {summary['received_per_s']} msg/s",

@@ -78,7 +78,7 @@ class Delays:
             count: How many to show, at most `PAGE_MAX`.
 
         Returns:
-            The messages, or why nobody can tell now.
+            The messages, or a refusal that says why they are not known now.
         """
         operation = RemoteOperation(PEEK, store.uid, f"{first} {count}")
         clock = self._control.clock
@@ -94,11 +94,13 @@ class Delays:
     async def _ask_members(self, store: Queue, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
         if serving is None:
-            return OperationResult(is_done=False, text="the broker on this node is stopped")
+            return OperationResult(
+                is_done=False, text="the broker on this node is stopped: start it with start_app"
+            )
         leader = serving.queues.leader_of(store)
         others = [node for node in store.members if node != leader]
         first: OperationResult | None = None
-        for node in (leader, *others):  # who is thought to lead may be wrong
+        for node in (leader, *others):  # the leader may have changed
             result = await self._remote.ask(node, operation)
             if result.is_done:
                 return result
@@ -118,7 +120,10 @@ class Delays:
         """
         serving = self._control.serving
         if serving is None:
-            return Refusal(ReplyCode.INTERNAL_ERROR, "the broker on this node is stopped")
+            return Refusal(
+                ReplyCode.INTERNAL_ERROR,
+                "the broker on this node is stopped: start it with start_app",
+            )
         cancel = partial(serving.queues.cancel_delays, store, numbers)
         found = await _asked(cancel)
         if isinstance(found, int | Refusal):

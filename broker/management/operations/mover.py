@@ -28,7 +28,7 @@ class Mover:
     Args:
         source: Where messages come from.
         target: Where they go.
-        holder: Who holds them meanwhile, see `Checkout.holder`.
+        channel_id: The channel that holds them meanwhile, see `Checkout.channel_id`.
         defer: `loop.call_soon`: queues are not called from their own callbacks.
 
     Attributes:
@@ -40,7 +40,7 @@ class Mover:
         self,
         source: QueueHandle,
         target: QueueHandle,
-        holder: str,
+        channel_id: str,
         *,
         defer: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -48,7 +48,7 @@ class Mover:
         self.failure = ""
         self._source = source
         self._target = target
-        self._holder = holder
+        self._channel_id = channel_id
         self._defer = defer
         self._seqno = 0
         self._waiting: list[Delivery] = []
@@ -68,32 +68,32 @@ class Mover:
             prefetch: Most messages under way at a time.
             done: Called with None, or with a `Refusal`.
         """
-        checkout = Checkout(self._holder, TAG, False, False, prefetch, 0, {})
+        checkout = Checkout(self._channel_id, TAG, False, False, prefetch, 0, {})
         self._source.attach(checkout, self, done)
 
     def leave(self, done: Done) -> None:
-        """Consume no more; `done(None)` once the source knows."""
-        self._source.submit(Cancel(self._holder, TAG), done)
+        """Stop consuming; `done(None)` when the source knows."""
+        self._source.submit(Cancel(self._channel_id, TAG), done)
 
     def end(self) -> None:
-        """Let go: what is not acknowledged is ready in the source again, at its old place."""
+        """End: unacknowledged messages are ready in the source again, at their old places."""
         self._waiting.clear()
         self._under_way.clear()
-        self._source.submit(Release(self._holder))
+        self._source.submit(Release(self._channel_id))
 
     # From the source.
 
     def deliver(self, _consumer_tag: str, deliveries: Sequence[Delivery]) -> None:
-        """Messages to carry."""
+        """Take messages to carry."""
         self._waiting += deliveries
         self._soon()
 
     def consumer_lost(self, _consumer_tag: str) -> None:
-        """The source is gone, or its node is."""
+        """Stop: the source was deleted, or its node is down."""
         self._fail("the source has ended this consumer")
 
     def consumer_moved(self, _consumer_tag: str) -> None:
-        """The source has another master: what is not acknowledged comes again."""
+        """Note that the source has another master: unacknowledged messages come again."""
         self._waiting.clear()
         self._under_way.clear()
         self._arrived.clear()
@@ -101,13 +101,13 @@ class Mover:
     # From the target.
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
-        """The target queue has confirmed these."""
+        """Acknowledge messages that the target queue has confirmed."""
         found = [self._under_way.pop(seqno, None) for seqno in seqnos]
         self._arrived += [number for number in found if number is not None]
         self._soon()
 
     def rejected(self, seqnos: Sequence[int]) -> None:
-        """The target queue has not confirmed these, or their outcome is unknown."""
+        """Handle messages that the target queue nacked, or whose outcome is unknown."""
         if any(self._under_way.pop(seqno, None) is not None for seqno in seqnos):
             self._fail("the target has refused a message, or has no majority")
 
@@ -126,7 +126,7 @@ class Mover:
         self._is_due = False
         arrived, self._arrived = self._arrived, []
         if arrived:
-            self._source.submit(Settle(self._holder, TAG, sorted(arrived)))
+            self._source.submit(Settle(self._channel_id, TAG, sorted(arrived)))
             self.moved += len(arrived)
         waiting, self._waiting = self._waiting, []
         if waiting and not self.failure:

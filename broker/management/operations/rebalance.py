@@ -51,7 +51,7 @@ TYPES: Final = ("all", "classic", "quorum")
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which queues are spread.
+    """The queues whose masters and leaders a rebalance spreads.
 
     Attributes:
         type: One of TYPES; "classic" means those that are mirrored.
@@ -140,7 +140,7 @@ class Rebalance:
 
     async def _hand_to(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        is_done = serving is not None and serving.queues.rings.hand_to(
+        is_done = serving is not None and serving.queues.mirrored.request_master(
             operation.uid, operation.argument
         )
         return OperationResult(is_done)

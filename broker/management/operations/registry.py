@@ -17,7 +17,7 @@ from broker.management.reports import Reports
 
 
 class Operations:
-    """What operators have done in the background.
+    """The operations of operators that run in the background.
 
     Args:
         control: The node.

@@ -112,5 +112,7 @@ class RemoteOperations:
 
     async def _here(self, operation: RemoteOperation) -> OperationResult:
         if self._control.serving is None:
-            return OperationResult(is_done=False, text="the broker on this node is stopped")
+            return OperationResult(
+                is_done=False, text="the broker on this node is stopped: start it with start_app"
+            )
         return await self._handlers[operation.name](operation)

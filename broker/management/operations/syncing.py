@@ -59,7 +59,7 @@ class Syncing:
 
     async def _sync(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        if serving is None or not serving.queues.rings.sync(operation.uid):
+        if serving is None or not serving.queues.mirrored.sync(operation.uid):
             return OperationResult(
                 is_done=False, text=f"{self._control.name} is not the master: try again"
             )
@@ -67,5 +67,5 @@ class Syncing:
 
     async def _cancel(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
-        was_running = serving is not None and serving.queues.rings.cancel_sync(operation.uid)
+        was_running = serving is not None and serving.queues.mirrored.cancel_sync(operation.uid)
         return OperationResult(is_done=True, text="" if was_running else NOT_SYNCING)

@@ -12,7 +12,7 @@ from typing import Any
 from broker.management.call import Call, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept
-from broker.management.report import CONSUMERS, HOLDER, QUEUES, Report
+from broker.management.report import CHANNEL_ID, CONSUMERS, QUEUES, Report
 from broker.metadata.records import Queue
 
 Item = dict[str, Any]
@@ -28,7 +28,7 @@ def told(items: Iterable[Item], active: dict[tuple[str, str], list[str] | None])
 
     Args:
         items: As reports give them.
-        active: By (vhost, name) of queues with a single active consumer: its holder and tag, None
+        active: By (vhost, name) of queues with a single active consumer: its channel and tag, None
             where nobody knows.
 
     Returns:
@@ -39,18 +39,18 @@ def told(items: Iterable[Item], active: dict[tuple[str, str], list[str] | None])
 
 def told_one(item: Item, active: dict[tuple[str, str], list[str] | None]) -> Item:
     """Say of one consumer whether it is active; see `told`."""
-    found = {key: value for key, value in item.items() if key != HOLDER}
+    found = {key: value for key, value in item.items() if key != CHANNEL_ID}
     queue = found["queue"]
     where = (queue["vhost"], queue["name"])
     if where in active:
-        is_active = active[where] == [item.get(HOLDER), found["consumer_tag"]]
+        is_active = active[where] == [item.get(CHANNEL_ID), found["consumer_tag"]]
         found["active"] = is_active
         found["activity_status"] = "single_active" if is_active else "waiting"
     return found
 
 
 def active_of(reports: Iterable[Report], queues: Iterable[Queue]) -> dict[tuple[str, str], Any]:
-    """Find out who is active.
+    """Find the active consumers.
 
     Args:
         reports: With these queues.

@@ -103,7 +103,7 @@ async def _listeners(call: Call) -> list[dict[str, Any]]:
 
 
 async def quorum_critical(call: Call) -> web.Response:
-    """GET /api/health/checks/node-is-quorum-critical: may this node stop without harm?"""
+    """GET /api/health/checks/node-is-quorum-critical: ok if no quorum queue needs this node."""
     here = call.control.name
     if len(call.catalogue.nodes()) == 1:
         return _ok(reason="single node cluster")
@@ -164,7 +164,7 @@ async def below_target_size(call: Call) -> web.Response:
 
 
 async def mirror_sync_critical(call: Call) -> web.Response:
-    """GET /api/health/checks/node-is-mirror-sync-critical: may this node stop without harm?
+    """GET /api/health/checks/node-is-mirror-sync-critical: ok if no mirrored queue needs this node.
 
     It fails for mirrored queues whose master is here without a synchronised mirror elsewhere.
     """

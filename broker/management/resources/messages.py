@@ -42,7 +42,7 @@ from broker.ports import GetResult
 from broker.queues.handle import QueueHandle
 from broker.session.basic_publish import check_expiration
 from broker.session.delays import with_stores
-from broker.session.gathering import Copies, keyed_copies
+from broker.session.publish_batch import Copies, keyed_copies
 
 CONFIRM_TIMEOUT_S: Final = 5.0
 GET_COUNT_MAX: Final = 10_000
@@ -226,7 +226,7 @@ async def get(call: Call) -> web.StreamResponse:
         where = quoted("queue", queue.name, queue.vhost)
         raise bad_request(f"cannot obtain exclusive access to locked {where}")
     handle = call.serving.queues.open(queue)
-    found = await _take(handle, _holder(call), count, ack_mode)
+    found = await _take(handle, _channel_id(call), count, ack_mode)
     parts = await call.reports.pace.run(
         paging.written(found, lambda result: _shown(result, encoding, truncate), step=1)
     )
@@ -242,20 +242,20 @@ def _natural(body: request_body.Body, key: str, most: int) -> int:
     return value
 
 
-def _holder(call: Call) -> str:
-    """A name for who holds the messages meanwhile; no client's connection is number 0."""
+def _channel_id(call: Call) -> str:
+    """Return a channel id that holds the messages meanwhile; no client's connection is number 0."""
     context = call.serving.context
     return f"{context.node}/{context.boot}/0/{secrets.randbits(48)}"
 
 
-async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> list[GetResult]:
+async def _take(handle: QueueHandle, channel_id: str, count: int, ack_mode: str) -> list[GetResult]:
     """Take messages, then put back or away all of them."""
     no_ack = ack_mode == "ack_requeue_false"
     found: list[GetResult] = []
     size = 0
     try:
         while len(found) < count and size < GET_BYTES_MAX:
-            result = await queues.ask(partial(handle.submit, Get(holder, no_ack)))
+            result = await queues.ask(partial(handle.submit, Get(channel_id, no_ack)))
             if not isinstance(result, GetResult) or result.delivery is None:
                 break
             found.append(result)
@@ -264,13 +264,13 @@ async def _take(handle: QueueHandle, holder: str, count: int, ack_mode: str) -> 
                 await asyncio.sleep(0)  # a queue that is here answers at once
         numbers = [result.delivery.number for result in found if result.delivery is not None]
         if numbers and ack_mode == "reject_requeue_false":
-            handle.submit(Discard(holder, "", numbers))
+            handle.submit(Discard(channel_id, "", numbers))
         elif numbers and not no_ack:
-            handle.submit(Requeue(holder, "", numbers))
+            handle.submit(Requeue(channel_id, "", numbers))
     finally:
-        handle.submit(Release(holder))
+        handle.submit(Release(channel_id))
     # Commands of a node are applied in order: when this one is answered, so are those above.
-    await queues.ask(partial(handle.submit, Cancel(holder, "")))
+    await queues.ask(partial(handle.submit, Cancel(channel_id, "")))
     return found
 
 
@@ -341,7 +341,7 @@ async def prove_alive(call: Call, vhost: str) -> None:
         queue = declared.queue
     await _deliver(call, [(build_message("", name, Properties(), b"test_message"), (queue,))])
     handle = call.serving.queues.open(queue)
-    if not await _take(handle, _holder(call), 1, "ack_requeue_false"):
+    if not await _take(handle, _channel_id(call), 1, "ack_requeue_false"):
         refuse(Refusal(ReplyCode.INTERNAL_ERROR, "the test message did not come back"))
 
 

@@ -88,7 +88,7 @@ def _arguments(
 
 
 def locked(queue: Queue) -> Refusal:
-    """The 405 for an exclusive queue of somebody else."""
+    """Return the 405 for an exclusive queue of another connection."""
     return Refusal(
         ReplyCode.RESOURCE_LOCKED,
         f"cannot obtain exclusive access to locked {quoted('queue', queue.name, queue.vhost)}. It "

@@ -113,7 +113,7 @@ def _end(context: ApplyContext, node: Node) -> Node:
 
 
 def _is_first(context: ApplyContext, node: str) -> bool:
-    """Is a boot of `node` the first after a stop of the whole cluster, by the records alone?
+    """True if a boot of `node` is the first after a stop of the whole cluster, by the records.
 
     The last ones of a stop cannot tell of it: without a majority nothing is agreed on. So too few
     others is a stop, as it is where pause_minority stops the rest.

@@ -14,7 +14,7 @@ from broker.metadata.results import Declared, Result
 
 
 def owner_boot(owner: str) -> tuple[str, str]:
-    """Split "NODE/BOOT/CONNECTION_ID" into node and boot; anything else belongs to nobody."""
+    """Split "NODE/BOOT/CONNECTION_ID" into node and boot; anything else has no owner."""
     parts = owner.rsplit("/", 2)
     return (parts[0], parts[1]) if len(parts) == 3 else ("", "")  # noqa: PLR2004 - three parts
 
@@ -161,7 +161,7 @@ def delete_queue_by_uid(context: ApplyContext, command: commands.DeleteQueue) ->
     return True
 
 
-def close_connection(context: ApplyContext, command: commands.CloseConnection) -> Result:
+def end_connection(context: ApplyContext, command: commands.EndConnection) -> Result:
     """Delete the exclusive queues of a connection that is gone."""
     owned = context.catalogue.queues_of(command.owner)
     for queue in owned:

@@ -21,7 +21,7 @@ from broker.metadata.results import Result
 from broker.metadata.rings import Ring, RingMember
 
 _NO_POLICY = HaPolicy(mode="all")
-"""What holds for a ring whose policy has gone and which nobody has dissolved yet: defaults."""
+"""The defaults for a ring whose policy is gone, until it is dissolved."""
 
 
 def designable(catalogue: Catalogue, queue: Queue) -> RingMember | None:
@@ -40,7 +40,7 @@ def designable(catalogue: Catalogue, queue: Queue) -> RingMember | None:
 
 
 def with_first_ring(catalogue: Catalogue, queue: Queue) -> Queue:
-    """A queue about to be declared, with all members at once that a policy wants.
+    """Return a new queue's record with a ring of all members that its policy wants.
 
     RabbitMQ adds the mirrors before declare-ok. The queue is empty, so all are synchronised.
     """
@@ -60,13 +60,13 @@ class _RingChanges:
     """The rings that one command changes, each reported once, however often it changed."""
 
     def __init__(self, context: ApplyContext, running: Collection[str] = ()) -> None:
-        """`running`: nodes that live, where a serving master has seen who is there."""
+        """`running`: the living nodes, if a serving master knows them."""
         self._context = context
         self._running = running
         self._changed: dict[int, None] = {}
 
     def keep(self, before: Queue, after: Queue) -> None:
-        """Keep a queue's new ring, or delete a queue that nobody can serve any more."""
+        """Store a queue's new ring, or delete a queue that no node can serve any more."""
         if before.ring is not None and after.ring is not None:
             after = replace(after, ring=rings.track(before.ring, after.ring, self._running))
         found = _with_source(self._context.catalogue, after)
@@ -77,13 +77,13 @@ class _RingChanges:
             self._changed[found.uid] = None
 
     def report(self) -> None:
-        """Tell the shells."""
+        """Report the changed rings to the shells."""
         found = map(self._context.catalogue.queue_by_uid, self._changed)
         self._context.changes.queues_changed.extend(queue for queue in found if queue is not None)
 
 
 def change_rings(context: ApplyContext, command: commands.ChangeRings) -> Result:
-    """Take the steps one after another; each finds what the ones before it have left."""
+    """Apply steps one after another; each sees the result of those before it."""
     batch = _RingChanges(context, {node.name for node in context.catalogue.nodes() if node.alive})
     outcomes = []
     for each in command.steps:
@@ -97,7 +97,7 @@ def change_rings(context: ApplyContext, command: commands.ChangeRings) -> Result
 
 
 def end_memberships(context: ApplyContext, node: str, boot: str) -> None:
-    """A boot has ended, and `node` is not alive in the catalogue any more (P1, P2).
+    """End the memberships of a boot whose node is no longer alive in the catalogue (P1, P2).
 
     Nobody's copy is written off here: where several nodes have died the master may be among them,
     and a mirror that has restarted meanwhile still has on disk what it had.
@@ -106,7 +106,7 @@ def end_memberships(context: ApplyContext, node: str, boot: str) -> None:
 
 
 def end_silent(context: ApplyContext, command: commands.EndMemberships) -> Result:
-    """A node is silent; its boot lives (P7, P24)."""
+    """End memberships of a silent node whose boot goes on (P7, P24)."""
     node, boot = command.node, command.boot
     if not context.catalogue.is_living(node, boot):
         return 0
@@ -114,7 +114,7 @@ def end_silent(context: ApplyContext, command: commands.EndMemberships) -> Resul
 
 
 def _end(context: ApplyContext, node: str, boot: str, is_meant: Callable[[Ring], bool]) -> int:
-    """End a boot's memberships in those rings that are meant; how many they were."""
+    """End a boot's memberships in the rings that are meant; return how many there were."""
     batch = _RingChanges(context)
     count = 0
     for queue in context.catalogue.queues_on(node):
@@ -130,7 +130,7 @@ def _end(context: ApplyContext, node: str, boot: str, is_meant: Callable[[Ring],
 
 
 def forget_node(context: ApplyContext, node: str) -> None:
-    """A stopped node is removed, and not in the catalogue any more: its copies never return."""
+    """Forget the copies of a stopped node that was removed from the catalogue."""
     batch = _RingChanges(context)
     for queue in context.catalogue.rings():
         assert queue.ring is not None, "listed for its ring"
@@ -141,7 +141,7 @@ def forget_node(context: ApplyContext, node: str) -> None:
 
 
 def _with_source(catalogue: Catalogue, queue: Queue) -> Queue | None:
-    """A queue that waits for somebody who may come, None where nobody is left.
+    """Return a queue that waits for a node that may return; None if no node is left.
 
     One that would wait for a node that was removed goes to the mirror that may be designated; else
     it waits for the oldest stopped node that had a mirror, as in RabbitMQ; else for one that has
@@ -178,7 +178,7 @@ def _is_lost(catalogue: Catalogue, queue: Queue) -> bool:
 
 
 def _with(queue: Queue, ring: Ring | None) -> Queue | None:
-    """A queue with its changed ring; while nobody serves, its home stays where the last one was."""
+    """Return a queue with its changed ring; without a master its home stays at the last one."""
     if ring is None:
         return None
     home = queue.home if ring.master is None else ring.master.node
@@ -197,7 +197,7 @@ _ByMaster = (
 
 
 def _led(queue: Queue, each: _ByMaster) -> Ring | None:
-    """The ring, if who proposes is its master still, in the same epoch."""
+    """Return the ring if the proposer is still its master, in the same epoch."""
     ring = queue.ring
     if ring is None or ring.master != each.master or ring.epoch != each.epoch:
         return None
@@ -221,7 +221,7 @@ def _dissolve(catalogue: Catalogue, queue: Queue, each: ring_commands.RingDissol
 
 
 def _plain(queue: Queue, ring: Ring) -> Queue:
-    """A queue without its ring, which a later one must not repeat."""
+    """Return a queue without its ring; a later ring must not repeat its versions."""
     return replace(queue, ring=None, past_version=ring.version, past_epoch=ring.epoch)
 
 

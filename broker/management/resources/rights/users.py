@@ -73,7 +73,7 @@ async def show_without_permissions(call: Call) -> Parts:
 async def put(call: Call) -> web.Response:
     """PUT /api/users/USER: `tags`, and `password`, `password_hash` or neither.
 
-    Without one, or with an empty one, nobody can log in with a password.
+    Without one, or with an empty one, no login with a password is possible.
     """
     name = call.name("user")
     if len(name.encode()) > NAME_BYTES_MAX:

@@ -63,7 +63,7 @@ async def show(call: Call) -> web.Response:
 async def put(call: Call) -> web.Response:
     """PUT /api/vhosts/VHOST; who makes it gets all permissions in it.
 
-    With `"grant": false` (ours, for rabbitmqctl's add_vhost) nobody gets any.
+    With `"grant": false` (ours, for rabbitmqctl's add_vhost) no user gets any.
     """
     name = call.name("vhost")
     if not name or len(name.encode()) > NAME_BYTES_MAX:
