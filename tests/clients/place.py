@@ -1,4 +1,4 @@
-"""Where clients connect: at one node, and at a cluster whose other node holds the queue."""
+"""The servers that clients are tested with: one node, and a cluster with the queue elsewhere."""
 
 from __future__ import annotations
 

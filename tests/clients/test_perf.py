@@ -1,11 +1,11 @@
-"""`warrenmq perf` as a publisher: its ways to know that a message is safe."""
+"""`warrenmq perf` as a publisher: confirms, transactions, and the outcome of each message."""
 
 from __future__ import annotations
 
 import pytest
 
 from broker.cli.perf import mixed
-from broker.cli.perf.load import Plan, run
+from broker.cli.perf.load import LoadPlan, run
 from tests.clients.place import Place, name
 
 
@@ -17,7 +17,7 @@ from tests.clients.place import Place, name
 )
 async def test_all_it_sends_is_safe(place: Place, ways: dict[str, int]) -> None:
     queue = place.declare(name("perf"))
-    plan = Plan(
+    plan = LoadPlan(
         uris=(f"amqp://127.0.0.1:{place.here.amqp_port}",),
         queues=(queue,),
         predeclared=True,
@@ -47,7 +47,7 @@ async def test_every_class_of_the_mixed_load_is_served(place: Place) -> None:
 @pytest.mark.asyncio
 async def test_what_is_purged_is_not_consumed(place: Place) -> None:
     queue = place.declare(name("perf"))
-    plan = Plan(
+    plan = LoadPlan(
         uris=(f"amqp://127.0.0.1:{place.here.amqp_port}",),
         queues=(queue,),
         durable=True,

@@ -1,4 +1,4 @@
-"""What programs with pika rely on beyond the tutorials, with the two ends on different nodes."""
+"""pika beyond the tutorials, with publisher and consumer on different nodes."""
 
 from __future__ import annotations
 

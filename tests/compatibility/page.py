@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.compatibility.rows import DEVIATIONS, REFUSED, ROWS, SECTIONS, Row
@@ -30,8 +31,13 @@ def rows_in(text: str) -> list[str]:
     return [" ".join(row.split()).rstrip(".") for row in named if row.strip()]
 
 
-def named_rows() -> Iterator[tuple[str, str]]:
-    """(row as a test names it, that test) of all tests, in the order of their files."""
+@cache
+def named_rows() -> tuple[tuple[str, str], ...]:
+    """Return (row as a test names it, that test) of all tests, in the order of their files."""
+    return tuple(_named_rows())
+
+
+def _named_rows() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         where = path.relative_to(ROOT).as_posix()
         tree = ast.parse(path.read_text())

@@ -1,4 +1,4 @@
-"""Sequences of methods that are framed well and mean anything at all, on a real session.
+"""Random sequences of well-framed methods on a real session.
 
 Group 0, the queues and the other connection are the real machines in miniature (`rig.World`);
 effects are carried out at once, or held and let go at random, so that answers come late. What
@@ -251,7 +251,7 @@ def nothing_is_left(world: World, client: Client) -> None:
     assert not context.settles
     assert (context.held_commands, context.held_bytes) == (0, 0)
     for fifo in world.fifos.values():
-        assert not [c for c in fifo.consumers if connection_and_key(c.holder)[0] == 1]
+        assert not [c for c in fifo.consumers if connection_and_key(c.channel_id)[0] == 1]
         assert not fifo.stat().unacked
 
 

@@ -1,9 +1,9 @@
-"""What one message costs in the queue machine: `python -m tests.perf.bench_fifo`.
+"""The cost of one message in the queue machine: `python -m tests.perf.bench_fifo`.
 
 Every line is the best of 300 short runs, in microseconds a message, for batches of 100 messages of
 100 bytes that are enqueued, delivered and settled; nothing else in the loop. Runs are short so that
 on a busy machine some of them are undisturbed. The target for the first line is 1.0. The mirrored
-lines are of 1 KB messages in batches of 20: what the master does from the offer to the payload, and
+lines are of 1 KB messages in batches of 20: what the master does from the batch to the payload, and
 what a mirror does with the payload; their targets are 6.0 and 4.0.
 """
 
@@ -13,18 +13,18 @@ import argparse
 import time
 from collections.abc import Callable
 
-from broker.fifo.commands import Checkout, Enqueue, Offer, Settle, encode_batch
+from broker.fifo.commands import Checkout, CommandBatch, Enqueue, Settle, encode_entry
 from broker.fifo.config import QueueConfig, mirrored_config
 from broker.fifo.ledger import cut_records, decode_records, encode_records
 from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
-from broker.fifo.replica import Replica
+from broker.fifo.replica import LedgerReplica
 from broker.message import Message
 
 BATCH = 100
 MIRRORED_BATCH = 20
 RUNS = 300
-HOLDER = "rabbit@node1/0011223344556677/1/1"
+CHANNEL = "rabbit@node1/0011223344556677/1/1"
 SESSION = "rabbit@node1/0011223344556677/7/0"
 
 
@@ -51,34 +51,36 @@ def direct(
     for _ in range(backlog // BATCH):
         machine.enqueue(messages)
     for index in range(consumers):
-        machine.checkout(HOLDER, f"c{index}", no_ack=no_ack, prefetch=BATCH if backlog else 0)
+        machine.apply_command(
+            Checkout(CHANNEL, f"c{index}", no_ack=no_ack, prefetch=BATCH if backlog else 0)
+        )
 
     def turn() -> None:
         machine.enqueue(messages)
         machine.pump()
         effects = machine.take_effects()
         if not no_ack:
-            for (holder, tag), items in effects.deliveries.items():
-                machine.settle(holder, tag, [item.number for item in items])
+            for (channel_id, tag), items in effects.deliveries.items():
+                machine.apply_command(Settle(channel_id, tag, [item.number for item in items]))
 
     return turn
 
 
-def offered(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None]:
-    """Return one turn of a session: two offers, as a remote or quorum queue gets them."""
+def sent(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None]:
+    """Return one turn of a session: two batches, as a remote or quorum queue gets them."""
     machine = QueueMachine(QueueConfig(name="q", ledger=ledger))
     messages = _messages(persistent=ledger != "none")
     number = 1
 
     def apply(*commands: object) -> None:
         nonlocal number
-        offer = Offer(SESSION, number, number, list(commands))
+        batch = CommandBatch(SESSION, number, number, list(commands))
         if encoded:
-            machine.apply_entry(encode_batch([offer], 0))
+            machine.apply_encoded(encode_entry([batch], 0))
         else:
-            machine.apply_offer(offer, 0)
+            machine.apply_batch(batch, 0)
 
-    apply(Checkout(HOLDER, "c", False, False, 0, 0, {}))
+    apply(Checkout(CHANNEL, "c", False, False, 0, 0, {}))
     number += 1
 
     def turn() -> None:
@@ -86,8 +88,8 @@ def offered(*, ledger: str = "none", encoded: bool = False) -> Callable[[], None
         apply(Enqueue(messages))
         number += BATCH
         machine.mark_durable(machine.position)
-        numbers = [item.number for item in machine.take_effects().deliveries[HOLDER, "c"]]
-        apply(Settle(HOLDER, "c", numbers))
+        numbers = [item.number for item in machine.take_effects().deliveries[CHANNEL, "c"]]
+        apply(Settle(CHANNEL, "c", numbers))
         number += 1
         machine.take_effects()
 
@@ -101,8 +103,8 @@ class Mirrored:
         self.machine = QueueMachine(mirrored_config("q", "/"))
         self.messages = _messages(persistent=True, size=1024, count=MIRRORED_BATCH)
         self.number = 1
-        self.machine.apply_offer(
-            Offer(SESSION, 1, 1, [Checkout(HOLDER, "c", False, False, 0, 0, {})]), 0
+        self.machine.apply_batch(
+            CommandBatch(SESSION, 1, 1, [Checkout(CHANNEL, "c", False, False, 0, 0, {})]), 0
         )
         self.number += 1
         self.machine.take_effects()
@@ -111,13 +113,13 @@ class Mirrored:
         machine, number = self.machine, self.number
         payloads = []
         for _ in range(BATCH // MIRRORED_BATCH):
-            machine.apply_offer(Offer(SESSION, number, number, [Enqueue(self.messages)]), 0)
+            machine.apply_batch(CommandBatch(SESSION, number, number, [Enqueue(self.messages)]), 0)
             number += MIRRORED_BATCH
             machine.mark_durable(machine.position)
             effects = machine.take_effects()
-            numbers = [item.number for item in effects.deliveries[HOLDER, "c"]]
-            settle = Settle(HOLDER, "c", numbers)
-            machine.apply_offer(Offer(SESSION, number, number, [settle]), 0)
+            numbers = [item.number for item in effects.deliveries[CHANNEL, "c"]]
+            settle = Settle(CHANNEL, "c", numbers)
+            machine.apply_batch(CommandBatch(SESSION, number, number, [settle]), 0)
             number += 1
             machine.mark_durable(machine.position)
             records = effects.ledger + machine.take_effects().ledger
@@ -129,7 +131,7 @@ class Mirrored:
 def replayed() -> Callable[[], None]:
     """Return one turn of a mirror: its master's payloads, of messages and of their ends."""
     payloads = Mirrored().payloads()
-    replica = Replica()
+    replica = LedgerReplica()
 
     def turn() -> None:
         for payload in payloads:
@@ -151,9 +153,9 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "transient, 10 priorities": lambda: direct(order="priority", priority_max=10),
     "ledger=persistent": lambda: direct(ledger="persistent"),
     "ledger=all": lambda: direct(ledger="all"),
-    "apply_offer": offered,
-    "apply_offer, ledger=persistent": lambda: offered(ledger="persistent"),
-    "apply_entry, bytes and back": lambda: offered(encoded=True),
+    "apply_batch": sent,
+    "apply_batch, ledger=persistent": lambda: sent(ledger="persistent"),
+    "apply_encoded, bytes and back": lambda: sent(encoded=True),
     "mirrored, master: to payload": lambda: Mirrored().payloads,
     "mirrored, mirror: from payload": replayed,
 }

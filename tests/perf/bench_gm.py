@@ -1,4 +1,4 @@
-"""What the ring costs: `python -m tests.perf.bench_gm`.
+"""The cost of a broadcast in the ring: `python -m tests.perf.bench_gm`.
 
 A ring of members with their wire format and nothing else: no sockets, no owner. One publisher
 broadcasts batches as a mirrored queue's master does, each mirror is done with its deliveries at
@@ -20,7 +20,7 @@ RUNS = 50
 ROUNDS = 200
 
 
-class Ring:
+class RingHandle:
     """Members joined by queues of bytes."""
 
     def __init__(self, count: int) -> None:
@@ -63,7 +63,7 @@ def measure(members: int, batch: int, size_bytes: int, in_flight: int) -> tuple[
     payload = b"x" * size_bytes
     best = (1e9, 1e9)
     for _ in range(RUNS):
-        ring = Ring(members)
+        ring = RingHandle(members)
         publisher = next(iter(ring.members.values()))
         ring.frames = 0
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What routing costs, and what 10,000 queues and bindings cost to make and to take away.
+"""The cost of routing, and of declaring and deleting 10,000 queues and bindings.
 
     python -m tests.perf.bench_routing
 

@@ -1,4 +1,4 @@
-"""What a session costs a message, with effects that nobody carries out.
+"""The cost of one message in a session, without carrying out its effects.
 
     python -m tests.perf.bench_session
 

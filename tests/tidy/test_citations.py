@@ -1,4 +1,4 @@
-"""Every citation leads somewhere: documents, sections, rules, cases, bugs, recipes."""
+"""Every citation names something that exists: documents, sections, rules, cases, bugs, recipes."""
 
 from __future__ import annotations
 
@@ -168,6 +168,35 @@ GIVEN_UP = (
     "Orphans",
     "Wish",
     "knock",
+    "Seat",
+    "Surroundings",
+    "farewell",
+    "farewells",
+    "tending",
+    "stand_still",
+    "when_safe",
+    "page_to",
+    "is_drained_out",
+    "is_in_place",
+    "with_wish",
+    "GmRing",
+    "Lifetime",
+    "Depths",
+    "Roster",
+    "Unasked",
+    "Dying",
+    "keep_to_level",
+    "left_late",
+    "Carrier",
+    "Offers",
+    "Safety",
+    "Shallow",
+    "Way",
+    "answers_by_node",
+    "apply_offer",
+    "cut_fill",
+    "send_offer",
+    "take_dying",
 )
 
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md: whatever it promises a test proves, and no row is made up."""
+"""docs/compatibility.md: every row has a test, and tests name only rows that exist."""
 
 from __future__ import annotations
 

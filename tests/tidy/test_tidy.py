@@ -1,4 +1,4 @@
-"""Rules about the code itself that no linter knows."""
+"""Rules for the code that linters do not check."""
 
 from __future__ import annotations
 

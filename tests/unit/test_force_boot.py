@@ -8,7 +8,7 @@ import pytest
 
 from broker.cluster.identity import Identity, IdentityDamaged, IdentityFile
 from broker.cluster.recovery.forcing import ForcingRefused
-from broker.force_boot import Forced, force
+from broker.force_boot import ForcedStart, force
 from broker.storage.offline import OfflineStore, StoreMissing
 from broker.storage.store import StoreLocked, open_store
 from raft import parts
@@ -61,7 +61,7 @@ def identity(data: Path) -> Identity:
     return IdentityFile(data, ONE).identity
 
 
-def names(forced: Forced, what: str) -> list[str]:
+def names(forced: ForcedStart, what: str) -> list[str]:
     return [queue.name for queue in getattr(forced, what)]
 
 

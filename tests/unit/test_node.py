@@ -1,4 +1,4 @@
-"""What ends a whole node."""
+"""Failures that stop a whole node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to the node all tests share, and names nobody else has there."""
+"""Connections to the shared node, and unique names for queues and exchanges."""
 
 from __future__ import annotations
 

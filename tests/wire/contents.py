@@ -1,4 +1,4 @@
-"""Messages as frames, whole, and what is read of them."""
+"""Builds messages as frames, and reads them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short hands for tests of exchanges over the wire."""
+"""Shorthands for tests of exchanges over the wire."""
 
 from __future__ import annotations
 

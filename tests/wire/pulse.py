@@ -1,4 +1,4 @@
-"""Feels a node's pulse while something is done to it: how long its event loop stood still."""
+"""Measures for how long a node's event loop does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that says what it likes: AMQP over a bare socket, whole or broken, frame by frame."""
+"""A raw AMQP client: sends any frames, valid or not, over a bare socket."""
 
 from __future__ import annotations
 

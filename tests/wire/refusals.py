@@ -1,4 +1,4 @@
-"""What tests of refusals share: a few words for asking, and for what must come back."""
+"""Shared helpers of the refusal tests: requests, and the errors expected."""
 
 from __future__ import annotations
 

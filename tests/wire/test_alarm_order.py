@@ -1,4 +1,4 @@
-"""What a connection may still do under an alarm, and in which order it goes on.
+"""Methods that a connection may still use under an alarm, and the order in which it resumes.
 
 Against a reference, WARRENMQ_REFERENCE_CTL is the command that is its `rabbitmqctl`.
 """

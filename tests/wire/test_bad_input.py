@@ -1,4 +1,4 @@
-"""Everything a client can get wrong before its commands mean anything: one table, a real node.
+"""Protocol errors below the level of methods: one table of cases, against a real node.
 
 A row: the case's number and name, how far the connection has come, what is sent then, what the
 node must do. After each, the same node serves a new pika connection within two seconds. At the end

@@ -1,4 +1,4 @@
-"""Bad input that is a matter of amount or patience: floods, half-sent bodies, clients that hang.
+"""Bad input by amount or time: floods, half-sent bodies, clients that hang.
 
 The cases of the table in `test_bad_input` that a row cannot tell. Bounds that are too large to be
 reached here are reached in `tests/unit/server`.

@@ -1,4 +1,4 @@
-"""What clients do with channels, consumers and rights and must not: refused on a real node.
+"""Invalid use of channels, consumers and permissions is refused on a real node.
 
 Each test names its case. After each the same node serves a new pika connection within two seconds
 (fixture `raw`); where only the channel was closed its number is used again.

@@ -1,4 +1,4 @@
-"""What clients declare, delete and bind and must not: refused on a real node.
+"""Invalid declares, deletes and bindings are refused on a real node.
 
 Each test names its case. After each the same node serves a new pika connection within two seconds
 (fixture `raw`); where only the channel was closed its number is used again.

@@ -1,4 +1,4 @@
-"""Asking for queues whose node is gone: refused in time, never left without an answer.
+"""Requests for queues whose node is down are refused in time.
 
 Cases are the rows of docs/bad-input.md.
 """

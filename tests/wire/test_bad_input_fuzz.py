@@ -1,4 +1,4 @@
-"""Sessions that make no sense, and sessions with a few octets wrong, against a real node.
+"""Random sessions, and sessions with a few wrong octets, against a real node.
 
 What must hold: the node goes on serving, and nothing of it ever ends with an unforeseen error.
 `WIRE_FUZZ_SESSIONS` and `WIRE_FUZZ_SEED` make it run longer or elsewhere.

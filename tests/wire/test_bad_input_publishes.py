@@ -1,4 +1,4 @@
-"""What clients publish and must not: refused on a real node.
+"""Invalid publishes are refused on a real node.
 
 Each test names its case. After each the same node serves a new pika connection within two seconds
 (fixture `raw`); where only the channel was closed its number is used again.

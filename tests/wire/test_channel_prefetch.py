@@ -1,4 +1,4 @@
-"""basic.qos for a whole channel: what counts, and who waits."""
+"""basic.qos for a whole channel (global): counted messages and waiting consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a connection ends: what is still answered, and whose the socket is then.
+"""The end of a connection: the last answers, and who closes the socket.
 
 Cases are the rows of docs/bad-input.md.
 """

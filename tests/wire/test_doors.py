@@ -1,4 +1,4 @@
-"""A node whose ports are filled with connections by somebody: it lives, serves and lets others in.
+"""A node whose ports are flooded with connections still serves, and accepts other clients.
 
 The node has 1,024 file descriptors, what `ulimit -n` is on many machines. Attackers sit on
 127.0.0.2, others on addresses of their own, as behind different hosts.

@@ -1,4 +1,4 @@
-"""Tables of every field type, wherever a client may send one: nothing takes offence."""
+"""Tables of every field type are accepted wherever a client may send one."""
 
 from __future__ import annotations
 

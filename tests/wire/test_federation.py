@@ -1,4 +1,4 @@
-"""Federation is not supported: nobody is left to believe it works."""
+"""Federation is not supported: setting it up is refused with an error that says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node writes is its user's alone, also where an older version left it open to all."""
+"""Files of a node are readable only by its user, also those an older version left open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half-sent messages on a real node: they hold up whoever sent them, and nobody else."""
+"""Half-sent messages on a real node delay only the connections that sent them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def test_six_half_sent_messages_keep_no_other_user_from_publishing(node: Node, n
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_twenty_publishers_of_64_mib_at_once_are_confirmed_one_and_all(
     node: Node, name: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""A single node and pika: the shortest way through everything."""
+"""A single node and pika: publish, consume, acknowledge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes and numbers that a connection is held to.
+"""The limits of a connection: frame sizes and the number of channels.
 
 Cases are the rows of docs/bad-input.md.
 """

@@ -17,7 +17,7 @@ from tests.wire.raw import BODY, Raw, content_header, frame, publish
 COUNT = 10_000
 CONTENT = content_header(1, 3) + frame(BODY, 1, b"abc")
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Policies as people type them: `warrenmq ctl` against a cluster of real nodes.
+"""Policies set with `warrenmq ctl` in a cluster of real nodes.
 
 Recipes are the rows of docs/recipes.md.
 """

@@ -1,4 +1,4 @@
-"""Users, permissions and limits of real nodes, set with `warrenmq ctl`, felt by clients.
+"""Users, permissions and limits, set with `warrenmq ctl` and enforced for clients.
 
 Every text was compared with a RabbitMQ 3.10.8 node, except for the first word of a refused
 permission, which newer versions put there ("configure access to ...").

@@ -1,4 +1,4 @@
-"""Exchanges and bindings over the wire: what they promise and what they refuse, on a real node.
+"""Exchanges and bindings over the wire, routing and refusals, on a real node.
 
 Cases are the rows of docs/bad-input.md.
 """

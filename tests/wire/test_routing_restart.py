@@ -1,4 +1,4 @@
-"""What of exchanges, bindings and routes is there after all nodes were stopped."""
+"""Exchanges, bindings and routes that remain after all nodes were stopped."""
 
 from __future__ import annotations
 

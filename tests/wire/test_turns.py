@@ -1,4 +1,4 @@
-"""Who gets a message first, and who does not get it again."""
+"""The order in which consumers get messages and redeliveries."""
 
 from __future__ import annotations
 

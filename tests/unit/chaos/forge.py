@@ -1,4 +1,4 @@
-"""Histories made by hand: a clean one of a short life with a fault, and each way to spoil it.
+"""Forged histories: a clean one with a fault, and a mutation for each kind of violation.
 
 Shared by the tests of the pure checkers and of the Spark audit: both must say the same.
 """

@@ -1,4 +1,4 @@
-"""A checker never seen failing is not a checker: each forged history raises its one finding."""
+"""Each forged history raises exactly its own finding in the checkers."""
 
 from __future__ import annotations
 

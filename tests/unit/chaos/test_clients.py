@@ -1,4 +1,4 @@
-"""What a publisher writes down of the answers that it gets."""
+"""The events that a publisher records for the answers it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells, and what the table says of runs that went well, badly, or not at all."""
+"""The cells of the matrix, and the table of passed, failed and missing runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxies do to real connections: cut, cut one way, delay, reset, refuse."""
+"""Proxies on real connections: cut, cut one way, delay, reset, refuse."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_online_and_offline_queues(api: FakeApi, capsys):
         (["set_permissions", "nobody", "1", "2", "3"], 67, "does not exist"),
         (["add_user", "me", "x"], 70, "already exists"),
         (["check_running"], 69, "does not serve clients"),
-        (["ping"], 69, "not well"),
+        (["ping"], 69, "the node is not healthy: see its log"),
     ],
 )
 def test_failures_end_with_rabbitmqctls_codes(api: FakeApi, capsys, words, code, text):

@@ -18,7 +18,7 @@ from broker.cli.perf.bench import COPIES, REAL, SAFE_PUBLISHING, WORKLOADS
 from broker.cli.perf.commands import command, plan_of
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
 from broker.cli.perf.distinct import Distinct
-from broker.cli.perf.load import Plan, run
+from broker.cli.perf.load import LoadPlan, run
 
 
 def frames(data: bytes):
@@ -290,12 +290,12 @@ def test_the_rates_of_the_mixed_load():
 
 
 def test_the_mixed_load_is_shown_beside_rabbitmqs_where_there_is_one():
-    ours = {"quorum": mixed.Found(899.6, 1_500, 20_049)}
+    ours = {"quorum": mixed.ClassFigures(899.6, 1_500, 20_049)}
     alone = mixed.lines(ours, None)
     assert [cell.strip() for cell in alone[2].split("|")[1:-1]] == [
         *("quorum", "900", "1.5", "20.0", "", "")
     ]
-    beside = mixed.lines(ours, {"quorum": mixed.Found(900, 2_000, 30_000)})
+    beside = mixed.lines(ours, {"quorum": mixed.ClassFigures(900, 2_000, 30_000)})
     assert [cell.strip() for cell in beside[2].split("|")[-3:-1]] == ["2.0", "30.0"]
     assert len({len(line) for line in [*alone, *beside]}) == 1
 
@@ -372,7 +372,7 @@ async def test_a_run_ends_in_time_when_the_broker_reads_no_more(ways: dict[str, 
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    plan = Plan(
+    plan = LoadPlan(
         uris=(f"amqp://127.0.0.1:{port}",),
         producers=12,
         consumers=0,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.machine import slowness
 
-HEAVY = ("asyncio", "grpc", "aiohttp", "uvloop", "rocksdict", "broker.node")
+HEAVY = ("asyncio", "h2", "aiohttp", "uvloop", "rocksdict", "broker.node")
 COMMANDS = (["--version"], ["ctl", "--help"], ["cluster", "status", "--dir", "/nonexistent"])
 
 

@@ -1,4 +1,4 @@
-"""Places of a listener, and who gives way."""
+"""Connection limits of a listener, and which connection is closed for a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast somebody may guess."""
+"""The rate limit of failed logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose step comes when."""
+"""The order of handshake steps."""
 
 from __future__ import annotations
 

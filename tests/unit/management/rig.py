@@ -1,4 +1,4 @@
-"""The API over a real group 0 machine; what serves and what other nodes know is faked."""
+"""The API over a real group 0 machine, with fakes for the serving node and for other nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Queues:
         self.stats: dict[int, object] = {}
         self.held = []
         self.syncing: dict[int, int] = {}
-        self.rings = self
+        self.mirrored = self
 
     def sync(self, uid):
         self.syncing[uid] = 0
@@ -87,6 +87,13 @@ class Cluster:
         return self.asker.ask(command)
 
 
+class NoPeers:
+    """A node alone."""
+
+    def up(self) -> list[str]:
+        return []
+
+
 class NoLinks:
     def on(self, _kind, _handler):
         pass
@@ -131,7 +138,7 @@ class Control:
         board = Board(ONE)
         self.serving.context.alarms = board
         self.serving.alarms = AlarmWatch(
-            board, settings, self.clock, Gauge(settings), NoLinks(), list, lambda: None
+            board, settings, self.clock, Gauge(settings), NoLinks(), NoPeers(), lambda: None
         )
 
     def why_not_ready(self):

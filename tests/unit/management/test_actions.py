@@ -1,4 +1,4 @@
-"""Endpoints of what is done in the background: who may, what is refused, what is answered."""
+"""Endpoints of background operations: permissions, refusals, answers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What listings say of a queue's single active consumer (docs/rabbitmq-behaviour.md 1.8)."""
+"""The single active consumer in listings (docs/rabbitmq-behaviour.md 1.8)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from broker.management.report import HOLDER, Report, Served
+from broker.management.report import CHANNEL_ID, Report, Served
 from broker.management.resources import consumers
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
@@ -14,9 +14,9 @@ SINGLE = Queue(
 )
 
 
-def item(holder: str, tag: str, queue: str = "q") -> dict[str, Any]:
+def item(channel_id: str, tag: str, queue: str = "q") -> dict[str, Any]:
     return {
-        HOLDER: holder,
+        CHANNEL_ID: channel_id,
         "consumer_tag": tag,
         "active": True,
         "activity_status": "up",
@@ -31,7 +31,7 @@ def shown(active: tuple[str, str] | None) -> list[tuple[str, bool, str]]:
         [item("h1", "t"), item("h2", "t"), item("h3", "t", "other")],
         consumers.active_of(reports, [SINGLE]),
     )
-    assert all(HOLDER not in each for each in found)
+    assert all(CHANNEL_ID not in each for each in found)
     return [(each["queue"]["name"], each["active"], each["activity_status"]) for each in found]
 
 

@@ -1,4 +1,4 @@
-"""Looking at what an x-delayed-message exchange keeps, and cancelling it, over HTTP."""
+"""Listing and cancelling delayed messages over HTTP."""
 
 from __future__ import annotations
 

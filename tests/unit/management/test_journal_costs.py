@@ -1,4 +1,4 @@
-"""What a node's writes and syncs cost, as `/api/nodes` shows it."""
+"""The cost of writes and syncs in `/api/nodes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listings cost the loop, how many there may be, and that nobody is shown an old one."""
+"""Listings: their share of the event loop, their number, and that none is stale."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.config import Settings
 from broker.fifo.commands import Get
 from broker.interpreter import settle_memory
 from broker.management import listings
-from broker.management.pace import SLICE_S, Pace, ordered
+from broker.management.pace import SLICE_S, WorkPacer, ordered
 from broker.management.report import QUEUES
 from broker.management.shared import Shared
 from broker.message import Delivery
@@ -269,14 +269,14 @@ async def test_head_of_a_large_listing_has_its_length_and_no_body():
 async def test_sorting_in_steps_sorts_as_sorted_does():
     items = [(number * 7919 % 1_000, number) for number in range(5_000)]
     for reverse in (False, True):
-        found = await Pace().run(ordered(items, lambda item: item[0], reverse=reverse))
+        found = await WorkPacer().run(ordered(items, lambda item: item[0], reverse=reverse))
         assert found == sorted(items, key=lambda item: item[0], reverse=reverse)
 
 
 async def test_reports_get_three_turns_for_each_turn_of_a_listing():
     """Other nodes wait for a report, and after some seconds they leave this one out."""
     ticks = itertools.count()
-    pace = Pace(lambda: next(ticks) * SLICE_S)  # a step to a slice
+    pace = WorkPacer(lambda: next(ticks) * SLICE_S)  # a step to a slice
     steps: list[str] = []
 
     def work(name: str, count: int):

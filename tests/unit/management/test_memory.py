@@ -1,4 +1,4 @@
-"""Where a classic queue's messages are, as the API shows it.
+"""The paging state of a classic queue's messages in the API.
 
 Recipes are the rows of docs/recipes.md.
 """

@@ -1,4 +1,4 @@
-"""What the API shows of mirrored queues, and what it says before a node is stopped."""
+"""Mirrored queues in the API, and the check before a node is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rude client may send."""
+"""Invalid and hostile HTTP requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More replicas for quorum queues."""
+"""Endpoints that add replicas to quorum queues."""
 
 from __future__ import annotations
 

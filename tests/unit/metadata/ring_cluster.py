@@ -1,4 +1,4 @@
-"""Three living nodes and policies for mirrored queues; steps in few words."""
+"""Three living nodes and policies for mirrored queues, and shorthands for ring steps."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from broker.amqp import fields
 from broker.metadata import commands
 from broker.routing.headers import HeadersMatcher
 from tests.unit.metadata.cluster import founded
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 
 def test_marked_field_values_arrive_plain():
@@ -37,6 +37,6 @@ def test_headers_binding_on_marked_values_matches_messages_that_carry_them():
     route = asker.machine.catalogue.route("/", "amq.headers", "", headers)
     assert route is not None
     assert [queue.name for queue in route.queues] == ["q"]
-    matcher = Hand(HeadersMatcher())
+    matcher = Shorthand(HeadersMatcher())
     matcher.bind("", "q", headers)
     assert list(matcher.match("", headers=headers)) == ["q"]

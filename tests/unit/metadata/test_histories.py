@@ -1,4 +1,4 @@
-"""The store of an x-recent-history exchange: it comes and goes with it, and no client meets it."""
+"""The hidden store of an x-recent-history exchange is made and deleted with it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ REST: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(commands.MoveBindings, st.integers(1, 40), st.integers(1, 40)),
     st.builds(commands.DeleteQueue, st.integers(1, 40)),
     st.builds(commands.DeleteExchange, VHOSTS, EXCHANGES, st.booleans()),
-    st.builds(commands.CloseConnection, OWNERS.map(lambda owner: owner or "x/y/1")),
+    st.builds(commands.EndConnection, OWNERS.map(lambda owner: owner or "x/y/1")),
     st.builds(commands.BootNode, NODES, BOOTS, st.just("h:1")),
     st.builds(commands.EndBoot, NODES, BOOTS),
     st.builds(commands.JoinNode, NODES, st.just("h:1")),

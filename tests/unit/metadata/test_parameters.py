@@ -1,4 +1,4 @@
-"""What is wrong with a parameter, in RabbitMQ's words; each compared with a 3.10.8 node."""
+"""Refused parameters, with RabbitMQ's texts; each compared with a 3.10.8 node."""
 
 from __future__ import annotations
 

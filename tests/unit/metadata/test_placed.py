@@ -1,4 +1,4 @@
-"""Counts of queues by node are those one gets by counting."""
+"""The kept counts of queues by node are right after every change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy applies to what, what it changes at once, and what two of them give together."""
+"""Which policy applies, what it changes at once, and how two policies are merged."""
 
 from __future__ import annotations
 

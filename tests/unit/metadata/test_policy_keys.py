@@ -1,4 +1,4 @@
-"""What may stand in a policy. The texts are what a RabbitMQ 3.10.8 node answered, as it printed
+"""The keys and values of policies. The texts are those of a RabbitMQ 3.10.8 node, as it printed
 them; those of newer keys are 3.13's."""
 
 from __future__ import annotations

@@ -124,10 +124,10 @@ def test_close_connection_deletes_its_exclusive_queues_with_their_bindings():
     asker.queue("other", exclusive_owner=f"{ONE}/{BOOT_ONE}/70")
     asker.bind("amq.fanout", "mine", connection=OWNER)
     asker.machine.take_changes()
-    assert asker.ask(commands.CloseConnection(OWNER)) == 1
+    assert asker.ask(commands.EndConnection(OWNER)) == 1
     assert [queue.name for queue in asker.machine.take_changes().queues_removed] == ["mine"]
     assert asker.machine.catalogue.bindings("/") == []
-    assert asker.ask(commands.CloseConnection(OWNER)) == 0
+    assert asker.ask(commands.EndConnection(OWNER)) == 0
     assert asker.machine.catalogue.queue("/", "other") is not None
 
 

@@ -1,4 +1,4 @@
-"""Who succeeds a dead master, who recovers, and what becomes of the rest (P2, P22, P23)."""
+"""Succession of a dead master, and recovery from its disk (P2, P22, P23)."""
 
 from __future__ import annotations
 

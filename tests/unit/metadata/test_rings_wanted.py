@@ -1,4 +1,4 @@
-"""Where a policy wants members (docs/rabbitmq-behaviour.md 1.13)."""
+"""The nodes on which a policy wants members (docs/rabbitmq-behaviour.md 1.13)."""
 
 from __future__ import annotations
 

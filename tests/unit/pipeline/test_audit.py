@@ -1,4 +1,4 @@
-"""What the command says where Spark cannot run; and that both judges name the same claims."""
+"""The audit command without Spark; and both checkers have the same claims."""
 
 from __future__ import annotations
 

@@ -16,19 +16,19 @@ from broker.routing.consistent_hash import (
     arguments_fault,
     key_fault,
 )
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 KEYS = [f"key {number}" for number in range(4_000)]
 
 
-def ring(**weights: int) -> Hand:
-    matcher = Hand(ConsistentHashMatcher({}))
+def ring(**weights: int) -> Shorthand:
+    matcher = Shorthand(ConsistentHashMatcher({}))
     for name, weight in weights.items():
         matcher.bind(str(weight), name)
     return matcher
 
 
-def owners(matcher: Hand) -> list[str]:
+def owners(matcher: Shorthand) -> list[str]:
     return [next(iter(matcher.match(key))) for key in KEYS]
 
 
@@ -63,7 +63,7 @@ def test_a_new_destination_takes_its_share_and_no_key_moves_between_the_others()
 )
 def test_the_ring_follows_from_what_is_bound_and_not_from_how_it_came_about(changes, seed):
     """One node applied the log, with publishes in between; another read a snapshot."""
-    lived, bound = Hand(ConsistentHashMatcher({})), []
+    lived, bound = Shorthand(ConsistentHashMatcher({})), []
     for name, weight in changes:
         if (name, weight) in bound:
             lived.unbind(str(weight), name)
@@ -73,7 +73,7 @@ def test_the_ring_follows_from_what_is_bound_and_not_from_how_it_came_about(chan
             bound.append((name, weight))
         list(lived.match("k"))
     random.Random(seed).shuffle(bound)
-    fresh = Hand(ConsistentHashMatcher({}))
+    fresh = Shorthand(ConsistentHashMatcher({}))
     for name, weight in bound:
         fresh.bind(str(weight), name)
     for key in KEYS[:50]:
@@ -97,8 +97,8 @@ def test_extra_keys_do_not_count():
 
 
 def test_a_header_or_a_property_is_hashed_instead_of_the_key():
-    by_header = Hand(ConsistentHashMatcher({"hash-header": "user"}))
-    by_id = Hand(ConsistentHashMatcher({"hash-property": "message_id"}))
+    by_header = Shorthand(ConsistentHashMatcher({"hash-header": "user"}))
+    by_id = Shorthand(ConsistentHashMatcher({"hash-property": "message_id"}))
     for matcher in (by_header, by_id):
         for name in "abcdef":
             matcher.bind("1", name)
@@ -118,7 +118,7 @@ def test_a_header_or_a_property_is_hashed_instead_of_the_key():
 
 
 def test_a_property_that_is_no_utf8_is_hashed_too():
-    by_id = Hand(ConsistentHashMatcher({"hash-property": "correlation_id"}))
+    by_id = Shorthand(ConsistentHashMatcher({"hash-property": "correlation_id"}))
     for name in "ab":
         by_id.bind("1", name)
     broken = Properties(correlation_id=b"\xff\xfe".decode("utf-8", "surrogateescape"))

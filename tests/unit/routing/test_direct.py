@@ -6,11 +6,11 @@ import pytest
 
 from broker.routing.direct import DirectMatcher
 from broker.routing.fanout import FanoutMatcher
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 
 def test_direct_key_is_compared_whole():
-    matcher = Hand(DirectMatcher())
+    matcher = Shorthand(DirectMatcher())
     matcher.bind("a.b", "q")
     assert list(matcher.match("a.b")) == ["q"]
     assert list(matcher.match("a.*")) == []
@@ -19,7 +19,7 @@ def test_direct_key_is_compared_whole():
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_direct_destination_stays_until_its_last_binding_goes(times):
-    matcher = Hand(DirectMatcher())
+    matcher = Shorthand(DirectMatcher())
     for _ in range(times):
         matcher.bind("k", "q")
     for _ in range(times - 1):
@@ -31,7 +31,7 @@ def test_direct_destination_stays_until_its_last_binding_goes(times):
 
 
 def test_fanout_destination_stays_until_its_last_binding_goes():
-    matcher = Hand(FanoutMatcher())
+    matcher = Shorthand(FanoutMatcher())
     matcher.bind("", "q")
     matcher.bind("", "q")
     matcher.unbind("", "q")

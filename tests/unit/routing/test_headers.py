@@ -12,7 +12,7 @@ from broker.routing import headers as routing_headers
 from broker.routing.headers import HeadersMatcher, arguments_fault
 from broker.routing.traits import Traits
 from tests.machine import slowness
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 values = st.one_of(
     st.none(),
@@ -56,7 +56,7 @@ def test_matches_what_the_rules_say(bound, removed, headers):
         ({**table, **({} if mode is None else {"x-match": mode})}, destination)
         for mode, table, destination in bound
     ]
-    matcher = Hand(HeadersMatcher())
+    matcher = Shorthand(HeadersMatcher())
     for arguments, destination in bindings:
         matcher.bind("", destination, arguments)
     for index in removed:
@@ -70,7 +70,7 @@ def test_matches_what_the_rules_say(bound, removed, headers):
 
 
 def test_all_without_conditions_matches_everything_and_any_matches_nothing():
-    matcher = Hand(HeadersMatcher())
+    matcher = Shorthand(HeadersMatcher())
     matcher.bind("", "all", {"x-match": "all"})
     matcher.bind("", "any", {"x-match": "any"})
     assert list(matcher.match("")) == ["all"]
@@ -78,7 +78,7 @@ def test_all_without_conditions_matches_everything_and_any_matches_nothing():
 
 
 def test_indexes_are_empty_after_the_last_unbind():
-    matcher = Hand(HeadersMatcher())
+    matcher = Shorthand(HeadersMatcher())
     for arguments in ({"a": 1}, {"x-match": "any", "a": 1, "b": 2}, {}):
         matcher.bind("", "q", arguments)
     for arguments in ({"a": 1}, {"x-match": "any", "a": 1, "b": 2}, {}):
@@ -101,7 +101,7 @@ def test_a_hundred_bindings_match_as_the_rules_say_while_they_come_and_go(seed, 
     bindings: dict[int, dict[str, object]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routing_headers, "_LISTED_SHARE", share)
-        matcher = Hand(HeadersMatcher())
+        matcher = Shorthand(HeadersMatcher())
         for destination in range(160):
             names = seed.sample([f"h{number}" for number in range(6)], seed.randrange(1, 5))
             arguments = {name: seed.choice([0, 1, 2, 3, None]) for name in names}
@@ -117,7 +117,7 @@ def test_a_hundred_bindings_match_as_the_rules_say_while_they_come_and_go(seed, 
 
 def test_a_pattern_too_large_for_a_counter_matches_too(monkeypatch):
     monkeypatch.setattr(routing_headers, "_PAIRS_MAX", 2)
-    matcher = Hand(HeadersMatcher())
+    matcher = Shorthand(HeadersMatcher())
     large = {"a": 1, "b": 2, "c": None}
     for mode in ("all", "any"):
         matcher.bind("", mode, {**large, "x-match": mode})

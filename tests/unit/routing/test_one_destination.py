@@ -10,13 +10,13 @@ import pytest
 
 from broker.routing.modulus_hash import ModulusHashMatcher
 from broker.routing.random_choice import RandomMatcher
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 QUEUES = ["q0", "q1", "q2", "q3"]
 
 
 def test_modulus_is_what_the_documentation_promises_to_clients():
-    matcher = Hand(ModulusHashMatcher())
+    matcher = Shorthand(ModulusHashMatcher())
     for name in reversed(QUEUES):
         matcher.bind("ignored", name)
     for number in range(200):
@@ -25,7 +25,7 @@ def test_modulus_is_what_the_documentation_promises_to_clients():
 
 
 def test_modulus_spreads_numbered_keys_evenly():
-    matcher = Hand(ModulusHashMatcher())
+    matcher = Shorthand(ModulusHashMatcher())
     for name in QUEUES:
         matcher.bind("", name)
     counts = Counter(next(iter(matcher.match(str(number)))) for number in range(10_000))
@@ -36,7 +36,7 @@ def test_modulus_spreads_numbered_keys_evenly():
 def test_the_order_of_binding_does_not_matter(make):
     results = set()
     for order in permutations(QUEUES[:3]):
-        matcher = Hand(make())
+        matcher = Shorthand(make())
         for name in order:
             matcher.bind("", name)
         matcher.bind("", "gone")
@@ -47,7 +47,7 @@ def test_the_order_of_binding_does_not_matter(make):
 
 @pytest.mark.parametrize("make", [ModulusHashMatcher, RandomMatcher])
 def test_a_destination_bound_twice_counts_once_and_stays_till_the_last_unbind(make):
-    matcher = Hand(make())
+    matcher = Shorthand(make())
     matcher.bind("a", "q")
     matcher.bind("b", "q")
     assert list(matcher.match("k", draw=1)) == ["q"]
@@ -58,14 +58,14 @@ def test_a_destination_bound_twice_counts_once_and_stays_till_the_last_unbind(ma
 
 
 def test_several_keys_of_one_message_go_to_one_place():
-    matcher = Hand(ModulusHashMatcher())
+    matcher = Shorthand(ModulusHashMatcher())
     for name in QUEUES:
         matcher.bind("", name)
     assert len(list(matcher.match("a", "b", "c"))) == 1
 
 
 def test_random_follows_the_draw():
-    matcher = Hand(RandomMatcher())
+    matcher = Shorthand(RandomMatcher())
     for name in QUEUES:
         matcher.bind("", name)
     assert [next(iter(matcher.match("k", draw=draw))) for draw in range(5)] == [*QUEUES, "q0"]

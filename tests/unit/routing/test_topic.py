@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.routing.topic import TopicMatcher, key_fault
-from tests.unit.routing.hand import Hand
+from tests.unit.routing.shorthands import Shorthand
 
 words = st.lists(st.sampled_from(["a", "b", "", "*", "#"]), min_size=1, max_size=5)
 plain_words = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6)
@@ -33,7 +33,7 @@ def matches(pattern: list[str], key: list[str]) -> bool:
     keys=st.lists(plain_words, min_size=1, max_size=5),
 )
 def test_matches_what_the_definition_says(bound, removed, keys):
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     for pattern, destination in bound:
         matcher.bind(".".join(pattern), destination)
     kept = [each for index, each in enumerate(bound) if index not in removed]
@@ -65,13 +65,13 @@ def test_matches_what_the_definition_says(bound, removed, keys):
     ],
 )
 def test_single_patterns(pattern, key, expected):
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     matcher.bind(pattern, "q")
     assert (list(matcher.match(key)) == ["q"]) is expected
 
 
 def test_nothing_is_left_after_the_last_unbind():
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     keys = ["a.*.#", "#.b", "a.b.c", "*", ""]
     for key in keys:
         matcher.bind(key, "q")
@@ -81,7 +81,7 @@ def test_nothing_is_left_after_the_last_unbind():
 
 
 def test_same_key_and_destination_twice_survives_one_unbind():
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     matcher.bind("a.b", "q")
     matcher.bind("a.b", "q")
     matcher.unbind("a.b", "q")
@@ -90,7 +90,7 @@ def test_same_key_and_destination_twice_survives_one_unbind():
 
 def test_long_key_visits_each_place_at_most_once_a_word():
     """reliability case 73: 128 words on 10,000 bindings `#.word.#` stay bounded."""
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     for number in range(10_000):
         matcher.bind(f"#.w{number}.#", number)
     key = ".".join(f"w{number}" for number in range(128))
@@ -99,7 +99,7 @@ def test_long_key_visits_each_place_at_most_once_a_word():
 
 
 def test_key_of_equal_words_on_hash_star_mixtures_ends():
-    matcher = Hand(TopicMatcher())
+    matcher = Shorthand(TopicMatcher())
     for number in range(64):
         matcher.bind("#." + "*." * number + "#", number)
     assert set(matcher.match(".".join(["a"] * 128))) == set(range(64))

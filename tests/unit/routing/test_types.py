@@ -1,4 +1,4 @@
-"""What a declare of each type is refused for, and what each type looks at.
+"""Refused declares of each exchange type, and what each type routes by.
 
 Cases are the rows of docs/bad-input.md.
 """

@@ -1,4 +1,4 @@
-"""broker.storage.group_commit on a disk that fills up: what has no room is held, and goes on."""
+"""broker.storage.group_commit on a full disk: batches without room are held, then written."""
 
 from __future__ import annotations
 

@@ -65,11 +65,11 @@ def test_the_process_that_has_it_is_named(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "open\n"
-        with pytest.raises(StoreLocked, match=f"in use by process {holder.pid} "):
+    ) as channel_id:
+        assert channel_id.stdout is not None
+        assert channel_id.stdout.readline() == "open\n"
+        with pytest.raises(StoreLocked, match=f"in use by process {channel_id.pid} "):
             OfflineStore(path)
-        assert holder.stdin is not None
-        holder.stdin.close()
+        assert channel_id.stdin is not None
+        channel_id.stdin.close()
     assert lock_owner(path) == ""

@@ -1,4 +1,4 @@
-"""Whose files a node's are."""
+"""The owner and mode of a node's files."""
 
 from __future__ import annotations
 

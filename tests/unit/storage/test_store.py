@@ -1,4 +1,4 @@
-"""broker.storage.store: what it refuses to open, forgets, and gives back to the disk."""
+"""broker.storage.store: refused stores, emptied families, and space freed on disk."""
 
 from __future__ import annotations
 

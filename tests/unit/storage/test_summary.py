@@ -1,4 +1,4 @@
-"""broker.storage.summary: what a clean stop leaves to the next start."""
+"""broker.storage.summary: written by a clean stop, read by the next start."""
 
 from __future__ import annotations
 

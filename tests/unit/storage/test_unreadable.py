@@ -1,4 +1,4 @@
-"""What can't be read for now is neither lost nor removed: the node ends, and finds it again."""
+"""A record that can't be read for now is not removed: the node stops, and reads it later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue moves next, by example and by its promises."""
+"""The next queue that a rebalance moves, by example and by its invariants."""
 
 from __future__ import annotations
 

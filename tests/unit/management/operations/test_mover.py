@@ -28,7 +28,7 @@ class Carried:
         mover = Mover(
             registry.open(self.trio.queue),
             registry.open(self.target),
-            self.node.holder("0.1"),
+            self.node.channel_id("0.1"),
             defer=self.node.deferred.append,
         )
         answers: list[object] = []

@@ -1,4 +1,4 @@
-"""What can't be migrated, and why; what the quorum queue is declared as."""
+"""Queues that can't be migrated, and the arguments of the quorum queue."""
 
 from __future__ import annotations
 

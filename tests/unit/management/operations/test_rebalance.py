@@ -1,4 +1,4 @@
-"""Which queues may be served elsewhere, as the nodes' reports and group 0 have it."""
+"""Queues that a rebalance may move, by the nodes' reports and group 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short hands for matchers: bind, unbind and match by what a test cares for."""
+"""Shorthands for matchers: bind, unbind and match with only the arguments a test needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from broker.routing.traits import Traits
 
 
-class Hand:
+class Shorthand:
     """A matcher of any type; destinations are named by their text."""
 
     def __init__(self, matcher: Any) -> None:
