@@ -228,16 +228,18 @@ class Cluster:
 
     def _process(self, place: NodePlace) -> psutil.Process | None:
         """The node's process; the object stands for this one, whoever gets its pid later."""
-        child = self._children.get(place.name)
-        if child is not None:
-            child.poll()  # reaps it if it died
         try:
             pid_text, start_text = self.layout.path(place, "pid").read_text().split()
             process = psutil.Process(int(pid_text))
             is_same = abs(process.create_time() - float(start_text)) < _START_TIME_TOLERANCE_S
+            if is_same and _lives(process):
+                return process
         except (OSError, ValueError, psutil.Error):
-            return None
-        return process if is_same and _lives(process) else None
+            pass
+        child = self._children.get(place.name)
+        if child is not None:
+            child.poll()  # after the look, which may have found it dead just now: reaps it
+        return None
 
     def wait_ready(self, places: Sequence[NodePlace], timeout_s: float) -> None:
         """Wait until every node answers.
