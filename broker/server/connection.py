@@ -483,7 +483,7 @@ class AmqpConnection(asyncio.Protocol):
             self._machine.beat()
         if self._is_reading and self._machine.has_published and self._transport is not None:
             self._throttle.look_at_input(self._transport)
-        self._context.outbox.mark(self)
+        self._mark_if_due()
 
     def _tick_machine(self, now_ms: int) -> None:
         self._machine.tick(now_ms)
