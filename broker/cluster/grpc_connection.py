@@ -4,6 +4,9 @@ HTTP/2 (frames, header compression, windows) is h2's, a library without IO. This
 gRPC puts on top of it: the headers of a call, messages with a length in front, a status at the end
 ("gRPC over HTTP2", in the documents of grpc/grpc). Any gRPC implementation can be the other end.
 
+DATA frames of open calls are read here, and h2 gets all others: it copies a frame's bytes six times
+and prints them for a log that nobody reads, which was a third of the loop of a Raft follower.
+
 Messages are framed as they are written: what the peer's windows do not allow yet waits here, in
 order, and leaves as soon as they open. Our own windows are as large as HTTP/2 allows: what a member
 sends is always read (P14), and `ClusterPort` limits strangers before anything comes here.
@@ -11,6 +14,7 @@ sends is always read (P14), and `ClusterPort` limits strangers before anything c
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -42,6 +46,16 @@ CALLS_MAX: Final = 4
 """Calls of one connection; a node opens one."""
 
 _DEFAULT_WINDOW_BYTES: Final = 65_535
+_GRANT_BYTES: Final = WINDOW_BYTES // 2
+"""After so many bytes the peer is granted as many again (RFC 9113, 6.9)."""
+
+_PREFACE_BYTES: Final = 24
+"""What a dialler sends before its first frame (RFC 9113, 3.4)."""
+
+_FRAME_START: Final = struct.Struct(">HBBBI")  # length (in 24 bits), type, flags, stream (4.1)
+_DATA: Final = 0
+_WINDOW_UPDATE: Final = struct.Struct(">HBBBII")
+_WINDOW_UPDATE_TYPE: Final = 8
 _PREFIX_BYTES: Final = 5
 _UNIMPLEMENTED: Final = b"12"
 
@@ -78,6 +92,16 @@ class GrpcFault(Exception):
     """
 
 
+class _Incoming:
+    """What came in a call: the beginning of a message, and bytes that were not granted again."""
+
+    __slots__ = ("begun", "ungranted_bytes")
+
+    def __init__(self) -> None:
+        self.begun = bytearray()
+        self.ungranted_bytes = 0
+
+
 class GrpcConnection:
     """One end of a connection.
 
@@ -88,7 +112,12 @@ class GrpcConnection:
 
     def __init__(self, *, is_dialler: bool, message_bytes_max: int) -> None:
         self._message_bytes_max = message_bytes_max
-        self._received: dict[int, bytearray] = {}  # by stream: the beginning of a message
+        self._calls: dict[int, _Incoming] = {}  # by stream
+        self._preface_bytes = 0 if is_dialler else _PREFACE_BYTES  # still to come
+        self._pieces: list[bytes] = []  # of a frame that is not complete
+        self._missing_bytes = 0  # of it
+        self._ungranted_bytes = 0
+        self._grants = bytearray()
         self._unsent: dict[int, deque[memoryview]] = {}  # by stream: beyond the peer's window
         self._ending: set[int] = set()  # streams that end when what is unsent has left
         self._http2 = http2 = H2Connection(
@@ -120,7 +149,7 @@ class GrpcConnection:
             (b"content-type", b"application/grpc"),
         ]
         self._http2.send_headers(stream, headers)
-        self._received[stream] = bytearray()
+        self._calls[stream] = _Incoming()
         return stream
 
     def receive(self, data: bytes) -> list[GrpcEvent]:
@@ -131,27 +160,89 @@ class GrpcConnection:
         """
         found: list[GrpcEvent] = []
         try:
-            for event in self._http2.receive_data(data):
-                if type(event) is DataReceived:
-                    self._take_data(event, found)
-                else:
-                    self._take(event, found)
+            position = 0
+            if self._preface_bytes:
+                position = min(self._preface_bytes, len(data))
+                self._preface_bytes -= position
+                self._http2.receive_data(data[:position])
+            while self._pieces:
+                piece = data[position : position + self._missing_bytes]
+                self._pieces.append(piece)
+                self._missing_bytes -= len(piece)
+                position += len(piece)
+                if self._missing_bytes:
+                    return found
+                frame = b"".join(self._pieces)
+                self._pieces.clear()
+                self._walk(frame, 0, found)  # keeps it, if this was only its start
+            self._walk(data, position, found)
         except H2Error as why:
             raise GrpcFault(str(why) or type(why).__name__) from why
         return found
 
-    def _take_data(self, event: DataReceived, found: list[GrpcEvent]) -> None:
-        stream = event.stream_id
-        self._http2.acknowledge_received_data(event.flow_controlled_length, stream)
-        begun = self._received.get(stream)
-        if begun is None:
-            return  # of a call that was refused, or that we have ended
-        data = event.data
+    def _walk(self, data: bytes, position: int, found: list[GrpcEvent]) -> None:
+        """Take whole frames from `position` on, and keep the beginning of one."""
+        size_of_chunk = len(data)
+        while size_of_chunk - position >= _FRAME_START.size:
+            high, low, kind, flags, stream = _FRAME_START.unpack_from(data, position)
+            size = high << 8 | low
+            if size > FRAME_BYTES:
+                raise GrpcFault(f"a frame of {size} bytes")
+            start = position + _FRAME_START.size
+            end = start + size
+            if end > size_of_chunk:
+                self._missing_bytes = end - size_of_chunk
+                self._pieces.append(data[position:])
+                return
+            incoming = self._calls.get(stream)
+            if kind == _DATA and not flags and incoming is not None:
+                self._grant(incoming, stream, size)
+                self._take_data(stream, incoming, data, start, end, found)
+            else:
+                self._give_to_h2(data[position:end], found)
+            position = end
+        if position < size_of_chunk:
+            self._missing_bytes = position + _FRAME_START.size - size_of_chunk
+            self._pieces.append(data[position:])
+
+    def _give_to_h2(self, frame: bytes, found: list[GrpcEvent]) -> None:
+        for event in self._http2.receive_data(frame):
+            if type(event) is DataReceived:  # padded, or the last of its stream
+                stream = event.stream_id
+                self._http2.acknowledge_received_data(event.flow_controlled_length, stream)
+                incoming = self._calls.get(stream)
+                if incoming is not None:  # else of a call that was refused, or that we have ended
+                    self._take_data(stream, incoming, event.data, 0, len(event.data), found)
+            else:
+                self._take(event, found)
+
+    def _grant(self, incoming: _Incoming, stream: int, size: int) -> None:
+        """Let the peer send as much again, in the call and on the connection, now and then."""
+        incoming.ungranted_bytes += size
+        if incoming.ungranted_bytes >= _GRANT_BYTES:
+            self._grants += _window_update(stream, incoming.ungranted_bytes)
+            incoming.ungranted_bytes = 0
+        self._ungranted_bytes += size
+        if self._ungranted_bytes >= _GRANT_BYTES:
+            self._grants += _window_update(0, self._ungranted_bytes)
+            self._ungranted_bytes = 0
+
+    def _take_data(
+        self,
+        stream: int,
+        incoming: _Incoming,
+        data: bytes,
+        position: int,
+        end: int,
+        found: list[GrpcEvent],
+    ) -> None:
+        """Take the messages that lie in [position, end), and keep the beginning of one."""
+        begun = incoming.begun
         if begun:
-            begun += data
+            begun += data[position:end]
             data = bytes(begun)
+            position, end = 0, len(data)
             begun.clear()
-        position, end = 0, len(data)
         while end - position >= _PREFIX_BYTES:
             start = position + _PREFIX_BYTES
             size = int.from_bytes(data[position + 1 : start], "big")
@@ -161,8 +252,7 @@ class GrpcConnection:
                 break
             position = start + size
             found.append(MessageReceived(stream, data[start:position]))
-        if position < end:
-            begun += data[position:] if position else data
+        begun += data[position:end]
 
     def _take(self, event: Event, found: list[GrpcEvent]) -> None:
         if isinstance(event, RequestReceived):
@@ -173,7 +263,7 @@ class GrpcConnection:
         elif isinstance(event, StreamEnded | StreamReset):
             if isinstance(event, StreamReset):
                 self._unsent.pop(event.stream_id, None)
-            if self._received.pop(event.stream_id, None) is not None:
+            if self._calls.pop(event.stream_id, None) is not None:
                 found.append(CallEnded(event.stream_id))
         elif isinstance(event, ConnectionTerminated):
             raise GrpcFault(f"the peer closes the connection, code {event.error_code}")
@@ -185,7 +275,7 @@ class GrpcConnection:
             self._http2.send_headers(stream, [*_RESPONSE, status], end_stream=True)
             return
         self._http2.send_headers(stream, _RESPONSE)
-        self._received[stream] = bytearray()
+        self._calls[stream] = _Incoming()
         found.append(CallOpened(stream))
 
     def send(self, stream: int, message: bytes) -> None:
@@ -220,7 +310,7 @@ class GrpcConnection:
 
     def end(self, stream: int) -> None:
         """End a call that the peer opened, in good order, when all that was sent has left."""
-        self._received.pop(stream, None)
+        self._calls.pop(stream, None)
         if stream in self._unsent:
             self._ending.add(stream)
             return
@@ -235,4 +325,13 @@ class GrpcConnection:
 
     def take_output(self) -> bytes:
         """Return what is to be written to the socket now; it is given out once."""
-        return self._http2.data_to_send()
+        output = self._http2.data_to_send()
+        if self._grants:
+            output += bytes(self._grants)
+            self._grants.clear()
+        return output
+
+
+def _window_update(stream: int, size: int) -> bytes:
+    """Return a frame that grants `size` bytes more; stream 0 is the connection (RFC 9113, 6.9)."""
+    return _WINDOW_UPDATE.pack(0, 4, _WINDOW_UPDATE_TYPE, 0, stream, size)

@@ -10,9 +10,11 @@ from h2.settings import SettingCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.cluster import grpc_connection
 from broker.cluster.grpc_connection import (
     CALLS_MAX,
     LINK_METHOD,
+    WINDOW_BYTES,
     CallEnded,
     CallOpened,
     GrpcConnection,
@@ -98,6 +100,50 @@ def test_a_peer_with_small_windows_gets_everything_as_it_makes_room(
             peer.increment_flow_control_window(20_000, stream)
         near.receive(peer.data_to_send())
     assert got == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 300), st.none() | st.integers(0, 255)), min_size=1, max_size=8
+    ),
+    st.lists(st.integers(1, 400), min_size=1, max_size=20),
+)
+def test_frames_of_any_form_hold_messages(
+    frames: list[tuple[int, int | None]], cuts: list[int]
+) -> None:
+    """Cut into frames anywhere, padded or not, the last one ending the stream."""
+    far = GrpcConnection(is_dialler=False, message_bytes_max=LARGEST)
+    peer = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    peer.initiate_connection()
+    peer.send_headers(1, REQUEST)
+    whole = b"".join(b"\0" + s.to_bytes(4, "big") + bytes([s % 256]) * s for s, _ in frames)
+    pos = 0
+    for turn, (_, padding) in enumerate(frames):
+        is_last = turn == len(frames) - 1
+        size = len(whole) - pos if is_last else min(cuts[turn % len(cuts)], len(whole) - pos)
+        peer.send_data(1, whole[pos : pos + size], end_stream=is_last, pad_length=padding)
+        pos += size
+    data, told, turn = peer.data_to_send(), [], 0
+    while data:
+        size = cuts[turn % len(cuts)]
+        told += far.receive(data[:size])
+        data, turn = data[size:], turn + 1
+    messages = [MessageReceived(1, bytes([size % 256]) * size) for size, _ in frames]
+    assert told == [CallOpened(1), *messages, CallEnded(1)]
+
+
+def test_a_peer_is_granted_again_what_it_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a link would stand still after 2 GiB."""
+    monkeypatch.setattr(grpc_connection, "_GRANT_BYTES", 100_000)
+    far = GrpcConnection(is_dialler=False, message_bytes_max=LARGEST)
+    peer = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    peer.initiate_connection()
+    peer.send_headers(1, REQUEST)
+    for _ in range(8):
+        far.receive(peer.data_to_send())
+        peer.receive_data(far.take_output())
+        assert peer.local_flow_control_window(1) > WINDOW_BYTES - 100_000
+        peer.send_data(1, b"\0\0\0\xea\x60" + bytes(60_000))
 
 
 def test_a_call_ends_after_what_was_sent_in_it() -> None:
