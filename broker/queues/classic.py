@@ -659,13 +659,11 @@ class ClassicQueue:
         self.pager.pump()
         self.hand_in_ledger()
         effects = machine.recorder.effects
-        if effects.deliveries:
-            deliveries, effects.deliveries = effects.deliveries, {}
-            self._consumers.deliver(deliveries)
-            if deliveries:
-                effects.deliveries = deliveries | effects.deliveries
+        due = self._consumers.take_due(effects.deliveries) if effects.deliveries else ()
         if effects:
             self._answer(machine.take_effects())
+        for port, tag, deliveries in due:  # last: a consumer that answers at once comes here again
+            port.deliver(tag, deliveries)
         if machine.messages.is_timed and (due_ms := machine.due_ms()) is not None:
             self._timer.set(due_ms - machine.now_ms + 1)
         self.pager.enforce_memory_limit()

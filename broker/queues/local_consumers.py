@@ -63,13 +63,17 @@ class LocalConsumers:
             checkout = msgspec.structs.replace(local.checkout, prefetch=prefetch)
             self._found[channel_id, tag] = local._replace(checkout=checkout)
 
-    def deliver(self, deliveries: dict[Key, list[Delivery]]) -> None:
-        """Hand over what is for consumers here, and take it out of what is due."""
+    def take_due(
+        self, deliveries: dict[Key, list[Delivery]]
+    ) -> list[tuple[ConsumerPort, str, list[Delivery]]]:
+        """Take what is for consumers here out of what is due: (port, tag, deliveries) of each."""
         found = self._found
+        due = []
         for key in list(deliveries):
             local = found.get(key)
             if local is not None:
-                local.port.deliver(key[1], deliveries.pop(key))
+                due.append((local.port, key[1], deliveries.pop(key)))
+        return due
 
     def lost(self) -> Iterable[Key]:
         """The queue is gone: tell every consumer; returns who was told."""
