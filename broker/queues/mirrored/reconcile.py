@@ -22,8 +22,8 @@ from broker.metadata.ring_commands import (
 )
 from broker.metadata.rings import Ring, RingMember
 
-BACK_Send_MIN_MS: Final = 1_000
-BACK_Send_MAX_MS: Final = 60_000
+BACK_OFF_MIN_MS: Final = 1_000
+BACK_OFF_MAX_MS: Final = 60_000
 """How long a node that joined lately waits before it joins again; doubled each time."""
 
 CUT_MS: Final = 1_000
@@ -47,9 +47,9 @@ class JoinBackOff:
     def joins(self, node: str, now_ms: int) -> None:
         """Note that a node joins now. Its wait starts from the minimum if it stayed for long."""
         wait_ms, at_ms = self._joins.get(node, (0, 0))
-        if now_ms - at_ms > 2 * BACK_Send_MAX_MS:
+        if now_ms - at_ms > 2 * BACK_OFF_MAX_MS:
             wait_ms = 0
-        wait_ms = min(BACK_Send_MAX_MS, max(BACK_Send_MIN_MS, wait_ms * 2))
+        wait_ms = min(BACK_OFF_MAX_MS, max(BACK_OFF_MIN_MS, wait_ms * 2))
         self._joins[node] = (wait_ms, now_ms + wait_ms)
 
 
