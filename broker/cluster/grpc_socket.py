@@ -98,7 +98,7 @@ class GrpcCall:
     def hand_to(self, owner: CallOwner) -> None:
         """Give every message from now on, and those that wait, to `owner`."""
         self._owner = owner
-        while self._unread:
+        while self._unread and not self.connection.is_closed:
             owner.call_received(self._unread.popleft())
 
     @property
@@ -139,6 +139,9 @@ class GrpcSocket(asyncio.Protocol):
     Args:
         grpc: Its protocol, new.
         server: Serves what the peer calls; None at the end that calls.
+
+    Attributes:
+        is_closed: True once this end has closed it: calls get nothing more, also of what was read.
     """
 
     def __init__(self, grpc: GrpcConnection, server: CallServer | None = None) -> None:
@@ -148,6 +151,7 @@ class GrpcSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._written_bytes = 0
+        self.is_closed = False
 
     def open_call(self, authority: str) -> GrpcCall:
         """Call the peer; it is "host:port" for `authority`."""
@@ -184,6 +188,7 @@ class GrpcSocket(asyncio.Protocol):
     def close(self) -> None:
         """Close it; what was written before has a moment to leave."""
         transport = self._transport
+        self.is_closed = True
         if transport is not None and not transport.is_closing():
             transport.close()
             if transport.get_write_buffer_size():
@@ -191,6 +196,7 @@ class GrpcSocket(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop the connection now."""
+        self.is_closed = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -209,6 +215,8 @@ class GrpcSocket(asyncio.Protocol):
         try:
             for event in self._grpc.receive(data):
                 self._handle(event)
+                if self.is_closed:
+                    return
             if was_full and not self.is_full:
                 self._drained()
         except GrpcFault as why:

@@ -183,6 +183,32 @@ async def test_either_end_s_end_is_the_other_s() -> None:
             assert await far.read() is None
 
 
+async def test_an_owner_that_closes_gets_nothing_more_of_the_same_read() -> None:
+    class Closing(Inbox):
+        def __init__(self, call: GrpcCall) -> None:
+            super().__init__()
+            self._call = call
+
+        def call_received(self, message: bytes) -> None:
+            super().call_received(message)
+            self._call.connection.close()
+
+    async with served() as here, here.member() as (near, far):
+        inbox = Closing(far)
+        far.hand_to(inbox)
+        near.write(b"1")
+        near.write(b"2")  # the loop has not turned: both are read at once
+        assert await near.read() is None
+        assert inbox.received == [b"1"]
+    async with served() as here, here.member() as (near, far):
+        near.write(b"1")
+        near.write(b"2")
+        await here.until(lambda: len(far._unread) == 2)
+        inbox = Closing(far)
+        far.hand_to(inbox)
+        assert inbox.received == [b"1"]
+
+
 async def test_an_owner_s_exception_closes_its_connection_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
