@@ -35,13 +35,13 @@ UNLIMITED: Final = 1 << 60
 """Credit of a consumer without a limit: more messages than a queue ever holds."""
 
 BURST_BYTES: Final = 1 << 20
-"""With a `burst_max`, handing out stops after so many bytes of bodies."""
+"""With a `burst_max`, delivery stops after this many body bytes."""
 
 SLICE_MAX: Final = 128
-"""Messages that are handed out at a time where they may be more bytes than that."""
+"""Messages that are delivered at a time if together they may exceed `BURST_BYTES`."""
 
 SLACK_MIN: Final = 64
-"""Candidates for the next active consumer that have gone, which always may be remembered."""
+"""Detached consumers that may always stay among the candidates for the next active one."""
 
 
 class Consumer:
@@ -56,7 +56,7 @@ class Consumer:
         priority: Higher is served first.
         arguments: As the client gave them.
         limit: Most messages it may hold: `prefetch` with 0 and no_ack resolved.
-        held: What it holds, by number; shared with the channel's record, outlives the consumer.
+        held: Its messages by number; shared with the channel's record, outlives the consumer.
         is_active: False while its socket is full.
         is_reachable: False while the link to its node is clogged; no part of the replicated state.
         is_waiting: Another consumer is the single active one.
@@ -127,7 +127,7 @@ class Consumers:
 
     Attributes:
         count: How many there are.
-        active: The single active consumer; None where there is no consumer, or no such rule.
+        active: The single active consumer; None without consumers, or if several may be served.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class Consumers:
         self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
         # Only with a single active consumer: the age of each, in the order they came, and a heap
-        # of (-priority or 0, age, key), in which those who have gone remain for a while.
+        # of (-priority or 0, age, key), in which detached consumers remain for a while.
         self._order: dict[tuple[str, str], int] = {}
         self._candidates: list[tuple[int, int, tuple[str, str]]] = []
         self._last_age = 0
@@ -208,8 +208,8 @@ class Consumers:
             known: The consumer it replaces.
 
         Returns:
-            403 where it or another is exclusive and the other there, or where it is exclusive and
-            only one consumer at a time is served; else None.
+            403 if there is another consumer and one of the two is exclusive, or if it is exclusive
+            and only one consumer at a time is served; else None.
 
         Source:
             docs/rabbitmq-behaviour.md 1.8; rabbit_amqqueue_process.erl check_exclusive_access/3,
@@ -276,7 +276,7 @@ class Consumers:
                 self.refresh(consumer)
 
     def credited(self, channel_id: str, tag: str) -> bool:
-        """A consumer holds less than before; False where there is none of that tag any more."""
+        """Note that a consumer holds fewer messages; False if it is no longer attached."""
         consumers = self._by_channel.get(channel_id)
         consumer = None if consumers is None else consumers.get(tag)
         if consumer is None:
@@ -304,10 +304,10 @@ class Consumers:
         return None
 
     def serve(self, messages: MessageState) -> bool:
-        """Hand ready messages to consumers, one each in turn, highest priority first.
+        """Deliver ready messages to consumers, one each in turn, highest priority first.
 
         Returns:
-            True where it stopped at `QueueConfig.burst_max` or `BURST_BYTES` with more to do.
+            True if it stopped at `QueueConfig.burst_max` or `BURST_BYTES` with more to do.
         """
         ready, burst_max = messages.ready, messages.config.burst_max
         take = messages.take_live if messages.is_timed else ready.take
@@ -339,10 +339,10 @@ class Consumers:
         return False
 
     def _deal(self, messages: MessageState, ring: deque[Consumer], rounds_max: int) -> int:
-        """Deal whole rounds to a ring, as single turns would: no consumer runs out before the last.
+        """Deliver whole rounds to a ring at once: no consumer's credit ends before the last.
 
-        As many messages as `rounds_max` asks for are at hand. Less than whole rounds where some
-        had expired; then the turn is with who got none.
+        The messages for `rounds_max` rounds are in memory. If some of them have expired, the last
+        round is not whole, and the next one begins with the first consumer that got none.
         """
         turns = list(ring)
         size = len(turns)

@@ -1,6 +1,6 @@
 """Dead letters: the headers they get, and where they go (docs/rabbitmq-behaviour.md 1.5).
 
-A dead message is published again with its death told in its headers:
+A dead message is published again with its death recorded in its headers:
 
     x-death            one table for each queue and reason, the latest death first:
                        count, reason, queue, time (of the pair's first death, seconds), exchange,
@@ -8,14 +8,14 @@ A dead message is published again with its death told in its headers:
     x-first-death-*    reason, queue and exchange of the first death; written once
     x-last-death-*     the same of the latest
 
-A death known from the x-death table is continued, whoever wrote it: applications republish what
-they got, and count on the count. Of such a list an entry without a queue, a reason or a count is
-skipped; an x-death that isn't a list counts as none. Every byte that
-is not about deaths stays as it came, for clients look at the types of numbers in their headers.
+The counts of an x-death header go on, whoever wrote it: applications republish what they got, and
+rely on the counts. Entries without a queue, a reason or a count are skipped; an x-death that isn't
+a list counts as none. Header bytes that are not about deaths stay as they came, since clients look
+at the types of numbers in their headers.
 
-Bounds: the 1,000 latest deaths are told. Where a publisher's headers leave no room for them
-(`fields.ENTRIES_MAX`), the publisher's go: a death that is not told would let a message circle for
-ever.
+Bounds: the 1,000 latest deaths are recorded. If a publisher's headers leave no room for them
+(`fields.ENTRIES_MAX`), the publisher's are dropped: a message whose deaths are not recorded could
+cycle for ever.
 
 Pure. The shell finds the queues, asks `is_cycle` for each, and publishes.
 
@@ -47,7 +47,7 @@ DELAY_HEADER: Final = "x-delay"
 _DEATHS: Final = "x-death"
 _CC: Final = "CC"
 _MARKS: Final = (b"x-death", b"x-first-death-", b"x-last-death-", b"CC")
-"""Where none of these occurs in a headers table, nothing in it needs to be looked at."""
+"""An encoded headers table that contains none of these need not be decoded."""
 _EMPTY_TABLE: Final = b"\0\0\0\0"
 _INT64_MAX: Final = (1 << 63) - 1
 _SIGNED: Final = {b"b": ">cb", b"s": ">ch", b"I": ">ci", b"l": ">cq"}
@@ -59,9 +59,9 @@ Death = dict[str, object]
 class AtLeastOnceDeadLetters:
     """Dead messages held until their targets have them (`Rules.is_held`), in order of death.
 
-    At-least-once dead-lettering, and delays: a message that died is out of every consumer's reach
-    but still the queue's, until its targets have it (`QueueMachine.drop_dead_lettered`). It
-    counts for the length limits meanwhile (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
+    At-least-once dead-lettering, and delays: no consumer gets a message that died, but the queue
+    keeps it until its targets have it (`QueueMachine.drop_dead_lettered`). Until then it counts
+    towards the length limits (docs/rabbitmq-behaviour.md 1.16, length limits; 1.18).
 
     Attributes:
         count: How many there are.
@@ -124,7 +124,7 @@ def dead_message(
     exchange: str,
     routing_key: str | None,
 ) -> tuple[Message, list[str]]:
-    """Return what is to be published for a message that died.
+    """Return the message to publish for one that died.
 
     Args:
         message: As it was in the queue.
@@ -132,7 +132,7 @@ def dead_message(
         queue: Name of the queue it died in.
         time_s: Now, in seconds since the epoch.
         exchange: The dead-letter exchange.
-        routing_key: The dead-letter routing key; None goes by the keys it came with.
+        routing_key: The dead-letter routing key; None keeps the keys it came with.
 
     Returns:
         The message, and the routing keys it has besides its own: those of CC and BCC, none with a
@@ -163,7 +163,7 @@ def dead_message(
 
 
 def deaths_of(message: Message) -> list[tuple[str, str]]:
-    """Return (queue, reason) of the deaths a message tells of, the latest first."""
+    """Return (queue, reason) of the deaths in a message's headers, the latest first."""
     table = raw_headers(message)
     if b"x-death" not in table:
         return []
@@ -172,17 +172,17 @@ def deaths_of(message: Message) -> list[tuple[str, str]]:
 
 
 def is_cycle(message: Message, queue_name: str) -> bool:
-    """True if a dead message would go round in a cycle without any client's doing.
+    """True if a dead message would go round in a cycle that no client's reject is part of.
 
     Args:
         message: As `dead_message` returned it.
         queue_name: A queue it would go to now.
 
     Returns:
-        True where it died there before, and was not rejected then or since.
+        True if it died there before, and was not rejected then or since.
     """
     if fields.encode_entry("queue", queue_name) not in raw_headers(message):
-        return False  # told without decoding what most messages have no reason to be decoded for
+        return False  # the usual case, found without decoding the headers
     for queue, reason in deaths_of(message):
         if reason == "rejected":
             return False
@@ -192,7 +192,7 @@ def is_cycle(message: Message, queue_name: str) -> bool:
 
 
 def undelayed(message: Message) -> Message:
-    """Return a message whose delay is over: its x-delay is negative now, as the plugin has it.
+    """Return a message whose delay is over: its x-delay is negative now, as in RabbitMQ's plugin.
 
     Args:
         message: As it was in the store of its exchange.
@@ -212,9 +212,9 @@ def undelayed(message: Message) -> Message:
 
 
 def _negated(raw: bytes, value: object) -> bytes:
-    """A delay as a table has it, made negative; in its own type where that has a sign."""
+    """Return an encoded delay made negative, in its own type if that has a sign."""
     try:
-        delay = int(cast("int", value))  # text and floats count, as where the delay was read
+        delay = int(cast("int", value))  # text and floats are accepted, as where the delay was read
     except (TypeError, ValueError, OverflowError):
         return raw
     layout = _SIGNED.get(raw[:1])
@@ -228,11 +228,11 @@ def _summary(which: str, reason: str, queue: str, exchange: str) -> dict[str, ob
     return {f"{start}exchange": exchange, f"{start}queue": queue, f"{start}reason": reason}
 
 
-@lru_cache(maxsize=256)  # what expires or overflows together dies of the same
+@lru_cache(maxsize=256)  # messages that expire or overflow together get equal entries
 def _first_told(
     reason: str, queue: str, time_s: int, exchange: str, routing_key: str, ttl_ms: int
 ) -> bytes:
-    """The header entries of a first death of a message without CC."""
+    """The header entries for the first death of a message without CC."""
     death = _new_death(reason, queue, time_s, exchange, [routing_key], ttl_ms)
     new = {
         **_summary("first", reason, queue, exchange),
@@ -291,7 +291,7 @@ def _with_death(deaths: list[Death], new: Death) -> list[Death]:
 
 
 def _deaths_in(headers: dict[str, object]) -> list[Death]:
-    """The entries of x-death, the latest first, less those that are not what a broker writes."""
+    """The valid entries of x-death, the latest first."""
     found = headers.get(_DEATHS)
     if not isinstance(found, list):
         return []
@@ -317,18 +317,18 @@ def _death_of(entry: object) -> Death | None:
 
 
 def _texts(value: object) -> list[str]:
-    """The keys of a CC header: what is no text in it counts for nothing, as in a publish."""
+    """The keys of a CC header; values that are not text are ignored, as in a publish."""
     return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
 
 
 def _entries_without(table: bytes, names: set[str]) -> list[bytes]:
-    """The bytes of a table's entries, less those of some names."""
+    """The encoded entries of a table, without those of some names."""
     gone = {name.encode() for name in names}
     return [table[start:stop] for key, start, stop in fields.raw_entries(table) if key not in gone]
 
 
 def _table_of(parts: list[bytes], new: dict[str, object]) -> bytes:
-    """A table of entries as they came and of new ones; see the module for what must give way."""
+    """A table of old entries, as they came, and new ones; the module says which are dropped."""
     entries = [fields.encode_entry(key, value) for key, value in new.items()]
     table = fields.join_entries(parts + entries)
     if _is_readable(table):

@@ -24,10 +24,10 @@ VERSION: Final = 1
 """Version of a payload. A mirror refuses payloads of a version it does not know."""
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
-"""Contents of one payload (P13)."""
+"""Most bytes of content in one payload (P13)."""
 
 PAYLOAD_MESSAGES_MAX: Final = 1_000
-"""Messages of one payload: a mirror handles it in one turn of its loop."""
+"""Most messages in one payload: a mirror handles it in one turn of its loop."""
 
 
 class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
@@ -35,12 +35,12 @@ class Enqueued(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
 
     Attributes:
         numbers: Ascending; without a gap where the whole ledger is kept.
-        messages: One a number.
-        session: Publisher session that brought them, "" for a channel beside the queue.
+        messages: One for each number.
+        session: Publisher session that brought them, "" for a channel on the queue's own node.
         first: The session's number of the first; the others follow.
-        lowest: The session's lowest unanswered number then; nothing below is asked again.
-        now_ms: The queue's time then, where it remembers publishes to drop their doubles: a mirror
-            remembers the messages' keys from then on. Milliseconds since the epoch, else 0.
+        lowest: The session's lowest unanswered number then; nothing below is sent again.
+        now_ms: The queue's time then, in milliseconds since the epoch, if it drops duplicate
+            publishes: a mirror remembers the messages' keys from then on. Else 0.
     """
 
     numbers: list[int]
@@ -88,7 +88,7 @@ class Rejected(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
 
 
 class Skipped(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
-    """A session gave these numbers up before the queue saw them, or they brought doubles."""
+    """A session gave up these numbers before the queue saw them, or they were duplicates."""
 
     session: str
     first: int
@@ -104,8 +104,8 @@ class Opened(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
 class Cleared(msgspec.Struct, array_like=True, tag=9, frozen=True, gc=False):
     """Everything from number `first` to `last`, both included, has left as `Removed` says.
 
-    A deep queue was purged: its messages are on disk, and naming millions one by one would cost
-    what a range costs nothing.
+    A deep queue was purged: its messages are on disk, and a range is much smaller than a list of
+    millions of numbers.
     """
 
     first: int
@@ -176,7 +176,7 @@ def decode_records(data: bytes) -> list[LedgerRecord]:
 
     Raises:
         msgspec.DecodeError: The bytes are no payload, or of a version not known here: the mirror
-            must leave the ring, not skip it.
+            must leave the ring, not skip the payload.
     """
     payload = _decoder.decode(data)
     if payload.version != VERSION:

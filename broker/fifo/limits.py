@@ -1,9 +1,9 @@
 """Limits of age and length: TTL, max-length, overflow, delivery limit.
 
-A message's age is decided once, when it enters: `stamped` writes when it expires into the message
-itself, so disk, snapshots, mirrors and the next master know it without knowing the rules. Length
-is looked at in two ways: drop-head shortens the queue after consumers had their turn
-(`QueueMachine.pump`), the others refuse what does not fit (`admit`).
+A message's expiry time is set once, when it enters: `stamped` writes it into the message, so disk,
+snapshots, mirrors and the next master know it without the rules. Length is limited in two ways:
+overflow drop-head shortens the queue after consumers were served (`QueueMachine.pump`), the other
+modes refuse publishes that do not fit (`admit`).
 
 Source: docs/rabbitmq-behaviour.md 1.4, 1.6; rabbit_amqqueue_process.erl maybe_deliver_or_enqueue/3.
 """
@@ -20,21 +20,21 @@ from broker.message import Message
 
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 Reason = Literal["expired", "rejected", "maxlen", "delivery_limit", "delayed"]
-"""Why a message died, in the words of x-death; "delayed" ends a delay, which is no death."""
+"""Why a message died, in the words of x-death; "delayed" is the end of a delay, not a death."""
 
 
 class Rules(msgspec.Struct, array_like=True, frozen=True):
     """The rules of one queue. None means no limit. Fields are only appended, with defaults.
 
     Attributes:
-        message_ttl_ms: Most milliseconds a message may wait; counted from its enqueue, so another
-            value is for new messages only.
+        message_ttl_ms: Most milliseconds a message may wait, counted from its enqueue; a change
+            affects new messages only.
         max_length: Most ready messages.
         max_length_bytes: Most bytes of ready bodies.
-        overflow: What happens beyond the two.
+        overflow: What happens beyond these two limits.
         delivery_limit: Most redeliveries of a message.
-        is_dead_lettered: The shell wants to hear of dead messages (`Effects.dead`).
-        is_held: A dead message stays here, out of reach of consumers, until its targets have it
+        is_dead_lettered: Dead messages are reported to the shell (`Effects.dead`).
+        is_held: The queue keeps a dead message, which no consumer gets, until its targets have it
             (`QueueMachine.drop_dead_lettered`): at-least-once dead-lettering, and delays.
     """
 
@@ -55,22 +55,22 @@ Order = Literal["fifo", "priority", "due"]
 Admission = Literal["admitted", "refused", "double"]
 
 NEVER_MS: Final = 1 << 62
-"""A time to live longer than anything lives, in milliseconds."""
+"""A time to live that never ends, in milliseconds."""
 
 
 class Limits:
     """Applies the rules of one queue to its messages.
 
     Args:
-        rules: Those it begins with.
+        rules: The rules at the beginning.
         order: The order of the ready messages (`QueueConfig.order`).
-        has_dedup: Doubles are dropped.
+        has_dedup: Duplicate publishes are dropped.
 
     Attributes:
-        rules: As they are now.
-        has_ttl: Every message is to be told when it expires, whatever it says itself.
-        drops_head: The head dies while the queue is too long.
-        is_selective: A publish may be refused or dropped: `admit` decides about each.
+        rules: The rules now.
+        has_ttl: Every message must be stamped, even one without a TTL of its own.
+        drops_head: The head is dropped while the queue is too long.
+        is_selective: A publish may be refused or dropped: `admit` decides for each.
     """
 
     __slots__ = ("_has_dedup", "_order", "drops_head", "has_ttl", "is_selective", "rules")
@@ -90,11 +90,11 @@ class Limits:
         self.is_selective = (
             self._has_dedup
             or (is_limited and not is_dropping)
-            or self._order == "priority"  # what has expired must not get behind what comes
+            or self._order == "priority"  # new messages must not overtake expired ones
         )
 
     def stamped(self, messages: list[Message], now_ms: int) -> list[Message]:
-        """Return messages that enter with the time at which they expire, or are due.
+        """Return entering messages with the time at which they expire, or are due.
 
         Args:
             messages: As published.
@@ -113,10 +113,10 @@ class Limits:
 
 
 class AdmissionResult(NamedTuple):
-    """Messages in a row with one admission.
+    """Consecutive messages with the same admission.
 
     Attributes:
-        admission: "double" ones are dropped and confirmed.
+        admission: Messages with "double" are dropped and confirmed.
         messages: At least one.
     """
 
@@ -131,7 +131,7 @@ class Room(NamedTuple):
         ready: Ready messages.
         ready_bytes: Their bodies, in bytes.
         credit: How many messages consumers would take at once.
-        held_dead: Dead messages that are held; they count for the limits.
+        held_dead: Dead messages that are held; they count towards the limits.
         held_dead_bytes: Their bodies, in bytes.
     """
 
@@ -175,9 +175,9 @@ def fits(messages: list[Message], rules: Rules, room: Room) -> bool:
     """True if all messages fit even if no consumer takes any.
 
     Args:
-        messages: All that ask.
-        rules: With an overflow mode that refuses.
-        room: What is here before them; its credit does not matter.
+        messages: The messages to admit.
+        rules: Rules whose overflow mode refuses messages.
+        room: The queue before them; its credit does not matter.
     """
     length_max, bytes_max = rules.max_length, rules.max_length_bytes
     if length_max is not None and room.ready + room.held_dead + len(messages) > length_max:
@@ -195,13 +195,14 @@ def admit(
 
     Args:
         messages: In order.
-        rules: With an overflow mode that refuses, or without limits.
-        room: What is here before them.
-        dedup: What the queue remembers, None where doubles are welcome; gets the admitted ones.
+        rules: Rules whose overflow mode refuses messages, or without limits.
+        room: The queue before them.
+        dedup: The publishes that the queue remembers, None without deduplication; admitted
+            messages are added.
         now_ms: The queue's time, milliseconds since the epoch.
 
     Returns:
-        Together all messages, in order.
+        All messages, in order, grouped by admission.
     """
     has_limits = rules.overflow != "drop-head"
     length_max = rules.max_length if has_limits else None
@@ -231,7 +232,7 @@ def admit(
 
 
 def _not_served(room: Room) -> tuple[int, int]:
-    """What counts for the limits after waiting consumers are served: messages and bytes."""
+    """Messages and bytes that count towards the limits once waiting consumers are served."""
     ready = max(0, room.ready - room.credit)
     ready_bytes = room.ready_bytes * ready // max(1, room.ready)
     return ready + room.held_dead, ready_bytes + room.held_dead_bytes

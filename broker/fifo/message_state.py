@@ -8,7 +8,7 @@ messages. No IO, no clock, no randomness.
 Invariants:
 1. Every message enqueued is ready, held by exactly one (channel_id, tag), dead and held, or gone.
 2. Message numbers grow by one from 1; the order of the ready ones is `ready.queue.ReadyQueue`'s.
-3. `now_ms` falls only when a clock was set right by more than a minute.
+3. `now_ms` falls only when a clock is corrected by more than a minute.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from broker.fifo.ready.queue import Facts, ReadyQueue, body_bytes
 from broker.message import Delivery, Message
 
 CLOCK_SKEW_MS: Final = 60_000
-"""Clocks of nodes differ by less; what one leader said is not taken back by the next."""
+"""Clocks of nodes differ by less than this: a new leader's earlier time is ignored."""
 
 NO_LIMIT: Final = 1 << 60
 """More messages than a queue ever holds."""
 
 SHORTEN_MAX: Final = 10_000
-"""Messages one pump lets die of a queue with a `burst_max` that is too long: about 25 ms."""
+"""Most messages that one pump drops from a too long queue with a `burst_max`: about 25 ms."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -59,7 +59,7 @@ def digest_of(items: Iterable[tuple[int, Message]]) -> str:
 
 
 def ready_queue(config: QueueConfig) -> ReadyQueue:
-    """Return a queue of no ready messages, in the order that the settings ask for."""
+    """Return an empty queue of ready messages, in the order that the config asks for."""
     if config.order == "priority":
         return PriorityQueue(config.priority_max)
     if config.order == "due":
@@ -71,18 +71,18 @@ class MessageState:
     """The messages of one queue.
 
     Args:
-        config: How this queue behaves; the mode of its ledger is the recorder's business.
+        config: How this queue behaves; only the recorder uses its ledger mode.
 
     Attributes:
         config: As given.
-        recorder: Where what happens is noted.
-        limits: The rules as they are now.
+        recorder: Records events in effects and ledger.
+        limits: Applies the present rules.
         ready: Messages that wait for a consumer.
         checked_out: Messages that channels hold.
-        dead_letters: Dead messages that stay until they have arrived elsewhere.
-        dedup: The publishes that are remembered; None where doubles are welcome.
+        dead_letters: Dead messages that stay until their targets have them.
+        dedup: The publishes that are remembered; None without deduplication.
         next_number: Number of the next message.
-        now_ms: The latest time heard of, in milliseconds since the epoch.
+        now_ms: The latest time that was set, in milliseconds since the epoch.
         is_timed: A message that expires may be here.
     """
 
@@ -120,31 +120,31 @@ class MessageState:
     # Time and rules.
 
     def set_time(self, now_ms: int) -> None:
-        """Tell the time; one that is a little earlier than before is ignored.
+        """Set the time; one that is a little earlier than before is ignored.
 
         Args:
-            now_ms: Wall clock, milliseconds since the epoch. For replicas: of the command. Far
-                behind, it is believed: a clock that had run ahead was set right, and until the
-                wrong time came nothing would expire.
+            now_ms: Wall clock, milliseconds since the epoch; for replicas, the time in the
+                command. A much earlier time is accepted: a clock that ran ahead was corrected,
+                and nothing would expire until the wrong time is reached.
         """
         if now_ms > self.now_ms or now_ms < self.now_ms - CLOCK_SKEW_MS:
             self.now_ms = now_ms
 
     def due_ms(self) -> int | None:
-        """When the head expires, milliseconds since the epoch; None is never.
+        """When the head expires, milliseconds since the epoch; None if never.
 
-        Not known of a head of which only the number is: it is to be read (`Paging.needed`).
+        Also None if only the head's number is in memory: it must be read first (`Paging.needed`).
         """
         head = self.ready.head() if self.is_timed else None
         return None if head is None else head.message.expires_ms or None
 
     def set_rules(self, rules: Rules) -> None:
-        """Go by other rules; dead messages that were held are let go where the new hold none."""
+        """Apply other rules; held dead messages are removed if the new rules hold none."""
         self.limits.set_rules(rules)
         if self.dead_letters.count and not (rules.is_dead_lettered and rules.is_held):
             self.drop_dead_lettered(self.dead_letters.numbers())
 
-    # What comes in.
+    # Publishes and returns.
 
     def append(
         self, messages: list[Message], origin: Origin = NO_ORIGIN, *, redelivered: bool
@@ -153,13 +153,13 @@ class MessageState:
 
         Args:
             messages: In publish order; their `expires_ms` is 0.
-            origin: Who brought them, for a whole ledger.
+            origin: Their publisher session, for a whole ledger.
             redelivered: They count as delivered once before.
         """
         count = len(messages)
-        if count == 1:  # what a publisher that waits for each confirm sends
+        if count == 1:  # from a publisher that waits for each confirm
             has_ttl = messages[0].ttl_ms != -1
-        else:  # nearly always every ttl_ms is -1, and the sum tells so at little cost
+        else:  # nearly always every ttl_ms is -1, which the sum shows cheaply
             has_ttl = sum([message.ttl_ms for message in messages]) != -count
         if has_ttl or self.limits.has_ttl:
             self.is_timed = True
@@ -179,21 +179,21 @@ class MessageState:
             self.recorder.enqueued(first, messages, origin, since_ms)
 
     def refuse(self, messages: list[Message]) -> None:
-        """Turn publishes away; under reject-publish-dlx they die without having been here."""
+        """Refuse publishes; under reject-publish-dlx they die without having been here."""
         rules = self.limits.rules
         if rules.is_dead_lettered and rules.overflow == "reject-publish-dlx":
             items = [Delivery(0, 0, message) for message in messages]
             self.recorder.effects.dead.append(Dead("maxlen", items, False))
 
     def give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
-        """Make messages that were held ready again, each delivered once more than before.
+        """Make checked-out messages ready again, each with one delivery more.
 
-        What exceeds the delivery limit dies. What has expired by now at the head is not delivered
-        again: it dies (classic queues).
+        Messages beyond the delivery limit die. In a classic queue, expired messages at the head
+        die too, instead of being delivered again.
 
         Args:
-            items: As they were held.
-            to_tail: They go behind all others, not to the places the queue's kind gives them.
+            items: As they were checked out.
+            to_tail: They go behind all others, not to the places that the queue's order gives them.
         """
         back = [Delivery(item.number, item.delivery_count + 1, item.message) for item in items]
         limit = self.limits.rules.delivery_limit
@@ -209,10 +209,10 @@ class MessageState:
         if self.recorder.mode == "all" and back:
             self.recorder.returned(back)
         if self.is_timed and self.config.requeue != "tail":
-            # Replicas of older versions do without. A quorum queue's leader tells a later time.
+            # Not in quorum queues, as in older versions: their leader sends a later time instead.
             self.expire(self.now_ms)
 
-    # What goes out, and what dies.
+    # Deliveries and deaths.
 
     def take_live(self, count: int) -> tuple[list[Delivery], int]:
         """Take up to `count` messages from the head; those that expired before now die instead.
@@ -230,7 +230,7 @@ class MessageState:
         return items, size_bytes
 
     def expire(self, now_ms: int) -> bool:
-        """Let die what has expired at the head, as far as that is known; True if anything."""
+        """Remove expired messages from the head, as far as known; True if there were any."""
         items = self.ready.take_expired(now_ms)
         if items:
             self.die("delayed" if self.config.order == "due" else "expired", items)
@@ -243,12 +243,13 @@ class MessageState:
         return self.limits.is_too_long(len(self.ready), self.ready.size_bytes)
 
     def shorten(self) -> bool:
-        """Let the head die while more is ready than the limits allow.
+        """Drop messages from the head while more are ready than the limits allow.
 
-        What only its number is known of goes by that, unless it is to be dead-lettered.
+        Messages of which only the number is in memory are dropped unread, unless they are to be
+        dead-lettered.
 
         Returns:
-            True where that were more than may go at a time.
+            True if as many were dropped as may be at a time.
         """
         rules, ready = self.limits.rules, self.ready
         length_max, bytes_max = rules.max_length, rules.max_length_bytes
@@ -270,7 +271,7 @@ class MessageState:
         return len(items) >= most
 
     def die(self, reason: Reason, items: list[Delivery]) -> None:
-        """End messages that have left their places; who asked for dead ones hears of them."""
+        """End messages that were taken out of the queue; report them if they are dead-lettered."""
         rules = self.limits.rules
         if rules.is_dead_lettered:
             self.recorder.effects.dead.append(Dead(reason, items, rules.is_held))
@@ -280,9 +281,9 @@ class MessageState:
         self.recorder.ended(ledger.Removed, items)
 
     def purge(self) -> int:
-        """Remove all ready messages (what is held stays); return how many they were.
+        """Remove all ready messages (checked-out ones stay); return how many they were.
 
-        They are gone, not dead (docs/rabbitmq-behaviour.md 1.3, queue.purge).
+        They are not dead-lettered (docs/rabbitmq-behaviour.md 1.3, queue.purge).
         """
         count = len(self.ready)
         items, span = self.ready.clear()
@@ -294,7 +295,7 @@ class MessageState:
         return count
 
     def _gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Cut a range where what is held or dead lies in it."""
+        """Yield the parts of a range between the checked-out and dead messages in it."""
         kept = [number for number in self.dead_letters.numbers() if first <= number <= last]
         for _, _, held in self.checked_out:
             kept += [number for number in held if first <= number <= last]
@@ -313,7 +314,7 @@ class MessageState:
         return len(items)
 
     def drop_dead_lettered(self, numbers: list[int]) -> int:
-        """Forget held dead messages: they have arrived elsewhere, or nobody wants them.
+        """Remove held dead messages: their targets have them, or there are no targets.
 
         Args:
             numbers: As `effects.dead` gave them; unknown ones are ignored.
@@ -330,11 +331,11 @@ class MessageState:
         """Put all held dead messages into the effects again, as a new leader does."""
         self.recorder.effects.dead += self.dead_letters.records()
 
-    # What is here.
+    # Contents.
 
     @property
     def ready_count(self) -> int:
-        """How many messages are ready; the dead that are held count as that."""
+        """How many messages are ready; held dead ones are counted in."""
         return len(self.ready) + self.dead_letters.count
 
     def peek(self, first: int, count: int) -> list[Delivery]:
@@ -354,7 +355,7 @@ class MessageState:
         return items
 
     def lowest_number(self) -> int | None:
-        """The lowest number here: nothing older remains for a mirror that joined behind it."""
+        """The lowest number here: a mirror whose join state is not newer has every message."""
         lowest = self.ready.lowest()
         numbers = [] if lowest is None else [lowest]
         numbers += self.dead_letters.numbers()
@@ -362,7 +363,7 @@ class MessageState:
         return min(numbers, default=None)
 
     def among(self, numbers: set[int]) -> set[int]:
-        """Those of some numbers that are here."""
+        """Return which of some numbers are here."""
         here = self.ready.among(numbers)
         here |= numbers.intersection(self.dead_letters.numbers())
         for _, _, held in self.checked_out:
@@ -379,7 +380,7 @@ class MessageState:
         return nsmallest(count, found, key=itemgetter(0)) if others else found
 
     def fresh(self) -> Fresh:
-        """Say which messages were never handed out, for an orderly stop (P16)."""
+        """Return which messages were never delivered, for an orderly stop (P16)."""
         below, taken = self.ready.taken()
         taken += self.dead_letters.numbers()
         for _, _, held in self.checked_out:
@@ -390,7 +391,7 @@ class MessageState:
         """Equal for a master and a mirror with the same contents (`LedgerReplica.digest`).
 
         Args:
-            fill: Reads what is on disk, by number; without it a stub is no message's equal.
+            fill: Reads the contents of stubs; without it, a stub's digest is not its message's.
         """
         items = self.contents()
         if fill is not None:
@@ -400,10 +401,10 @@ class MessageState:
     # After a restart, or from another member.
 
     def remember(self, keys: list[tuple[str, int]]) -> None:
-        """Know these publishes, so that their doubles are dropped.
+        """Remember these publishes, so that their duplicates are dropped.
 
         Args:
-            keys: As `dedup.Dedup.records` of another member gave them.
+            keys: What `dedup.Dedup.records` of another member returned.
         """
         if self.dedup is not None:
             self.dedup.load(keys)

@@ -31,7 +31,7 @@ from broker.fifo.ready.ram import (
 from broker.message import Message
 
 CHUNKS_BYTES: Final = 1 << 16
-"""By so much, at most, the first look at what can be saved is wrong."""
+"""Most bytes by which paging out may first fall short, as a delta takes memory in chunks."""
 
 
 class Paging:
@@ -39,7 +39,7 @@ class Paging:
 
     Args:
         messages: The queue's messages.
-        consumers: Who may want the head.
+        consumers: The consumers that may want the head.
     """
 
     __slots__ = ("_consumers", "_is_durable", "_messages", "_window_bytes")
@@ -52,7 +52,7 @@ class Paging:
 
     @property
     def is_paged(self) -> bool:
-        """Whether a `Get` or a consumer may have to wait for the disk."""
+        """True if a `Get` or a consumer may have to wait for the disk."""
         messages = self._messages
         return messages.checked_out.stubs.count > 0 or messages.ready.is_paged
 
@@ -92,17 +92,17 @@ class Paging:
         )
 
     def page_out(self, limit_bytes: int, *, durable: bool) -> PageOut:
-        """Let messages leave the memory until the rest takes no more than a limit.
+        """Page messages out until the rest takes no more than a limit.
 
-        Some of the head stays, about half of the limit, and at least one message. Queues whose
+        Part of the head stays, about half of the limit, and at least one message. Queues whose
         order is not that of numbers (`QueueConfig.may_page`) keep everything.
 
         Args:
-            limit_bytes: As much memory may be used.
+            limit_bytes: The memory that may be used.
             durable: The queue's persistent messages are on disk: its ledger was written.
 
         Returns:
-            What must be written now.
+            The messages that must be written now.
         """
         messages = self._messages
         if not messages.config.may_page:
@@ -129,13 +129,13 @@ class Paging:
         return PageOut(eviction.pages)
 
     def needed(self, count: int = 0) -> list[int]:
-        """Say what must be read before the queue can go on. What has expired is let die first.
+        """Return what must be read before the queue can go on; expired messages are removed first.
 
         Args:
             count: How many messages a `Get` will ask for now: 0 or 1.
 
         Returns:
-            Numbers, ascending; none where nothing waits for the disk.
+            Numbers, ascending; none if nothing waits for the disk.
         """
         messages = self._messages
         ready = messages.ready
@@ -151,7 +151,7 @@ class Paging:
         return []
 
     def _dies_next(self) -> bool:
-        """Tell whether the head may have to die for what stands in it."""
+        """True if the head must be read because it may have expired or be dead-lettered."""
         messages = self._messages
         limits = messages.limits
         if messages.is_timed:
@@ -159,14 +159,14 @@ class Paging:
         return limits.drops_head and limits.rules.is_dead_lettered and messages.is_too_long()
 
     def page_in(self, numbers: list[int], found: list[tuple[int, Message]]) -> list[int]:
-        """Take what was read; `pump` follows.
+        """Take messages that were read; `pump` must follow.
 
         Args:
             numbers: As `needed` gave them.
             found: Those that were found.
 
         Returns:
-            The numbers that were not: lost, and removed.
+            The numbers that were not found: these messages are lost, and removed.
         """
         recorder = self._messages.recorder
         lost = self._messages.ready.page_in(numbers, dict(found))

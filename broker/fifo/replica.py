@@ -1,15 +1,15 @@
 """A mirror's copy of a queue, by replay of its master's ledger (docs/protocol-rules.md P15, P16).
 
-The mirror has no consumers, no credit, no limits and no clock: the master decides, and the ledger
-tells what came of it. The message itself says when it expires. Mirrors still have a dead message
-that the master holds until its targets have it. A mirror may hold less than its master (it joined
-later), never more: it ignores numbers that it does not have. Pure; the shell writes changes to the
-mirror's disk.
+A mirror has no consumers, credit, limits or clock: the master decides, and the ledger has the
+results. Each message carries its own expiry time. A mirror keeps a dead message for as long as its
+master does for the dead-letter targets. A mirror may hold less than its master (it joined later),
+never more: it ignores numbers that it does not have. Pure; the shell writes changes to the mirror's
+disk.
 
     a new queue     all members begin empty: `apply` from the first record on
     a joiner        `adopt` the join state, then `apply` what follows it in the ring
     synchronised    by `begin_sync`, `apply_sync_batch`, `end_sync`, while `apply` goes on
-    short of memory `page_out`: number and size stay here, the message is on disk alone
+    short of memory `page_out`: number and size stay in memory, the message is on disk only
     the master dies `promote`: the queue goes on here
 
 Invariants:
@@ -17,8 +17,8 @@ Invariants:
    join state and was not filled in.
 2. What a mirror saw settled never comes back: not by a batch of a synchronisation that was under
    way, not at promotion.
-3. Evidence (P11) names what it holds or saw settled, nothing that it emptied itself of.
-4. A message is in memory or paged out, never both; whoever asks what is here sees no difference.
+3. Evidence (P11) names only messages that it holds or saw settled, none that `empty` dropped.
+4. A message is in memory or paged out, never both; `depth`, `holds` and `numbers` count either.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ from broker.fifo.sync_batch import EndedSinceMark, SyncBatch, gaps
 from broker.message import Message
 
 SAMPLE: Final = 32
-"""Messages at either end that stand for the others where nobody has to know exactly."""
+"""Messages at each end of the queue from which `ram_bytes` is estimated."""
 
 PAGE_OUT_MAX: Final = 2_000
-"""Messages one call moves out of memory: a few milliseconds of work."""
+"""Most messages that one call moves out of memory: a few milliseconds of work."""
 
 PAGE_OUT_BYTES_MAX: Final = 4 << 20
-"""Most bytes of their bodies, for some must be written; a larger one goes alone."""
+"""Most body bytes that one call moves out, as some must be written; a larger body goes alone."""
 
 RANGES_MAX: Final = 10_000
-"""Ranges told at most: what else a mirror has is sent once more, which does no harm."""
+"""Most ranges that `ranges` returns: messages beyond them are sent again, which does no harm."""
 
 SMALL_GAP: Final = 1_024
-"""Up to so many numbers are looked up one by one."""
+"""In a gap of at most this many numbers, each is looked up."""
 
 
 class SyncChanges(NamedTuple):
     """What a batch of a synchronisation changed; to be written to the mirror's disk.
 
     Attributes:
-        added: New here, ascending.
-        dropped: Held until now, and gone from the master.
+        added: Messages that the mirror did not have, ascending.
+        dropped: Numbers that the mirror had and the master no longer has.
     """
 
     added: list[tuple[int, Message]]
@@ -86,7 +86,7 @@ class LedgerReplica:
         priority_max: The queue's highest priority, 0 for one without.
 
     Attributes:
-        next_number: One more than the highest message number heard of.
+        next_number: One more than the highest message number seen.
     """
 
     __slots__ = (
@@ -113,8 +113,8 @@ class LedgerReplica:
     def _clear(self) -> None:
         self._contents: dict[int, Message] = {}  # in memory
         self._ram: int | None = None  # sum of their body sizes, once `weigh` has begun
-        self._paged: dict[int, Paged] = {}  # by priority; never an empty one
-        self._is_timed = False  # a message that expires may be paged out
+        self._paged: dict[int, Paged] = {}  # by priority; no set is empty
+        self._is_timed = False  # True if a message that expires may be paged out
         self._gone: EndedSinceMark | None = None  # settled since `begin_sync`
 
     @property
@@ -130,7 +130,7 @@ class LedgerReplica:
         return body_bytes + MESSAGE_RAM_BYTES * len(self._contents) + paged_bytes
 
     def weigh(self) -> None:
-        """Count `ram_bytes` exactly from now on: a replay takes a fifth longer."""
+        """Count `ram_bytes` exactly from now on; replay then takes a fifth longer."""
         if self._ram is None:
             self._ram = _body_bytes(self._contents.values())
 
@@ -226,17 +226,17 @@ class LedgerReplica:
     # Paging.
 
     def page_out(self, limit_bytes: int, *, durable: bool) -> PageOut:
-        """Page messages out until the rest fits, in one call as many as a turn may take.
+        """Page messages out until the rest fits, or as many as one turn of the loop may take.
 
-        The last to come go first: the master hands out the others before them, and a promoted
-        mirror has the head of its queue at hand.
+        The newest go first: the master delivers the others before them, and a promoted mirror has
+        the head of its queue in memory.
 
         Args:
-            limit_bytes: What `ram_bytes` shall be at most.
+            limit_bytes: The most that `ram_bytes` shall be.
             durable: The queue's persistent messages are on this disk already.
 
         Returns:
-            What must be written to the pages now: it is nowhere else any more.
+            The messages that must be written to pages now: this node has no other copy.
         """
         self.weigh()
         contents = self._contents
@@ -260,7 +260,7 @@ class LedgerReplica:
         """Apply one batch of a synchronisation.
 
         Returns:
-            What it changed here; nothing where no synchronisation is under way.
+            The changes; empty if no synchronisation is under way.
         """
         gone = self._gone
         if gone is None:
@@ -286,7 +286,7 @@ class LedgerReplica:
         """End a synchronisation: every batch has come, and the mirror is complete."""
         self._gone = None
 
-    # The end of being a mirror.
+    # Promotion.
 
     def promote(self, config: QueueConfig) -> QueueMachine:
         """Become the master: all messages ready at their old places, as redelivered (P16).
@@ -297,8 +297,8 @@ class LedgerReplica:
             config: `config.mirrored_config`.
 
         Returns:
-            The machine; this replica is over. Duplicates are answered by P11. It does not know
-            the time yet, and its rules are the config's: the shell tells both.
+            The machine, which answers duplicates by P11; this replica must not be used any more.
+            The shell sets the machine's time, and its rules, which are the config's until then.
         """
         machine = QueueMachine(config)
         if not self._paged:
@@ -316,7 +316,7 @@ class LedgerReplica:
         """Equal for a mirror and a master with the same contents (`MessageState.digest`).
 
         Args:
-            read: Reads what is paged out, by number; None where nothing is.
+            read: Reads paged messages by number; None if none is paged.
         """
         items = self.messages()
         if read is not None:
@@ -344,7 +344,7 @@ class LedgerReplica:
 
     def _ended(self, numbers: list[int]) -> None:
         self._drop(numbers)
-        self._sessions.mark_present(numbers)  # seen to its end, though perhaps it never was here
+        self._sessions.mark_present(numbers)  # seen settled, perhaps without having been here
         if self._gone is not None:
             self._gone.add(numbers)
 
@@ -373,7 +373,7 @@ class LedgerReplica:
             self._forget_empty()
 
     def _sampled(self) -> int:
-        """About the sum of the body sizes in memory, by the oldest and the newest of them."""
+        """Estimate the body bytes in memory from the oldest and the newest messages."""
         messages = self._contents.values()
         some = [*islice(messages, SAMPLE), *islice(reversed(messages), SAMPLE)]
         return len(messages) * _body_bytes(some) // len(some) if some else 0

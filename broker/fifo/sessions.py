@@ -6,14 +6,15 @@ session says (`lowest`) that it does not need them any more.
 
 Invariants: 1. commands of a session are applied in the order of their numbers, each once.
 2. a duplicate gets the answer of the original, and not before the original does.
-3. a session never seen is lost if it has answers already, or publishes that an earlier machine was
-   sent: what became of them is unknown here. Any other is asked to begin at 1.
+3. an unknown session is lost if it has had answers, or publishes that were sent to an earlier
+   machine: their outcome is unknown here. Any other is asked to begin at 1.
 4. sessions of an ended boot stay ended.
 
 In a mirrored queue a mirror keeps the same table by replay (`replay_*`), and serves from it once
-it is promoted (`take_over`). What its predecessors did lies below each session's `floor`: of that
-a duplicate enqueue is ok by `evidence` alone and else refused, settles are refused, since nothing
-is held any more (P18), and everything else, done for a machine that is gone, is done again.
+it is promoted (`take_over`). Commands below a session's `floor` were done by an earlier master. Of
+their duplicates, an enqueue is confirmed only if `evidence` has it, and refused otherwise; settles
+are refused, as nothing is checked out any more (P18); everything else is done again, as its effect
+ended with that master.
 
 Bounds: one session a node boot; `REPLIES_MAX` values a session; `ENDED_MAX` ended boots. The owed
 verdicts are bounded by what the publishing node holds (P12).
@@ -47,7 +48,7 @@ from broker.fifo.commands import (
 from broker.fifo.effects import Effects, OutOfSequence, Reply, pack_value, unpack_value
 
 REPLIES_MAX: Final = 1_000
-"""Values remembered for a session: as many commands as one batch may hold."""
+"""Reply values remembered for a session: one for each command that a batch may hold."""
 
 ENDED_MAX: Final = 64
 """Ended boots remembered, to refuse their late batches; a node restarts far less often."""
@@ -60,7 +61,7 @@ _ABOUT_HELD: Final = frozenset({Settle, Requeue, Discard})
 Numbered = tuple[int, SessionCommand]
 
 Admitted = tuple[int, list[SessionCommand], tuple[int, int] | None, list[Numbered]]
-"""What of a batch is to be applied: the number of the first new command, the new commands, the
+"""The part of a batch to apply: the number of the first new command, the new commands, the
 numbers the session skipped, and the old commands to be done again first."""
 
 
@@ -69,19 +70,18 @@ Span = tuple[int, int, int]
 
 
 class ReplayEvidence:
-    """The messages that each number of a session brought: with it duplicates are answered (P11).
+    """The message that each number of a session brought, by which duplicates are answered (P11).
 
-    A member that is promoted is sent again what its predecessor had not answered. It may say ok
-    only of a message whose enqueue it holds, or that it saw enqueued and settled. So the ledger's
-    enqueues are noted here, as spans: numbers `first` to `last` of the session are messages
-    `number` and the following. Which messages this member never had is the table's business
-    (`absent`).
+    A promoted member gets the commands again that its predecessor had not answered. It may confirm
+    only a message that it holds, or that it saw enqueued and settled. So the ledger's enqueues are
+    noted here, as spans: numbers `first` to `last` of the session are messages `number` and the
+    following. The table knows which messages this member never had (`absent`).
 
     Bound: what lies below the session's lowest unanswered number is forgotten, so spans cover no
     more than what the publishing node holds (P12).
 
     Args:
-        spans: As `spans` of another one gave them.
+        spans: The `spans` of another instance.
     """
 
     __slots__ = ("_spans",)
@@ -179,7 +179,7 @@ class _Session:
         self.count = count
         self.next_number = 1
         self.lowest = 1
-        self.owed: deque[tuple[int, int, int]] = deque()  # first, last, ledger position to be safe
+        self.owed: deque[tuple[int, int, int]] = deque()  # first, last, ledger position to wait for
         self.rejected: list[tuple[int, int]] = []
         self.replies: dict[int, object] = {}
         self.evidence = ReplayEvidence()
@@ -235,11 +235,11 @@ class SessionTable:
         """Decide which commands of a batch are new, and answer the duplicates.
 
         Args:
-            batch: As it came, perhaps for the second time.
-            effects: Gets what is answered at once: duplicates, a lost session, a gap.
+            batch: As received, perhaps again.
+            effects: Gets the immediate answers: to duplicates, a lost session, a gap.
 
         Returns:
-            None where nothing is to be applied.
+            None if nothing is to be applied.
         """
         session = self._find(batch, effects)
         if session is None:
@@ -309,7 +309,7 @@ class SessionTable:
     # A mirror's table, by replay of the ledger.
 
     def replay_enqueued(self, name: str, first: int, count: int, lowest: int, number: int) -> None:
-        """Hear that a session brought `count` messages, `number` and the following.
+        """Note that a session brought `count` messages, `number` and the following.
 
         Args:
             name: The session.
@@ -328,7 +328,7 @@ class SessionTable:
             session.evidence.add(first, last, number)
 
     def replay_passed(self, name: str, first: int, last: int, *, is_rejected: bool) -> None:
-        """Hear that a session's numbers were refused or skipped."""
+        """Note that a session's numbers were refused or skipped."""
         session = self._replayed(name)
         if session is None:
             return
@@ -337,7 +337,7 @@ class SessionTable:
         session.next_number = max(session.next_number, last + 1)
 
     def replay_opened(self, name: str) -> None:
-        """Hear that a session began."""
+        """Note that a session began."""
         self._replayed(name)
 
     def mark_absent(self, numbers: Container[int]) -> None:
@@ -362,8 +362,8 @@ class SessionTable:
     def take_over(self) -> None:
         """Serve from now on; everything so far was done by another machine.
 
-        A session never seen may now begin at its lowest unanswered number, if the table is whole:
-        whatever it was answered for did not last, and nothing of the rest is here.
+        An unknown session may now begin at its lowest unanswered number, if the table is whole:
+        its answered commands have no lasting effect, and none of the others was done here.
         """
         self._adopts_unknown = self.is_whole
         for session in self._sessions.values():
@@ -422,13 +422,13 @@ class SessionTable:
             if count == session.count:
                 return session
             if count < session.count:
-                return None  # late; its node has long gone on with a newer session
+                return None  # late: its node already uses a newer session
         has_past = batch.lowest != 1 or _was_sent_before(batch)
         is_forgotten = has_past and not self._adopts_unknown
         if is_forgotten or self.has_ended(batch.session):
             effects.session_lost.append(batch.session)
             return None
-        if batch.first != batch.lowest:  # what comes before was lost on the way
+        if batch.first != batch.lowest:  # an earlier batch was lost in transit
             effects.out_of_sequence.append(OutOfSequence(batch.session, batch.lowest))
             return None
         session = self._sessions[owner] = _Session(batch.session, count)
@@ -528,7 +528,7 @@ def _was_sent_before(batch: CommandBatch) -> bool:
 
 
 def _without(command: SessionCommand, done: int) -> SessionCommand:
-    """Return a command of several numbers without its first `done`."""
+    """Return a command without the first `done` of its numbers."""
     if type(command) is Enqueue:
         return Enqueue(command.messages[done:], command.redelivered)
     assert type(command) is Skip

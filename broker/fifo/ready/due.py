@@ -1,8 +1,8 @@
 """Messages by the time at which they are due: the store of a delayed-message exchange.
 
-The order is that of `expires_ms`, and of the numbers among equals; what never expires stands last.
-A returned message stands where it stood, for neither changes. Messages are cancelled by number, so
-the truth is a dict; the heap may still name what has left it.
+The order is that of `expires_ms`, and of the numbers among equals; messages that never expire come
+last. A returned message gets its old place, for neither changes. Messages are cancelled by number,
+so a dict holds them; the heap may still have keys of messages that have left.
 
 Invariants: 1. every message of `_items` has its key in `_heap`. 2. `_heap` has at most
 `SLACK_MIN` keys more than twice the messages. 3. its first key, if any, is that of a message here.
@@ -21,11 +21,11 @@ from broker.fifo.ready.queue import Facts, InMemory, body_bytes
 from broker.message import Delivery
 
 SLACK_MIN: Final = 64
-"""Keys without a message that the heap always may have."""
+"""Keys of messages that have left which the heap may always keep."""
 
 PEEK_FEW: Final = 1_000
-"""As far as that, messages are picked; beyond it sorting all is quicker (300,000: 60 ms, 700 ms
-once and 100 ms then; picking the 100,000th took a second)."""
+"""Up to here `peek` picks the first ones; beyond it sorting is quicker (of 300,000: picking 60 ms;
+sorting 700 ms once and 100 ms then; picking the 100,000th took a second)."""
 
 _NEVER_MS: Final = 1 << 63
 
@@ -51,7 +51,7 @@ class DueQueue(InMemory):
 
     @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
-        """Each to where its time puts it."""
+        """Put each message in the place of its time."""
         self._items.update([(item.number, item) for item in items])
         heap = self._heap
         for item in items:
@@ -60,7 +60,7 @@ class DueQueue(InMemory):
 
     @override
     def give_back(self, items: list[Delivery]) -> None:
-        """Each to where its time puts it."""
+        """Put each message in the place of its time."""
         self.append(items, body_bytes(items))
 
     @override
@@ -78,7 +78,7 @@ class DueQueue(InMemory):
 
     @override
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """All that is due."""
+        """Remove all messages that are due."""
         items: list[Delivery] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -111,7 +111,7 @@ class DueQueue(InMemory):
         return list(islice(self._along_the_heap(), first, first + count))
 
     def _along_the_heap(self) -> Iterator[Delivery]:
-        """Messages by a sorted heap; what left and came back has its key there twice."""
+        """Yield messages by a sorted heap, where one that left and came back has two keys."""
         before: tuple[int, int] | None = None
         for key in self._heap:
             item = self._items.get(key[1])
@@ -139,12 +139,12 @@ class DueQueue(InMemory):
 
     @override
     def fresh(self) -> list[Delivery]:
-        """All of them."""
+        """Return all messages: returned ones are like any other."""
         return self.in_order()
 
     @override
     def returned(self) -> list[tuple[int, Delivery]]:
-        """None, a returned message is like any other."""
+        """Return no message: `fresh` has all."""
         return []
 
     @property
@@ -170,7 +170,7 @@ class DueQueue(InMemory):
         return item
 
     def _clean(self) -> None:
-        """Take keys of messages that have gone off the top of the heap."""
+        """Remove keys of messages that have left from the top of the heap."""
         heap, items = self._heap, self._items
         while heap and heap[0][1] not in items:
             heappop(heap)

@@ -10,10 +10,10 @@ still fresh arrived after it: serving `returned` first, by number, gives every m
 `returned` is ordered by the time of the return.
 
 `fresh` and `tail` are whole messages; `stubs` and `delta` are on disk (`ram`). A queue is paged
-while anything is; what arrives meanwhile goes to the tail. A queue that is not has no `PagedState`,
-and each method begins with its path. Returned messages that go by number may be many, so their
-greatest go to the delta too: then what is returned and what is in the delta is handed out in the
-order of the numbers (`first_paged_number`).
+while any message is; arrivals then go to the tail. A queue that is not paged has no `PagedState`,
+and each method handles that case first. Returned messages that go by number may be many, so those
+with the highest numbers go to the delta too: `returned` and the delta are then handed out together,
+in the order of their numbers (`first_paged_number`).
 
 Invariants: 1. with `by_number`, no returned number exceeds a fresh one. 2. `size_bytes` is the sum
 of the body sizes of all messages. While the queue is paged: 3. numbers ascend along fresh, stubs
@@ -68,7 +68,7 @@ class PagedFifo(ReadyQueue):
         by_number: Returned messages go by number (their old places), else in order of return.
 
     Attributes:
-        redelivered_below: What comes from the delta counts as delivered once below this number.
+        redelivered_below: Messages of the delta below this number count as delivered once.
     """
 
     __slots__ = ("_by_number", "_fresh", "_last", "_next_return", "_returned", "_state")
@@ -76,7 +76,7 @@ class PagedFifo(ReadyQueue):
     def __init__(self, *, by_number: bool) -> None:
         self._by_number = by_number
         self._fresh: deque[Delivery] = deque()
-        self._last = self._fresh  # where what arrives is put: fresh or tail
+        self._last = self._fresh  # where arrivals go: fresh or tail
         self._returned: list[tuple[int, Delivery]] = []  # a heap
         self._next_return = 1
         self._state: PagedState | None = None  # None where not `is_paged`
@@ -96,7 +96,7 @@ class PagedFifo(ReadyQueue):
 
     @override
     def give_back(self, items: list[Delivery]) -> None:
-        """Before the fresh ones, by number or in the order of return."""
+        """Put messages before the fresh ones, by number or in the order of return."""
         returned = self._returned
         for item in items:
             if self._by_number:
@@ -246,7 +246,7 @@ class PagedFifo(ReadyQueue):
 
     @override
     def from_number(self, low: int, count: int) -> list[Facts]:
-        """Where returns go by number."""
+        """Correct only if returns go by number."""
         found: list[Facts] = [_facts(item) for _, item in self._returned if item.number >= low]
         parts = [self._fresh]
         state = self._state
@@ -330,10 +330,10 @@ class PagedFifo(ReadyQueue):
             + len(state.delivery_count_overrides) * OVERRIDE_RAM_BYTES
         )
 
-    # Out.
+    # Paging out.
 
     def is_worth_paging(self) -> bool:
-        """True if a delta of all that is whole would take less memory: not of few, far apart."""
+        """True if whole messages would take less memory in a delta: not a few with wide gaps."""
         state = self._state
         parts = [self._fresh] if state is None else [self._fresh, state.tail]
         ends = [each.number for part in parts if part for each in (part[0], part[-1])]
@@ -343,11 +343,11 @@ class PagedFifo(ReadyQueue):
 
     @override
     def page_out(self, eviction: Eviction, *, keeps_head: bool = True) -> None:
-        """Let messages leave the memory, as `ReadyQueue.page_out`.
+        """Page messages out, as `ReadyQueue.page_out` does.
 
         Args:
-            eviction: What is to be freed.
-            keeps_head: The head is wanted soon: some of it stays.
+            eviction: The memory to free.
+            keeps_head: The head is wanted soon: part of it stays.
         """
         state = self._state or self._begin_paging()
         if state.tail:
@@ -438,12 +438,12 @@ class PagedFifo(ReadyQueue):
         if moved:
             del returned[at:]
             state.stub_stats.remove(moved)
-            # What is before one that was returned was delivered too.
+            # Messages before a returned one were delivered too.
             self.redelivered_below = max(self.redelivered_below, moved[0].number + 1)
             self._sink(state, eviction, moved)
 
     def _stub(self, state: PagedState, eviction: Eviction, item: Delivery) -> Delivery:
-        """Return a whole message's stub, which is counted in."""
+        """Return a stub of a whole message, and count it in."""
         eviction.note([item])
         eviction.excess_bytes -= item.message.body_size + MESSAGE_RAM_BYTES - STUB_RAM_BYTES
         eviction.stub_bytes -= STUB_RAM_BYTES
@@ -470,7 +470,7 @@ class PagedFifo(ReadyQueue):
             )
         state.first_paged_number = min(state.first_paged_number, items[0].number, items[-1].number)
 
-    # In.
+    # Paging in.
 
     @override
     def needed(self, bytes_max: int) -> list[int]:
@@ -545,7 +545,7 @@ class PagedFifo(ReadyQueue):
         found: dict[int, Message],
         lost: list[int],
     ) -> None:
-        """Put what has left the delta to its place: nearly always behind fresh."""
+        """Put messages that have left the delta in place: nearly always behind fresh."""
         below, overrides = self.redelivered_below, state.delivery_count_overrides
         items: list[Delivery] = []
         if not overrides and (below <= numbers[0] or numbers[-1] < below) and [*found] == numbers:
@@ -617,8 +617,8 @@ class PagedFifo(ReadyQueue):
             paged: The delta, this queue's from now on.
             head: Whole messages, ascending; mostly below the delta.
             tail: Whole messages, ascending; mostly above it.
-            redelivered_below: What is in the delta counts as delivered once below this number.
-            taken: What else of the delta does.
+            redelivered_below: Messages of the delta below this number count as delivered once.
+            taken: Other messages of the delta that count as delivered once.
         """
         items = sorted([*head, *tail], key=_number)
         self._fresh.clear()

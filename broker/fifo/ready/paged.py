@@ -1,6 +1,6 @@
-"""Messages of which only number and size are in memory (delta): a set with four bytes a message.
+"""Messages of which only number and size are in memory (delta): a set, four bytes for each.
 
-A state queue lies on the disk. What its machine must know without reading, it knows from here: how
+The messages are on disk. The queue machine finds here what it must know without reading them: how
 many they are, how long their bodies are, which number is next, and whether a number is among them.
 
 Numbers lie in chunks of 1,024 neighbours, one unsigned 32-bit cell each: the body's size in bytes
@@ -28,7 +28,7 @@ _BLANK: Final = array("I", bytes(4 * CHUNK))
 
 
 class _Chunk:
-    """Attributes: cells; count, of those in use; low, no cell before this one is in use."""
+    """Attributes: cells; count, of cells in use; low, before which no cell is in use."""
 
     __slots__ = ("cells", "count", "low")
 
@@ -47,7 +47,7 @@ class _Chunk:
 
 
 _NO_CHUNK: Final = _Chunk()
-"""Stands for one that has not been looked up yet; nobody writes to it."""
+"""Placeholder for a chunk that was not looked up yet; never written to."""
 
 
 class Paged:
@@ -298,10 +298,10 @@ class Paged:
         """Return the set that `dump` wrote.
 
         Args:
-            chunks: As it gave them, in any order.
+            chunks: What `dump` returned, in any order.
 
         Raises:
-            ValueError: A chunk has another size than all have.
+            ValueError: A chunk has the wrong size.
         """
         paged = cls()
         for chunk_id, data in chunks:
@@ -335,7 +335,7 @@ class Paged:
                 cell = end
 
     def _blank(self, chunk_id: int, low: int, high: int) -> array[int]:
-        """Empty the cells from `low` up to `high`, and return them; `_order` is the caller's."""
+        """Empty the cells from `low` up to `high`, and return them; the caller updates `_order`."""
         chunk = self._chunks[chunk_id]
         part = chunk.cells[low:high]
         used = len(part) - part.count(0)

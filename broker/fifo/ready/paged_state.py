@@ -38,7 +38,7 @@ class PagedState:
         returned_max: No number in `returned` exceeds this.
         delivery_count_overrides: Delivery counts in the delta that are not what
             `redelivered_below` says.
-        stub_stats: Of all stubs, the returned ones too.
+        stub_stats: Counts all stubs, those in `returned` too.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """The ready messages of a priority queue: a FIFO for each level, the highest first.
 
-Levels go from 0 to the queue's highest; a message of more counts as of the highest. Inside a level
-messages keep the order of their numbers, a returned one its old place there. No level is aged: what
-is low waits as long as anything higher is ready (docs/rabbitmq-behaviour.md 1.7). Whatever is said
-of a queue's head (expiry, drop-head) is said of the head of the highest level that has messages.
+Levels go from 0 to the queue's highest, and a higher priority counts as that one. In a level,
+messages are in the order of their numbers, and a returned one gets its old place. Levels do not
+age: a low one waits as long as anything higher is ready (docs/rabbitmq-behaviour.md 1.7). The head
+of the queue (for expiry and drop-head) is the head of the highest level that has messages.
 
 Invariants: 1. bit n of `_filled` is set exactly when level n has messages. 2. `_count` and
 `size_bytes` are the sums over the levels.
@@ -44,8 +44,8 @@ class PriorityQueue(ReadyQueue):
         self._levels: dict[int, PagedFifo] = {}  # made when a message of that level comes
         self._filled = 0
         self._count = 0
-        self.is_paged = False  # a level may be
-        self.redelivered_below = 0  # see `PagedFifo`; of new levels
+        self.is_paged = False  # True if a level is paged
+        self.redelivered_below = 0  # see `PagedFifo`; for new levels
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class PriorityQueue(ReadyQueue):
 
     @override
     def give_back(self, items: list[Delivery]) -> None:
-        """To their own levels, at their old places there."""
+        """Put messages into their levels, at their old places there."""
         for level, group in self._by_level(items).items():
             fifo = self._fill(level)
             fifo.give_back(group)
@@ -117,7 +117,7 @@ class PriorityQueue(ReadyQueue):
 
     @override
     def take_expired(self, now_ms: int) -> list[Delivery]:
-        """Level by level, up to the first that this does not empty."""
+        """Go from level to level, up to the first that this does not empty."""
         items: list[Delivery] = []
         while self._filled:
             level = self._filled.bit_length() - 1
@@ -247,7 +247,7 @@ class PriorityQueue(ReadyQueue):
 
     @override
     def page_out(self, eviction: Eviction) -> None:
-        """Levels with few messages, far apart, would take more memory than now."""
+        """Leave out levels of few messages with wide gaps: a delta would take more memory."""
         levels = self._filled_levels()
         for level in reversed(levels):
             fifo = self._levels[level]
@@ -263,7 +263,7 @@ class PriorityQueue(ReadyQueue):
 
     @override
     def page_in(self, numbers: list[int], found: dict[int, Message]) -> list[int]:
-        """`needed` named numbers of the highest level."""
+        """Take messages of the highest level, whose numbers `needed` returned."""
         if not self._filled:
             return []
         level = self._filled.bit_length() - 1

@@ -26,17 +26,17 @@ def body_bytes(items: list[Delivery]) -> int:
 
 
 class Eviction:
-    """The progress of one paging out through a queue.
+    """The progress of one `page_out` through the parts of a queue.
 
     Args:
-        excess_bytes: As much memory is to be freed.
-        window_bytes: As much of the head stays, at most.
-        stub_bytes: As much memory new stubs may take.
+        excess_bytes: Memory to free.
+        window_bytes: Most memory of the head that stays.
+        stub_bytes: Memory that new stubs may take.
         durable: Persistent messages have been written.
 
     Attributes:
-        excess_bytes: Still to be freed.
-        pages: What has left and is nowhere on disk.
+        excess_bytes: Memory that is still to be freed.
+        pages: Messages that have left the memory and are not on disk yet.
     """
 
     __slots__ = ("durable", "excess_bytes", "pages", "stub_bytes", "window_bytes")
@@ -66,10 +66,10 @@ class ReadyQueue(Protocol):
     """Ready messages in some order. One `Delivery` a message, handed out as it was put in.
 
     Attributes:
-        is_paged: False where everything is in memory; True may be late to end.
-        size_bytes: Sum of the body sizes of all that is here, wherever their contents are.
-        redelivered_below: An empty queue may be told that all messages below this number will
-            count as delivered once: then the delta need not remember it of each.
+        is_paged: False only if everything is in memory; may stay True for a while after that.
+        size_bytes: Sum of the body sizes of all messages here, in memory or on disk.
+        redelivered_below: Messages of the delta below this number count as delivered once, so the
+            delta need not note it for each. May be set on an empty queue.
     """
 
     __slots__ = ("is_paged", "redelivered_below", "size_bytes")
@@ -120,9 +120,8 @@ class ReadyQueue(Protocol):
         """Remove from the head while it has expired at `now_ms` (docs/rabbitmq-behaviour.md 1.4).
 
         Args:
-            now_ms: Milliseconds since the epoch. A head with `expires_ms <= now_ms` goes; the
-                first that lives longer, or for ever, keeps everything behind it, and so does one
-                of which that is not known.
+            now_ms: Milliseconds since the epoch. A head with `expires_ms <= now_ms` is removed. It
+                stops at the first that expires later or never, or whose expiry is not in memory.
 
         Returns:
             What was removed, in order; stubs among them.
@@ -139,7 +138,7 @@ class ReadyQueue(Protocol):
         """Remove everything.
 
         Returns:
-            What was in memory, in order; and the lowest and highest number of the others.
+            The messages in memory, in order; and the lowest and highest number of the others.
         """
 
     def in_order(self) -> list[Delivery]:
@@ -152,16 +151,16 @@ class ReadyQueue(Protocol):
         """Return the lowest number that is ready, where returns go by number; None when empty."""
 
     def among(self, numbers: set[int]) -> set[int]:
-        """Return those of some numbers that are ready."""
+        """Return which of some numbers are ready."""
 
     def from_number(self, low: int, count: int) -> list[Facts]:
         """Return the lowest `count` messages from number `low` on, ascending."""
 
     def taken(self) -> tuple[int, list[int]]:
-        """Return the messages that were handed out before and came back.
+        """Return which messages were delivered before and came back.
 
         Returns:
-            A number below which everything may have been; and the numbers of those that were.
+            A number below which every message may have been, and the numbers that are known to.
         """
 
     def fresh(self) -> list[Delivery]:
@@ -200,7 +199,7 @@ class ReadyQueue(Protocol):
         """Page messages out, from the tail, as far as the queue can."""
 
     def needed(self, bytes_max: int) -> list[int]:
-        """Return the numbers to be read so that the head is at hand; it is not now.
+        """Return the numbers to read so that the head, now on disk, is in memory.
 
         Args:
             bytes_max: Their bodies have at most so many bytes; one message is always named.
@@ -210,11 +209,11 @@ class ReadyQueue(Protocol):
         """Take messages that were read from disk.
 
         Args:
-            numbers: As `needed` gave them; others are ignored.
-            found: Those that were found.
+            numbers: What `needed` returned; others are ignored.
+            found: The messages that were found.
 
         Returns:
-            The numbers that were not: they are no more here.
+            The numbers that were not found, and are removed.
         """
 
 

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from broker.message import Delivery, Message
 
 MESSAGE_RAM_BYTES: Final = 600
-"""What a whole message takes beside its body: objects, header, routing key, its place in it."""
+"""Memory of a whole message beside its body: objects, header, routing key, place in the queue."""
 
 STUB_RAM_BYTES: Final = 450
-"""What a stub takes."""
+"""Memory of a stub."""
 
 HEAD_MESSAGES: Final = 500
-"""As many messages at the head stay in memory, if they have room, so that consumers find them."""
+"""Messages at the head that stay in memory for consumers, if there is room."""
 
 PAGE_IN_MESSAGES: Final = HEAD_MESSAGES
 """Most messages that are read at a time."""
@@ -48,10 +48,10 @@ class Counts(NamedTuple):
 
     Attributes:
         alpha: All in memory.
-        beta: Stubs of what need not survive a restart.
-        gamma: Stubs of what is recorded.
+        beta: Stubs of messages that need not survive a restart.
+        gamma: Stubs of recorded messages.
         delta: All on disk.
-        ram_bytes: About what all of them take of the memory.
+        ram_bytes: About how much memory all of them take.
         unacked_ram: Alphas that consumers hold.
         alpha_bytes: Body bytes of the alphas.
         unacked_alpha_bytes: Body bytes of the alphas that consumers hold.
