@@ -85,9 +85,9 @@ class _Applied(NamedTuple):
     """A batch that a mirrored queue has applied and not confirmed. A `Waiter`; `serve` follows.
 
     Attributes:
-        machine: The queue's.
-        position: Where it stood behind the batch.
-        verdicts: On its publishes and settles.
+        machine: The queue's machine.
+        position: Position of the ledger after the batch.
+        verdicts: The verdicts on its publishes and settles.
     """
 
     machine: QueueMachine
@@ -95,7 +95,7 @@ class _Applied(NamedTuple):
     verdicts: list[Verdict]
 
     def safe(self) -> None:
-        """Its verdicts may leave."""
+        """Release its verdicts."""
         self.machine.mark_durable(self.position)
         self.machine.effects.verdicts += self.verdicts
 
@@ -104,7 +104,7 @@ class _Applied(NamedTuple):
 
 
 class _Deaths(NamedTuple):
-    """Messages that died. A `Waiter`: once mirrors know, or the next master might do it again."""
+    """Messages that died. A `Waiter` for the mirrors, else the next master might repeat this."""
 
     dead_letters: DeadLetters
     source: DeadLetterSource
@@ -124,17 +124,17 @@ class ClassicQueue:
     Args:
         record: The queue.
         settings: What its arguments and policies ask of it.
-        node: Where it lives.
-        host: Has it deleted for want of use.
-        dead_letters: Takes what dies.
-        machine: What a promoted mirror has; None: what the disk holds.
+        node: The node that serves it.
+        host: Deletes it when it is unused.
+        dead_letters: Takes messages that died.
+        machine: The machine of a promoted mirror; None: restore the queue from the disk.
 
     Attributes:
         record: As given; replaced when it changes.
         settings: As given; replaced when policies change (`follow`).
-        window: What of it is in memory.
-        is_direct: Channels of this node call the handle itself. False at a mirrored queue's
-            master, which they reach by batches as all others do.
+        pager: Decides which of its messages are in memory.
+        is_direct: Channels of this node call this handle directly. False at a mirrored queue's
+            master, which they reach by batches, as channels of other nodes do.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class ClassicQueue:
         self._consumers = LocalConsumers()
         self._gate = Gate()
         self._unsynced: deque[int] = deque()  # positions of the machine, each of a sync under way
-        self._client: QueueClient | None = None  # then another node serves the queue
-        self._looks_again = False  # at whether it is used: with the next tick
+        self._client: QueueClient | None = None  # set when another node serves the queue
+        self._looks_again = False  # the next tick checks again whether the queue is unused
         self._is_deleted = False
         self._confirm_tracker = ConfirmTracker(node.journal, durable=record.durable)
         self._timer = DueTimer(node.clock, node.after, self._rang)
@@ -175,7 +175,7 @@ class ClassicQueue:
             self.machine.set_time(node.clock.now_ms())
             self.pager.restore()
         if self._expiry.expires_ms is not None or self.machine.has_ready:
-            node.defer(self._rang)  # by then a mirrored queue has its master
+            node.defer(self._rang)  # deferred, so that a mirrored queue has its master
 
     @property
     def disk(self) -> DiskCopy:
@@ -186,11 +186,11 @@ class ClassicQueue:
     def disk(self, disk: DiskCopy) -> None:
         self.pager.disk = disk
 
-    # What channels of this node ask (`broker.queues.handle.QueueHandle`).
+    # For channels of this node (`broker.queues.handle.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
-        """True while the disk or the ring is behind, or calls wait: publishers are not read."""
+        """True while the disk or ring is behind, or calls wait: publishers' sockets aren't read."""
         gate = self._gate
         if not gate.is_open and (gate.is_deleting or gate.is_paused):
             return True
@@ -204,7 +204,7 @@ class ClassicQueue:
         return lag_slowdown_us(ready) if ready else 0
 
     def has_room(self, messages: list[Message]) -> bool:
-        """Always True: nothing is held for a queue of this node."""
+        """Always True: this node holds no commands for a queue that it serves."""
         del messages
         return True
 
@@ -216,9 +216,9 @@ class ClassicQueue:
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
     ) -> None:
-        """Enqueue; confirm now what is transient, and the rest once it is durable.
+        """Enqueue; confirm transient messages now, and the rest once they are durable.
 
-        A mirrored queue confirms everything once it is safe at its mirrors too.
+        A mirrored queue confirms all of them only when they are safe at its mirrors too.
         """
         if self._gate.is_open or self._lets_in(PublishRequest(messages, seqnos, publisher)):
             self._publish(messages, seqnos, publisher)
@@ -271,7 +271,7 @@ class ClassicQueue:
     ) -> None:
         if self._is_deleted:
             if seqnos is not None:
-                publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
+                publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
             return
         machine = self.machine
         machine.set_time(self._clock.now_ms())
@@ -291,12 +291,12 @@ class ClassicQueue:
         self._check_unused()
 
     def _cancel(self, command: Cancel, done: Done | None) -> None:
-        """Detach a consumer of this node; where the queue goes with it, `done` is called then."""
+        """Detach a consumer of this node; if that deletes the queue, `done` is called after it."""
         done = done or _ignore
         if self._refuses(done):
             return
         self.machine.apply_command(command)
-        self._serve()  # what was due to it before comes first
+        self._serve()  # deliveries from before the cancel come first
         self._consumers.detach(command.channel_id, command.tag)
         self._check_unused(partial(done, None))
 
@@ -381,7 +381,7 @@ class ClassicQueue:
     }
 
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
-        """Count what is here; a declare renews the queue's life."""
+        """Return the queue's counts; a declare renews its x-expires."""
         if is_declare:
             self._expiry.used()
         if self._is_deleted:
@@ -399,10 +399,10 @@ class ClassicQueue:
         stat = self.machine.stat(state)
         done(self.pager.stat(stat)._replace(active=self.machine.consumers.active_key()))
 
-    # What other nodes and group 0 ask.
+    # For other nodes and group 0.
 
     def receive(self, batch: CommandBatch) -> None:
-        """Apply a node's batch; answers go to the nodes they concern."""
+        """Apply a node's batch; replies go to the nodes they concern."""
         if self._gate.is_open or self._lets_in(batch):
             self._receive(batch)
 
@@ -418,14 +418,14 @@ class ClassicQueue:
         cancels = self._take_cancels(batch)
         last = machine.position
         verdicts: list[Verdict] = []
-        if copies is not None:  # a verdict on a settle is as good as a confirm: it waits too
+        if copies is not None:  # verdicts on settles promise as much as confirms, and wait too
             verdicts, machine.effects.verdicts = machine.effects.verdicts, verdicts
         has_ledger = bool(machine.effects.ledger)
         self._serve()
         if copies is not None:
             if has_ledger or verdicts:
                 copies.when_replicated(_Applied(self.machine, last, verdicts))
-        elif has_ledger or self.settings.dedup_size:  # doubles wait for what others wrote
+        elif has_ledger or self.settings.dedup_size:  # a duplicate waits for its original's sync
             self._unsynced.append(last)
             self._journal.when_synced(self._synced)
         if self._expiry.is_limited and any(type(each) is Get for each in batch.commands):
@@ -465,7 +465,7 @@ class ClassicQueue:
     def _follow(self) -> None:
         settings = self._wanted
         if settings == self.settings:
-            return  # what was taken back before the queue went on never acts
+            return  # changed back before the queue went on
         self.settings = settings
         self._expiry.change(settings.expires_ms)
         self.machine.set_time(self._clock.now_ms())
@@ -493,13 +493,13 @@ class ClassicQueue:
             self._serve()
 
     def _delete(self, request: Delete) -> None:
-        """Have what became of the first delete decide about a further one."""
+        """Execute a further delete, now that the first is decided."""
         self._host.delete(
             request.queue, request.done, if_unused=request.if_unused, if_empty=request.if_empty
         )
 
     def waits_for_delete(self, request: Delete) -> bool:
-        """Keep a further delete until the one under way is decided; False where there is none."""
+        """Keep a further delete until the one under way is decided; False if there is none."""
         if self._gate.is_deleting:
             self._gate.wait_for_delete(request)
         return self._gate.is_deleting
@@ -512,8 +512,8 @@ class ClassicQueue:
             if_empty: Refuse when there are ready messages.
 
         Returns:
-            The number of ready messages, or a 406 refusal (and the queue goes on). None where
-            it is not known yet whether there are consumers: ask again, with the next tick.
+            The number of ready messages, or a 406 refusal (and the queue goes on). None if it is
+            not known yet whether there are consumers: call again with the next tick.
         """
         if self._is_deleted or self._gate.is_deleting:
             return gone(self.record)
@@ -533,16 +533,16 @@ class ClassicQueue:
         self._go_on()
 
     def stop(self) -> None:
-        """This node serves nobody any more: nothing happens here by itself.
+        """Stop with the node: no timer and no callback acts from now on.
 
-        What nobody was handed is known at the next start as new, if this stop ends well (P16).
+        After an orderly stop, the next start knows which messages were never delivered (P16).
         """
         self._timer.end()
         self.pager.end()
         self.note_fresh()
 
     def note_fresh(self) -> None:
-        """Record the fresh messages; none is delivered from now on."""
+        """Record which messages are fresh; none is delivered from now on."""
         self.disk.note_fresh(self.machine.messages.fresh())
 
     def deleted(self) -> None:
@@ -560,10 +560,10 @@ class ClassicQueue:
         for node, reply in replies_by_node(self.record.uid, self._epoch, away).items():
             self._node.transport.send_queue_reply(node, reply)
 
-    # What a mirrored queue's master asks (`mirrored.master.Master`).
+    # For a mirrored queue's master (`mirrored.master.Master`).
 
     def replicate(self, copies: Replication) -> None:
-        """From now on the ledger goes to mirrors too."""
+        """Send the ledger to mirrors too from now on."""
         self._confirm_tracker.copies = copies
         self._gate.guard(copies)
         self.machine.set_ledger("all")
@@ -578,7 +578,7 @@ class ClassicQueue:
         self._serve()
 
     def hand_in_ledger(self) -> None:
-        """Write and replicate what has happened: `when_replicated` is about what was handed in."""
+        """Write and replicate the ledger so far; `when_replicated` waits for what was handed in."""
         effects = self.machine.recorder.effects
         if effects.dead:
             self.pager.fill_dead()
@@ -602,7 +602,7 @@ class ClassicQueue:
             self.serve()
 
     def serve(self) -> None:
-        """Serve consumers and tell what is due: verdicts became so."""
+        """Serve consumers and send due answers, after verdicts have become due."""
         if not self._gate.is_paused:
             self._serve()
 
@@ -610,8 +610,8 @@ class ClassicQueue:
         """Stop being the master: this node decides and confirms nothing from now on.
 
         Args:
-            client: The queue's handle from now on: gets the consumers of this node that called
-                directly, and all that waited.
+            client: The queue's handle from now on: gets this node's directly attached consumers
+                and all waiting requests.
         """
         self._confirm_tracker.copies = None
         self._timer.end()
@@ -638,7 +638,7 @@ class ClassicQueue:
 
     @property
     def _epoch(self) -> int:
-        """The epoch of this machine's replies; it never falls, also if it was a master before."""
+        """The epoch of this machine's replies; never lower than before, also for a past master."""
         return (
             self.record.past_epoch
             if self._confirm_tracker.copies is None
@@ -646,14 +646,14 @@ class ClassicQueue:
         )
 
     def _serve(self, *, is_timed: bool = False) -> None:
-        """Serve consumers once, at the time told if `is_timed`, and run what the machine wants."""
+        """Serve consumers once, at the machine's time if `is_timed`, and execute its effects."""
         machine = self.machine
         if self.pager.is_over:
             return
         if not self._gate.is_open and not self._gate.is_free():
             self.hand_in_ledger()
             self.pager.enforce_memory_limit()
-            return  # what is due stays in the machine's effects
+            return  # its answers stay in the machine's effects
         if not is_timed:
             machine.set_time(self._clock.now_ms())
         self.pager.pump()
@@ -669,7 +669,7 @@ class ClassicQueue:
         self.pager.enforce_memory_limit()
 
     def _rang(self) -> None:
-        """The timer fired: the head expires, or the queue itself."""
+        """The timer fired: the head or the queue itself may expire."""
         if not self._is_deleted:
             self.serve()
             self._check_unused()
@@ -693,14 +693,14 @@ class ClassicQueue:
             self._dead_letter(effects.dead)
 
     def _synced(self) -> None:
-        """What one batch of another node brought is durable; syncs are done in their order."""
+        """One batch of another node is durable; syncs are done in their order."""
         position = self._unsynced.popleft()
         if not self._is_deleted:
             self.machine.mark_durable(position)
             self.serve()
 
     def _take_cancels(self, batch: CommandBatch) -> list[Reply]:
-        """Take the answers to cancels out of what is due, where the queue may go with them."""
+        """Remove and return due replies to cancels, if the queue may be deleted with them."""
         if not self._expiry.is_limited:
             return []
         cancels = numbers_of(Cancel, batch)
@@ -713,20 +713,20 @@ class ClassicQueue:
         return taken
 
     def _reply(self, replies: list[Reply]) -> None:
-        """Give the answers that waited until it was known whether the queue goes.
+        """Send replies that waited until it was known whether the queue is deleted.
 
-        When it has gone nobody need be told: each node ends what its channels asked of the queue.
+        If it is, none need be sent: each node answers its channels when it learns of the delete.
         """
         if replies and not self._is_deleted:
             self.machine.effects.replies += replies
             self.serve()
 
     def _check_unused(self, then: Callable[[], None] = _nothing) -> None:
-        """Ask for the delete of a queue that is unused, or set the timer for that.
+        """Have the queue deleted if it is unused, or set the timer for that.
 
         Args:
-            then: Called once the queue is gone; at once, or after the 5 s of a proposal (P3), where
-                it does not go.
+            then: Called once the queue is deleted; if it is not, at once, or after the 5 s of a
+                proposal (P3).
         """
         if not self._expiry.is_limited or self._is_deleted:
             then()
@@ -752,7 +752,7 @@ class ClassicQueue:
 
 
 def _pass_on(request: Request, client: QueueClient) -> None:
-    """Lead a request to where the queue is served; what was for this node's machine is over."""
+    """Pass a request to the serving node's client; requests to this node's machine are dropped."""
     match request:
         case Submit():
             client.submit(request.command, request.done)
@@ -767,7 +767,7 @@ def _pass_on(request: Request, client: QueueClient) -> None:
 
 
 def _holds_none(numbers: list[int]) -> None:
-    """A classic queue forgets what died: it dead-letters at most once."""
+    """No-op: a classic queue holds no dead messages, as it dead-letters at most once."""
     del numbers
 
 

@@ -39,35 +39,35 @@ from broker.queues.node import NodeContext
 _log = logging.getLogger(__name__)
 
 TURN_MAX: Final = 1_000
-"""Messages routed in one turn of the loop: some 30 ms, for each gets new headers."""
+"""Most messages routed in one turn of the loop: some 30 ms, as each gets new headers."""
 
 PUBLISH_MESSAGES_MAX: Final = 1_000
 PUBLISH_BYTES_MAX: Final = 1 << 20
-"""One publish to a target ends there (P13)."""
+"""Most messages and bytes of one publish to a target (P13)."""
 
 IN_FLIGHT_MAX: Final = 1_000
-"""Held messages of one queue that wait for confirms. RabbitMQ has 32 in flight."""
+"""Most held messages of one queue that wait for confirms. RabbitMQ has 32 in flight."""
 
 BEHIND_BYTES: Final = 32 << 20
-"""Above this publishers to queues that dead-letter wait."""
+"""Waiting dead letters above which publishers to queues that dead-letter wait."""
 
 WAITING_BYTES_MAX: Final = 512 << 20
-"""Dead messages that no queue holds wait here up to this; beyond it they are dropped and told."""
+"""Most dead messages that wait here without being held; more are dropped, and that is logged."""
 
 RETRY_MS: Final = 5_000
-"""When a refused message is tried again. RabbitMQ waits 180 s, too long after a failover."""
+"""When a rejected message is tried again. RabbitMQ waits 180 s, too long after a failover."""
 
 UNROUTED_RETRY_MS: Final = 180_000
-"""When those without a route are tried again though no exchange or binding has changed."""
+"""When unrouted messages are tried again though no exchange or binding has changed."""
 
 PROBES: Final = 100
-"""So many of them are tried first: any declare may be the one that gives them a route."""
+"""Unrouted messages that are tried first after a change, which may have nothing to do with them."""
 
 CYCLES_MAX: Final = 1_000
-"""Cycles remembered so that each is told once."""
+"""Cycles remembered so that each is logged once."""
 
 DropHeld = Callable[[list[int]], None]
-"""Has a queue drop held messages, by number: they have reached all their targets."""
+"""Makes a queue drop held messages, by number: they have reached all their targets."""
 
 
 class DeadLetterSource(NamedTuple):
@@ -76,7 +76,7 @@ class DeadLetterSource(NamedTuple):
     Attributes:
         queue: The queue.
         settings: Its settings when they died; they name the dead-letter exchange.
-        drop: Has the queue drop messages that it holds for at-least-once dead-lettering.
+        drop: Makes the queue drop messages that it holds for at-least-once dead-lettering.
     """
 
     queue: Queue
@@ -147,7 +147,7 @@ class _PendingDeadLetters:
 
 
 _Waiting = tuple[Message, _HeldMessage | None, int]
-"""A message to publish, the held message that it stems from, and for how many bytes it waits."""
+"""A message to publish, the held message that it is a copy of, and the bytes it counts as."""
 
 
 class _PublishQueue:
@@ -167,7 +167,7 @@ class _Routed(NamedTuple):
     Attributes:
         message: The message, with its new headers.
         queues: Its targets.
-        is_routed: True if a queue is bound, also if a cycle keeps it out of `queues`.
+        is_routed: True if a queue is bound, even one that a cycle keeps out of `queues`.
     """
 
     message: Message
@@ -255,7 +255,7 @@ class DeadLetters:
         self._pending.clear()
 
     def lease_back(self) -> None:
-        """The lease may be back: route what waited for it."""
+        """The lease may be back: route the messages that waited for it."""
         if self._dead or self._pending or self._outgoing:
             self._schedule()
 
@@ -280,7 +280,7 @@ class DeadLetters:
             if queued:
                 self._schedule()
 
-    # `PublisherPort` of everything published under a number.
+    # `PublisherPort` for the held messages, which are published with confirm numbers.
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
         """A target has confirmed these."""
@@ -355,7 +355,7 @@ class DeadLetters:
     def _run(self) -> None:
         self._is_due = False
         if not self._node.has_lease():
-            return  # `lease_back` goes on
+            return  # until `lease_back`
         self._is_running = True
         try:
             self._route_and_send()
@@ -410,7 +410,7 @@ class DeadLetters:
             else:
                 pending.unrouted.append(held)
                 continue
-            if pending.is_probing:  # there is a route now: perhaps for all
+            if pending.is_probing:  # one has a route now: try all
                 pending.is_probing = False
                 queued.extend(pending.unrouted)
                 pending.unrouted.clear()
@@ -428,7 +428,7 @@ class DeadLetters:
         return outgoing
 
     def _send(self, outgoing: _PublishQueue) -> None:
-        """Publish what waits for a queue, as long as it keeps up and has room."""
+        """Publish the dead letters that wait for a queue, while it keeps up and has room."""
         handle, uid = self._queues.open(outgoing.queue), outgoing.queue.uid
         while outgoing.waiting:
             piece = self._next_piece(outgoing.waiting)
@@ -516,8 +516,8 @@ class DeadLetters:
         """Log cycles, each once.
 
         Args:
-            message: What is dropped.
-            targets: The queues it would have gone to again.
+            message: The message that is dropped.
+            targets: The queues to which it would have gone again.
         """
         names = [queue for queue, _ in deaths_of(message)]
         for target in targets:
@@ -533,7 +533,7 @@ class DeadLetters:
 
 
 class _TurnRoutes:
-    """A cache of one turn's routes: those that depend on keys alone are looked up once."""
+    """One turn's routes; those that depend on keys alone are looked up once."""
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters

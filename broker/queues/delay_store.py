@@ -1,9 +1,9 @@
-"""Messages whose delay is over: what the leader of their store does with them. Pure.
+"""Routing of messages whose delay is over, by the leader of their store. Pure.
 
-The store of an x-delayed-message exchange holds what is due (reason "delayed") until it has reached
-all its targets, as at-least-once dead-lettering does; `dead_letters` publishes and drops. Here is
-what is special: the message as it goes out, and that it goes by the bindings of the exchange that
-kept it, which need not be the one it was published to.
+The store of an x-delayed-message exchange holds due messages (reason "delayed") until they have
+reached all their targets, as at-least-once dead-lettering does; `dead_letters` publishes and drops
+them. This module has what is special to delays: a message's new form, and its route by the bindings
+of the exchange that kept it, which need not be the one it was published to.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ FindQueues = Callable[[str, str, Message, list[str]], list[Queue]]
 
 
 def due(store: Queue, message: Message, find: FindQueues) -> tuple[Message, list[Queue]]:
-    """Take a message out of its delay.
+    """Return a due message as it is published, and its queues.
 
     Args:
         store: The store that kept it.
         message: As it was kept: BCC is beside it, CC in its headers.
-        find: Routes.
+        find: Finds its queues.
 
     Returns:
-        The message with its x-delay negated, and its queues; none is the end of it.
+        The message with its x-delay negated, and its queues; without any it is dropped.
     """
     exchange = store.delays_for
     assert exchange is not None, "only stores delay"
@@ -43,8 +43,8 @@ def due(store: Queue, message: Message, find: FindQueues) -> tuple[Message, list
 def as_taken_by(queue: Queue, message: Message) -> Message:
     """Return the copy of a message that this queue is to get.
 
-    A store wants the delay with it (a dead letter that goes to an x-delayed-message exchange), a
-    queue that drops doubles the key.
+    The copy for a store carries the delay (a dead letter that goes to an x-delayed-message
+    exchange), that for a queue that drops duplicates carries the key.
     """
     if queue.delays_for is not None:
         delay = delay_ms(decode_properties(message).headers)

@@ -1,8 +1,8 @@
 """One queue's messages on this node's disk, as its ledger says. Used by its home and its mirrors.
 
-Two kinds lie there. Persistent messages of a durable queue are recorded, to survive a restart.
-Others may be paged out, to have them out of memory: they end with the node. The store knows which
-is which, so a settle of what is not recorded costs nothing.
+There are two kinds. Persistent messages of a durable queue are recorded, to survive a restart.
+Other messages may be paged out to free memory; their pages end with the node. The store knows the
+kind of each, so the settle of a message that is not recorded costs nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from broker.storage.message_store import MessageStore, Stored
 
 PAGES_PER_SWEEP: Final = 10_000
 SWEEP_BYTES: Final = 64 * 1024 * 1024
-"""After so many pages, or bytes of them, those that nobody needs any more are dropped."""
+"""After so many pages, or bytes of them, those that are not needed any more are dropped."""
 
 
 class DiskCopy:
-    """Writes one queue's ledger records to the store, and reads what left the memory.
+    """Writes one queue's ledger records to the store, and reads messages that left the memory.
 
     Args:
-        store: This node's.
+        store: This node's store.
         uid: The queue's incarnation.
         durable: False: nothing is ever recorded.
     """
@@ -37,7 +37,7 @@ class DiskCopy:
         self._paged = Paged()  # numbers of the pages that are there; their sizes are not noted
 
     def write(self, records: list[ledger.LedgerRecord]) -> bool:
-        """Write what must survive a restart; True if that was anything."""
+        """Write what must survive a restart; True if anything must."""
         is_written = False
         for record in records:
             kind = type(record)
@@ -83,7 +83,7 @@ class DiskCopy:
 
         Args:
             numbers: Ascending.
-            keep: Pages stay; otherwise they are gone with this, for the message is in memory.
+            keep: Pages stay; else they are removed, as the messages are in memory from now on.
         """
         if self._paged and not keep:
             self._paged.remove(numbers)
@@ -94,7 +94,7 @@ class DiskCopy:
 
         Args:
             items: Some of them stubs.
-            keep: The queue goes on with its stubs: their pages stay.
+            keep: Pages stay, as the queue goes on with its stubs.
         """
         numbers = sorted([item.number for item in items if item.message.is_stub])
         if not numbers:
@@ -132,10 +132,10 @@ class DiskCopy:
     def sweep(self, lowest: int) -> None:
         """Drop pages of messages that have left the queue, if there may be many.
 
-        There should be none: who ends a message names it here (`settle`, `clear`, `unpage`).
+        There should be none: `settle`, `clear` and `unpage` remove the pages of ended messages.
 
         Args:
-            lowest: Nothing below it is in the queue.
+            lowest: The queue has no message below this number.
         """
         if self.is_sweep_due:
             self._pages = self._page_bytes = 0
@@ -143,17 +143,17 @@ class DiskCopy:
 
     @property
     def is_sweep_due(self) -> bool:
-        """True if `sweep` would look."""
+        """True if `sweep` would do anything."""
         return self._pages >= PAGES_PER_SWEEP or self._page_bytes >= SWEEP_BYTES
 
     # Whole queues.
 
     def stored(self) -> Stored:
-        """Return what is recorded, without reading it."""
+        """Return which messages are recorded, without reading them."""
         return self._store.stored(self._uid) if self._durable else Stored(Paged(), False)
 
     def note_fresh(self, fresh: Fresh) -> None:
-        """Note what was never handed out: the queue is about to stop in good order (P16)."""
+        """Note which messages were never delivered, before an orderly stop of the queue (P16)."""
         if self._durable:
             self._store.note_fresh(self._uid, fresh)
 
@@ -162,11 +162,11 @@ class DiskCopy:
         return self._store.take_fresh(self._uid) if self._durable else NOTHING_FRESH
 
     def recover(self) -> list[tuple[int, Message]]:
-        """All that is recorded, in order."""
+        """Return all recorded messages, in order."""
         return self.read(list(self.stored().paged))
 
     def forget_pages(self) -> None:
-        """Remove what an earlier serving of this process has paged out."""
+        """Remove pages from when this process served the queue before."""
         self._store.drop_pages(self._uid, 0, self.next_number - 1)
 
     @property
@@ -175,7 +175,7 @@ class DiskCopy:
         return self._store.next_number(self._uid) if self._durable else 1
 
     def empty(self) -> None:
-        """Remove all messages; whose copy this is stays noted."""
+        """Remove all messages, but keep the note of which ring member's copy this is."""
         self._paged.clear()
         self._store.empty_queue(self._uid)
 

@@ -1,9 +1,9 @@
 """Flow control: publishers wait for a disk that is behind and for consumers that lag.
 
 Credit goes from the store to the queue, from the queue to the channel, from the channel to the
-connection. A stage that is behind gives none, and in the end a client's socket is not read; nothing
-else is ever paused (P14). Each stage that waits is listed as `flow`, so that the last one of them
-tells where it is slow (docs/operations.md, "Flow").
+connection. A stage that is behind grants none, and in the end a client's socket is not read;
+nothing else is ever paused (P14). Each stage that waits is listed as `flow`, so the last of them
+shows where it is slow (docs/operations.md, "Flow").
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ PACE_US_MAX: Final = 1_000
 """No publisher is held below 1,000 messages/s by the pace of its queue's consumers."""
 
 CREDIT_COMMITS: Final = 8
-"""What a consumer holds comes back within so many commits where it settles at once (2 to 5 were
-measured). One that takes longer works on its messages, and publishers do not keep its pace: a queue
-is there to take what its consumers can't yet."""
+"""A consumer that settles at once does so within this many commits (2 to 5 were measured). One that
+takes longer works on its messages, and publishers are not held to its pace: a queue is there to
+take what its consumers can't yet."""
 
 PACE_LAG: Final = 500
 """Waiting messages at which a publisher is held to exactly its queue's consumers' pace."""
 
 PACE_SPAN_MS: Final = 100
-"""A pace is measured over this time at least."""
+"""The least time over which a pace is measured."""
 
 UNANSWERED_LEAST: Final = 32
 """A node may always have so many commands under way to a queue, however far its consumers lag."""
 
 LAG_PER_UNANSWERED: Final = 2
-"""Waiting messages for each command fewer: the minimum is reached at 448."""
+"""The maximum falls by one command for this many waiting messages: 448 bring the minimum."""
 
 FLOW_SHOWN_MS: Final = 5_000
 """How long the state `flow` is shown after the wait (rabbit_reader.erl: 5,000,000 us)."""
 
 SLOW_ANSWER_MS: Final = 100
-"""A queue that publishers wait for, and that answers later than this, waits for its disk, its
-mirrors or its members itself; one that is only busy answers within a few milliseconds."""
+"""A queue that answers waiting publishers later than this waits itself, for its disk, mirrors or
+members; one that is only busy answers within a few milliseconds."""
 
 
 def lag_slowdown_us(ready: int, pace_us: int = 0) -> int:
@@ -59,14 +59,14 @@ def lag_slowdown_us(ready: int, pace_us: int = 0) -> int:
 
     Args:
         ready: Messages that wait although consumers are attached.
-        pace_us: How long consumers take for a message, all together (`Pace`); 0: unknown.
+        pace_us: Time per message that all consumers together take (`Pace`); 0: unknown.
     """
     by_lag = min(SLOWDOWN_US_MAX, ready // LAG_PER_US)
     return max(by_lag, min(PACE_US_MAX, pace_us * ready // PACE_LAG))
 
 
 class Pace:
-    """How long a queue's consumers take for a message, where it is the queue that they wait for.
+    """The time per message of a queue's consumers, while they wait for the queue's commits.
 
     All times are monotonic milliseconds.
     """
@@ -84,17 +84,17 @@ class Pace:
         self._commit_us += (took_ms * 1_000 - self._commit_us) // 8
 
     def handed_out(self, count: int, held: int, ready: int, now_ms: int) -> int:
-        """Note what consumers were given.
+        """Note that messages were delivered.
 
         Args:
-            count: Messages.
+            count: How many.
             held: Messages that consumers have and have not settled.
             ready: Messages that still wait for consumers.
             now_ms: The time.
 
         Returns:
             Microseconds per message; 0 while nothing waits, too little is known, or the consumers
-            keep what they get (`CREDIT_COMMITS`) or settle nothing.
+            settle nothing or too late (`CREDIT_COMMITS`).
         """
         if not ready:
             self._count = self._us = 0
@@ -112,24 +112,24 @@ class Pace:
 def unanswered_max(most: int, ready: int) -> int:
     """Return how many commands a node may have under way to a queue before its publishers wait.
 
-    A settle is answered after the publishes ahead of it, and its consumer's credit comes back as
-    late. So publishers get ahead of consumers whenever more publishes than messages of the
-    consumers' credit are under way; with fewer, the consumers catch up. Publishers go on with each
-    answer, therefore a queue whose clients consume slowly still takes them, in smaller pieces.
+    A settle is answered after the publishes ahead of it, and its consumer's credit comes back no
+    sooner. So publishers get ahead of consumers whenever more publishes are under way than the
+    consumers have credit for; with fewer, the consumers catch up. Each answer lets publishers go
+    on, so a queue with slow consumers still accepts publishes, in smaller pieces.
 
     Args:
-        most: How many where nothing waits.
+        most: How many if no messages wait.
         ready: Messages that wait although consumers are attached.
     """
     return max(min(most, UNANSWERED_LEAST), most - ready // LAG_PER_UNANSWERED)
 
 
 def has_room(held_bytes: int, messages: Sequence[Message] = ()) -> bool:
-    """True if a node may hold more for a queue that is asked by messages (P12).
+    """True if a node may hold more commands for a queue that it reaches by batches (P12).
 
     Args:
-        held_bytes: What it holds.
-        messages: What is to come; none: half of the room is to be left for what is on its way.
+        held_bytes: Size of the commands that it holds.
+        messages: The next publish; if empty, half of the room must be free, for those on the way.
     """
     if not messages:
         return held_bytes * 2 <= HELD_BYTES_MAX
@@ -139,7 +139,7 @@ def has_room(held_bytes: int, messages: Sequence[Message] = ()) -> bool:
 class FlowMark:
     """Whether something is held back, or was within the last five seconds.
 
-    A time is noted where a wait begins or ends, never for a message. All times are monotonic
+    A time is noted when a wait begins or ends, not for each message. All times are monotonic
     milliseconds.
     """
 
@@ -150,17 +150,17 @@ class FlowMark:
         self._until_ms = 0
 
     def begin(self, now_ms: int) -> None:
-        """A wait begins; waits may overlap."""
+        """Note that a wait begins; waits may overlap."""
         self._waits += 1
         self.note(now_ms)
 
     def end(self, now_ms: int) -> None:
-        """A wait is over."""
+        """Note that a wait is over."""
         self._waits -= 1
         self.note(now_ms)
 
     def note(self, now_ms: int) -> None:
-        """Note that it is held back now."""
+        """Note that something is held back now."""
         self._until_ms = now_ms + FLOW_SHOWN_MS
 
     def is_on(self, now_ms: int) -> bool:
@@ -180,7 +180,7 @@ class Waiters:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
-        self._since_ms = 0  # when the first came, or the last went
+        self._since_ms = 0  # when the first began to wait, or the latest went on
         self._flow = FlowMark()
 
     def __bool__(self) -> bool:
@@ -188,9 +188,9 @@ class Waiters:
 
     @property
     def is_in_flow(self) -> bool:
-        """True while, or soon after, nobody went on for longer than a busy queue would take.
+        """True while publishers wait longer than for a busy queue, and for five seconds after.
 
-        So the queue itself waits: for its store, its mirrors or its members.
+        The queue itself waits then: for its store, its mirrors or its members.
         """
         now_ms = self._clock.monotonic_ms()
         if self._waiting and now_ms - self._since_ms >= SLOW_ANSWER_MS:
@@ -198,13 +198,13 @@ class Waiters:
         return self._flow.is_on(now_ms)
 
     def add(self, resume: Callable[[], None]) -> None:
-        """Let somebody wait; `resume` is called once."""
+        """Add a waiting publisher; `resume` is called once."""
         if not self._waiting:
             self._since_ms = self._clock.monotonic_ms()
         self._waiting.append(resume)
 
     def release(self, is_behind: Callable[[], bool]) -> None:
-        """Let publishers go on in their order, as long as the queue accepts what they bring.
+        """Let publishers go on in their order, as long as the queue accepts their messages.
 
         Args:
             is_behind: True while the queue cannot accept more.
@@ -213,7 +213,7 @@ class Waiters:
         if now_ms - self._since_ms >= SLOW_ANSWER_MS:
             self._flow.note(now_ms)
         self._since_ms = now_ms
-        for _ in range(len(self._waiting)):  # who finds no room after all waits again
+        for _ in range(len(self._waiting)):  # a publisher that finds no room waits again
             if is_behind():
                 break
             self._waiting.popleft()()

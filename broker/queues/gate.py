@@ -1,21 +1,21 @@
-"""What a classic queue is asked while it cannot do it: kept as values, done later in order.
+"""Requests that a classic queue cannot execute now: kept as values, executed later in order.
 
 Three things make requests wait:
 
 - The queue is paused: this node has no lease (P4), the queue is about to move to another node, or
   too much is under way in its ring. Nothing at all happens then.
-- Its delete is being proposed (P5). Whatever needs the queue afterwards waits; what ends something,
-  as acknowledgements do, goes on.
-- Its head is being read from disk. What takes the head waits, a basic.get; and so do all batches
+- Its delete is being proposed (P5). Requests that need the queue to live on wait; those that end
+  something, such as acknowledgements, go on.
+- Its head is being read from disk. A basic.get waits, as it takes the head, and so do all batches
   behind it, for a session's commands are applied in the order of their numbers.
 
-The gate only keeps requests. Its queue asks `stops` before each, and does what `runnable` gives
-back.
+The gate only keeps requests. Its queue calls `stops` before each one, and executes those that
+`runnable` yields.
 
 Invariants:
-1. Requests go on in the order in which they came. What one of them brings about comes after those
-   that wait.
-2. What passes requests that wait, and ends or changes what they are about to begin, is done once
+1. Waiting requests are executed in the order in which they came; requests that one of them causes
+   come after all that wait.
+2. A request that overtakes waiting ones, and ends or changes what they will begin, is executed once
    more behind them: a channel that is gone must hold nothing.
 3. If a session sends a batch again, only the latest is kept.
 """
@@ -45,7 +45,7 @@ from broker.ports import ConsumerPort, Done, PublisherPort
 from broker.queues.replication import Replication
 
 LEASE: Final = "lease"
-"""A reason for a pause: nothing may be told without the lease (P4)."""
+"""A reason for a pause: a node without the lease may not answer clients (P4)."""
 
 LEFT: Final = "left"
 """A reason for a pause that never ends: another node serves the queue."""
@@ -86,21 +86,21 @@ class WhenDrained:
 
 @dataclass(slots=True, frozen=True)
 class EndBoots:
-    """End what boots have here that are over."""
+    """End the consumers and sessions of boots that are over."""
 
     is_over: Callable[[str, str], bool]
 
 
 @dataclass(slots=True, frozen=True)
 class LinkUp:
-    """Send a node again what it holds."""
+    """Send a node its checked-out messages again."""
 
     node: str
 
 
 @dataclass(slots=True, frozen=True)
 class Follow:
-    """Live by the settings that were given last."""
+    """Apply the settings that were given last."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,7 +109,7 @@ class Delete:
 
     Attributes:
         queue: The queue.
-        done: Told how many messages were ready, or a `Refusal`.
+        done: Called with the number of ready messages, or a `Refusal`.
         if_unused: Refuse when there are consumers.
         if_empty: Refuse when there are ready messages.
     """
@@ -135,16 +135,16 @@ Request: TypeAlias = (
 _UNDECIDED: Final = frozenset(
     {PublishRequest, AttachRequest, WhenDrained, Delete, CommandBatch, Cancel, Get, Purge, Drop}
 )
-"""What waits while a delete is proposed."""
+"""Requests that wait while a delete is proposed."""
 
 _TAKES_HEAD: Final = frozenset({Get, CommandBatch})
-"""What waits while the head is being read."""
+"""Requests that wait while the head is being read."""
 
 _REPEATED: Final = frozenset({Release, SetActive, SetPrefetch, EndBoots})
-"""What is done once more behind those that it passes."""
+"""Requests that are executed once more behind those that they overtake."""
 
 _ONCE: Final = frozenset({EndBoots, LinkUp, Follow})
-"""What is kept once, at the place of the latest."""
+"""Requests of which only the latest is kept."""
 
 
 def _kind(request: Request) -> type:
@@ -155,7 +155,7 @@ class Gate:
     """The requests of one queue that wait.
 
     Attributes:
-        is_open: Nothing stops any request, and nobody need be asked: not a mirrored queue's master.
+        is_open: Nothing stops any request, and no mirrored queue's master need be asked.
         is_deleting: A delete is being proposed.
     """
 
@@ -177,7 +177,7 @@ class Gate:
         self._is_reading = False
         self._is_running = False
         self._kept: deque[Request] = deque()
-        self._passed: list[Request] = []  # by `runnable`: they wait on, before those kept
+        self._passed: list[Request] = []  # skipped by `runnable`; they wait on, before `_kept`
         self.is_open = True
 
     @property
@@ -186,16 +186,16 @@ class Gate:
         return bool(self._pauses)
 
     def is_free(self) -> bool:
-        """True where the queue is not paused; notes a pause for want of the lease."""
+        """True if the queue is not paused; notes a pause for want of the lease."""
         copies = self._copies
         if copies is not None and not self._pauses and not copies.may_serve():
             self._pauses.add(LEASE)
         return not self._pauses
 
     def stops(self, request: Request) -> bool:
-        """Keep a request that must wait; True where it must."""
+        """True if a request must wait; it is kept then."""
         kind = _kind(request)
-        is_behind = self._is_running and kind is not SetActive  # a full socket is told at once
+        is_behind = self._is_running and kind is not SetActive  # a full socket counts at once
         if is_behind or not self.is_free() or self._waits(kind):
             self._keep(request)
             return True
@@ -214,9 +214,9 @@ class Gate:
         self._kept.append(request)
 
     def runnable(self) -> Iterator[Request]:
-        """Give back what waits no more, in order, as long as the queue is not paused again."""
+        """Yield the requests that need not wait any more, in order, until the queue is paused."""
         if self._is_running:
-            return  # the one that runs goes on with them
+            return  # the call that is running yields them
         self._is_running = True
         self._note()
         try:
@@ -233,7 +233,7 @@ class Gate:
             self._is_running = False
             self._look_again()
 
-    # What opens and closes it.
+    # Opening and closing.
 
     def guard(self, copies: Replication | None) -> None:
         """Ask a mirrored queue's master before each request from now on.
@@ -247,7 +247,7 @@ class Gate:
         self._look_again()
 
     def pause(self, why: str) -> None:
-        """Let everything wait until `unpause` of the same reason; only a master's queue pauses."""
+        """Make all requests wait until `unpause` with this reason; only for a master's queue."""
         if self._copies is not None:
             self._pauses.add(why)
 
@@ -256,29 +256,29 @@ class Gate:
         self._pauses.discard(why)
 
     def begin_delete(self) -> None:
-        """A delete is proposed."""
+        """Note that a delete is proposed."""
         self.is_deleting = True
         self._note()
 
     def end_delete(self) -> None:
-        """It was refused; `runnable` follows."""
+        """Note that the delete was refused; `runnable` follows."""
         self.is_deleting = False
         self._look_again()
 
     def head_came(self) -> None:
-        """The head may be there: whoever needs it looks again; `runnable` follows."""
+        """Note that the head may be in memory; `runnable` follows, and its requests check that."""
         self._is_reading = False
         self._look_again()
 
     def end(self) -> None:
-        """The queue is deleted: nothing waits any more; `runnable` follows."""
+        """Note that the queue is deleted: no request waits any more; `runnable` follows."""
         self.is_deleting = self._is_reading = False
         self.guard(None)
 
     def leave(self) -> list[Request]:
-        """Another node serves the queue: return what waited, in order.
+        """Another node serves the queue: return the requests that waited, in order.
 
-        Without the batches: their sessions send them again, to the node that serves now.
+        Batches are left out: their sessions send them again, to the node that serves now.
         """
         self.end()
         self._pauses.add(LEFT)
@@ -311,7 +311,7 @@ class Gate:
                 del kept[index]
 
     def _look_again(self) -> None:
-        """Less stops requests: those that were passed come first again."""
+        """After a change: requests that `runnable` skipped come first again."""
         self._kept.extendleft(reversed(self._passed))
         self._passed.clear()
         self._note()

@@ -1,4 +1,4 @@
-"""A node as its queues see it: time, disk, the way to other nodes, and which boots are over."""
+"""A node as its queues see it: time, disk, transport to other nodes, and which boots are over."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class NodeContext:
     Attributes:
         node: Its name.
         boot: This start's boot id.
-        catalogue: What exists.
+        catalogue: The queues, exchanges, bindings and nodes of the cluster.
         clock: Time.
         journal: Tells when records are durable.
-        store: Where persistent messages of durable queues go, and come from at a restart.
-        transport: The way to other nodes; to queues that a registry made, and to this node too.
+        store: Keeps persistent messages of durable queues, for a restart.
+        transport: Sends to other nodes; for queues that a registry made, to this node too.
         defer: `loop.call_soon`.
         propose: Proposes a metadata command in the background, then calls back with its result.
         leader: Who leads group 0, as far as is known here.
-        has_lease: Whether this node may speak for clients now (P4).
+        has_lease: Whether this node may answer clients now (P4).
         draw: 64 random bits, for exchanges that choose at random.
         has_alarm: Whether a node is short of memory or disk.
-        later: `loop.call_later`; None: nothing waits for company, what must wait is done at once.
+        later: `loop.call_later`; None: nothing is delayed, all is done at once.
     """
 
     node: str
@@ -81,7 +81,7 @@ class QueueHost(Protocol):
 
         Args:
             uid: The queue's incarnation.
-            then: Called when it is gone, or is not going.
+            then: Called when it is deleted, or will not be.
         """
         ...
 
@@ -90,27 +90,27 @@ class QueueHost(Protocol):
         ...
 
     def begins_to_lead(self, uid: int, term: int) -> None:
-        """Hear that a quorum queue's replica here leads."""
+        """Note that a quorum queue's replica here leads."""
         ...
 
 
 class PeerTransport(Protocol):
-    """The way to the registries of other nodes (`broker.server.node_service`)."""
+    """Sends to the registries of other nodes (`broker.server.node_service`)."""
 
     def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
-        """Carry a batch; dropped when the node is not reachable."""
+        """Send a batch; it is dropped if the node is not reachable."""
         ...
 
     def send_queue_reply(self, node: str, reply: QueueReply) -> None:
-        """Carry a reply; dropped when the node is not reachable."""
+        """Send a reply; it is dropped if the node is not reachable."""
         ...
 
     def is_clogged(self, node: str) -> bool:
-        """True while more for a node shall wait at its origin (P14)."""
+        """True while the link to a node is full: more must wait at its origin (P14)."""
         ...
 
     def send_ring(self, node: str, payload: bytes) -> None:
-        """Carry bytes of mirrored queues' rings; dropped when the node is not reachable."""
+        """Send bytes of mirrored queues' rings; they are dropped if the node is not reachable."""
         ...
 
     def ask_delete(
@@ -120,12 +120,12 @@ class PeerTransport(Protocol):
         ...
 
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        """`done(QueueStat)` from the node that serves the queue, or a `Refusal`.
+        """Ask the node that serves a queue for its counts.
 
         Args:
-            node: Who is asked.
+            node: The node to ask.
             uid: The queue's incarnation.
-            done: Told.
+            done: Called with a `QueueStat` or a `Refusal`.
             is_declare: A declare asks, which renews the life of a queue that expires.
         """
         ...
@@ -135,24 +135,24 @@ class LocalRegistry(Protocol):
     """The registry, as other nodes reach it."""
 
     def receive_commands(self, uid: int, batch: CommandBatch) -> None:
-        """Bring a batch to the queue it is for."""
+        """Hand a batch to the queue it is for."""
         ...
 
     def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
-        """Bring a reply to the channels that wait for it."""
+        """Hand a reply to the channels that wait for it."""
         ...
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        """What a queue that is served here says of itself."""
+        """Return the counts of a queue that is served here."""
         ...
 
 
 class Loopback:
-    """A `PeerTransport` that brings what is for this node to its own registry.
+    """A `PeerTransport` that hands what is for this node to its own registry.
 
     Args:
         node: This node.
-        peers: The way to all others.
+        peers: Sends to all others.
         here: This node's registry.
     """
 
@@ -162,11 +162,11 @@ class Loopback:
         self._here = here
 
     def is_clogged(self, node: str) -> bool:
-        """True while more for a node shall wait here (P14)."""
+        """True while the link to a node is full: more must wait here (P14)."""
         return self._peers.is_clogged(node)
 
     def send_ring(self, node: str, payload: bytes) -> None:
-        """Carry bytes of rings."""
+        """Send bytes of rings."""
         self._peers.send_ring(node, payload)
 
     def ask_delete(
@@ -176,21 +176,21 @@ class Loopback:
         self._peers.ask_delete(node, queue, done, if_unused=if_unused, if_empty=if_empty)
 
     def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
-        """Carry a batch, perhaps to this node."""
+        """Send a batch, perhaps to this node."""
         if node == self._node:
             self._here.receive_commands(uid, batch)
         else:
             self._peers.send_commands(node, uid, batch)
 
     def send_queue_reply(self, node: str, reply: QueueReply) -> None:
-        """Carry a reply, perhaps to this node."""
+        """Send a reply, perhaps to this node."""
         if node == self._node:
             self._here.receive_queue_reply(node, reply)
         else:
             self._peers.send_queue_reply(node, reply)
 
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
-        """Ask a node for a queue's counts, perhaps this one."""
+        """Ask a node, perhaps this one, for a queue's counts."""
         if node == self._node:
             self._here.stat_here(uid, done, is_declare=is_declare)
         else:
@@ -198,29 +198,29 @@ class Loopback:
 
 
 STRANGE_MS: Final = 60_000
-"""A boot that group 0 does not name for so long has ended."""
+"""A boot that group 0 has not named for so long has ended."""
 
 STRANGE_BOOTS_MAX: Final = 1_024
 
 
 class Boots:
-    """Judges boots.
+    """Decides which boots have ended.
 
     Args:
-        catalogue: Which boots live, and the latest that have ended.
+        catalogue: Names the living boots, and the latest that have ended.
         clock: Time.
     """
 
     def __init__(self, catalogue: Catalogue, clock: Clock) -> None:
         self._catalogue = catalogue
         self._clock = clock
-        self._strange: dict[tuple[str, str], int] = {}  # not named by group 0, since when
+        self._strange: dict[tuple[str, str], int] = {}  # boots unknown to group 0, and since when
 
     def is_over(self, node: str, boot: str) -> bool:
         """True if group 0 has ended a boot.
 
-        One that it does not name may be so new that this node has not heard of it, or have ended
-        longer ago than is remembered: time tells.
+        An unknown boot may be too new for this node's catalogue, or may have ended longer ago than
+        group 0 remembers: after `STRANGE_MS` it counts as ended.
         """
         record = self._catalogue.node(node)
         if record is not None and record.boot == boot:

@@ -1,7 +1,7 @@
 """The end of unused queues: auto-delete and x-expires.
 
-A use is a consumer, a basic.get, and for a classic queue a declare, passive or not. Nothing is kept
-of it: a node that starts, or serves the queue from now on, counts from then.
+A use is a consumer, a basic.get, and for a classic queue a declare, passive or not. Uses are not
+stored: a node that starts, or begins to serve the queue, counts from then.
 
 A new master of a mirrored queue knows no consumers, although most of them live on other nodes and
 attach again soon. Therefore it does not call the queue unused for a while.
@@ -19,19 +19,19 @@ from broker.metadata.records import Queue
 from broker.ports import Clock
 
 RETURN_TICKS: Final = 4
-"""Ticks, one a second, in which consumers attach again at a new master. Each node does it at once;
-a batch that was lost comes again after 1.5 s, or with the next link. A delete that waits for this
-must be over before the call of another node that asked for it, which lasts 6 s."""
+"""Ticks, one a second, in which consumers attach again at a new master. Each node does so at once;
+a lost batch is sent again after 1.5 s, or when the link is opened anew. A delete that waits for
+this must end within the 6 s for which the node that asked for it waits."""
 
 
 class QueueExpiry:
     """Counts the time for which a queue is unused.
 
     Args:
-        clock: Measures it.
-        is_auto_delete: The queue goes when its last consumer does.
-        expires_ms: The queue goes after so long without use; None never.
-        is_taken_over: It has had another master: its consumers are to come yet.
+        clock: Measures the time.
+        is_auto_delete: The queue is deleted after its last consumer is.
+        expires_ms: The queue is deleted after so long without use; None: never.
+        is_taken_over: It has had another master: its consumers have yet to attach.
     """
 
     __slots__ = (
@@ -67,15 +67,15 @@ class QueueExpiry:
 
     @property
     def awaits_consumers(self) -> bool:
-        """True while consumers may be about to attach again: without any it is not unused yet."""
+        """True while consumers may be about to attach again, so the queue is not unused yet."""
         return self._awaited_ticks > 0
 
     def tick(self) -> None:
-        """Once a second, while the queue moves: nobody can attach to one that stands still."""
+        """Once a second, unless the queue is paused: nobody can attach to a paused one."""
         self._awaited_ticks = max(0, self._awaited_ticks - 1)
 
     def change(self, expires_ms: int | None) -> None:
-        """A policy gives another time; it counts from now."""
+        """Apply another time of a policy; it counts from now."""
         if expires_ms != self.expires_ms:
             self.expires_ms = expires_ms
             self.used()
@@ -103,9 +103,9 @@ class QueueExpiry:
         return self.expires_ms is not None and self._idle_ms() >= self.expires_ms
 
     def left_ms(self) -> int | None:
-        """Milliseconds until `is_over` would say so; None while nothing is counted.
+        """Milliseconds until `is_over` becomes true; None while no time is counted.
 
-        While consumers are awaited that is told by ticks.
+        No time is counted while consumers are awaited: ticks end that.
         """
         if self.expires_ms is None or self._has_consumer or self.awaits_consumers:
             return None
@@ -116,7 +116,7 @@ class QueueExpiry:
 
 
 def expiry_of(queue: Queue, settings: QueueSettings, clock: Clock) -> QueueExpiry:
-    """The life of a classic queue that is served from now on."""
+    """Return the expiry of a classic queue that is served from now on."""
     return QueueExpiry(
         clock,
         is_auto_delete=queue.auto_delete,

@@ -1,20 +1,20 @@
 """A replica of a quorum queue: the queue machine as the state machine of a Raft group.
 
-Commands come out of the log, on every replica the same, in the same order. Only the leader acts on
-what the machine wants done; the others drop it. A command is answered when it is applied, so a
-confirm means: on disk at a majority, and committed.
+Every replica applies the same commands from the log, in the same order. Only the leader executes
+the machine's effects; the others drop them. A command is answered when it is applied, so a confirm
+means: on disk at a majority, and committed.
 
-The publishing nodes hold what was not answered and send it again to the next leader; sequence
-numbers drop doubles (docs/protocol-rules.md P10-P12). So nothing here waits for anything: a batch
-that came to the wrong replica, or whose entry was lost with its leader, is simply sent again.
+The publishing nodes hold unanswered commands and send them again to the next leader; duplicates are
+dropped by their numbers (docs/protocol-rules.md P10-P12). So nothing here waits: a batch that came
+to the wrong replica, or whose entry was lost with its leader, is sent again.
 
 Invariants:
 1. The leader's clock, put into the entry, is the only time a machine sees.
-2. A leader answers only after it has applied its first own entry (`role_changed`), and then hands
-   out again everything that is checked out (P17).
-3. A boot that group 0 has ended ends in every queue by a command of that queue's leader.
-4. All replicas begin with the rules of the record; what policies ask for comes as an entry, from
-   whoever leads. So do the time at which a message expires, and the drop of held dead letters.
+2. A leader answers only after it has applied the first entry of its term (`role_changed`), and then
+   sends everything that is checked out again (P17).
+3. After group 0 has ended a boot, each queue's leader ends it in its queue by a command.
+4. All replicas begin with the rules of the record. The leader proposes the rules of policies as an
+   entry, and likewise the time at which a message expires and the drop of held dead letters.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ ENTRY_BYTES_MAX: Final = 1024 * 1024
 
 
 SETTLES_WAIT_S: Final = 0.05
-"""How long settles wait for company at most; far below the 2 s in which an ack may be lost."""
+"""How long settles wait for a publish at most; far below the 2 s in which an ack may be lost."""
 
 
 TIME_ENTRIES_MS: Final = 10
-"""Entries that only tell the time come no more often: one expires all that is due by then."""
+"""Least time between entries with only the time: each expires all that is due by then."""
 
 
 class RaftGroup(Protocol):
@@ -84,20 +84,20 @@ class RaftGroup(Protocol):
         ...
 
     def propose_nowait(self, data: bytes, done: Callable[[object], None]) -> None:
-        """Append an entry; `done` hears the result of its apply here, or why it was not."""
+        """Append an entry; `done` gets the result of its apply here, or the reason against it."""
         ...
 
 
 class QuorumQueue:
-    """One replica. A `raft.ports.Machine` below, batches and answers above.
+    """One replica: a `raft.ports.Machine` that takes batches from nodes and answers them.
 
     Args:
         record: The queue.
         settings: What its arguments and policies ask of it.
-        node: Where it lives; its clock stamps entries while this replica leads.
-        host: Told when it begins to lead, and when nobody has used the queue for as long as it
-            lives unused (P5): then it accepts nothing until `resume`.
-        dead_letters: Takes what dies while this replica leads.
+        node: The replica's node; its clock stamps entries while this replica leads.
+        host: Told when this replica begins to lead, and when the queue has been unused for its
+            x-expires (P5): then it accepts nothing until `resume`.
+        dead_letters: Takes messages that die while this replica leads.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class QuorumQueue:
         self._dead_letters = dead_letters
         self._later = node.later
         self._is_due = False
-        self._proposals = 0  # a timer begun before one of them must not hurry what came after
+        self._proposals = 0  # by which `_end_patience` knows that its settles were proposed
         self._is_patient = False
-        self._ending_term: int | None = None  # then its delete for want of use was proposed
+        self._ending_term: int | None = None  # in which the delete of the unused queue was proposed
         self._term = 0
-        self._asked: Rules | None = None  # waiting or proposed last; None: one was refused
+        self._asked: Rules | None = None  # waiting or proposed last; None if that was refused
         self._waiting: list[QueueCommand] = []
         self._undropped: list[int] = []  # a proposal to drop these was lost
         self._told_ms = 0  # the time in the latest entry proposed
@@ -134,7 +134,7 @@ class QuorumQueue:
         self._rules = rules_of(record, settings)
         self._machine = QueueMachine(founding_config(record))
 
-    # From nodes.
+    # For nodes.
 
     def receive(self, batch: CommandBatch) -> None:
         """Put a node's batch into the next entry, or reply who leads."""
@@ -146,7 +146,7 @@ class QuorumQueue:
             )
             return
         if self._ending_term is not None:
-            return  # it is sent again, should the queue go on
+            return  # the batch is sent again if the queue is not deleted
         if self._expiry.is_limited and any(type(each) is Get for each in batch.commands):
             self._expiry.used()
         self._add_command(batch)
@@ -184,7 +184,7 @@ class QuorumQueue:
 
     @property
     def is_still_ending(self) -> bool:
-        """Whether its delete may be proposed again: in a later term others may have used it."""
+        """True if its delete may be proposed again; not in a later term, as it may be in use."""
         return self.is_leading and self._ending_term == self._term
 
     def stop(self) -> None:
@@ -193,31 +193,31 @@ class QuorumQueue:
         self._timer.end()
 
     def resume(self) -> None:
-        """The queue is not deleted: it accepts again what its sessions send."""
+        """The queue is not deleted: accept batches again."""
         self._ending_term = None
         self._expiry.used()
 
     def link_up(self, node: str) -> None:
-        """As the leader: what was sent to a node may be lost, so send what it holds again."""
+        """As the leader: deliveries to a node may be lost, so send those it holds again."""
         if self.is_leading:
             self._machine.redeliver_checked_out(node)
             self._run()
 
     def stat(self, state: str = "running") -> QueueStat:
-        """Count what is here; exact at the leader."""
+        """Return the queue's counts; exact at the leader."""
         stat = self._machine.stat(state)
         return stat._replace(active=self._machine.consumers.active_key())
 
     def peek(self, first: int, count: int) -> list[Delivery]:
-        """Show messages that wait, in their order; exact at the leader.
+        """Return ready messages, in their order; exact at the leader.
 
         Args:
-            first: How many to pass over.
-            count: How many to show.
+            first: How many to skip.
+            count: How many to return.
         """
         return self._machine.messages.peek(first, count)
 
-    # From Raft (`raft.ports.Machine`).
+    # For Raft (`raft.ports.Machine`).
 
     def apply(self, index: int, data: bytes) -> object:
         """Apply an entry; the leader then answers."""
@@ -227,14 +227,14 @@ class QuorumQueue:
         self._machine.apply_entry(entry)
         rules = self._machine.rules
         if rules is not before and not rules.is_held:
-            self._dead_letters.forget(self.record.uid)  # the machine has let go of them
+            self._dead_letters.forget(self.record.uid)  # the machine has removed them
         if self._waiting and not self._is_due and self._machine.has_ready:
-            self._hurry()  # settles that waited give the credit that is now wanted
+            self._hurry()  # consumers need the credit of the settles that waited
         self._run()
         return None
 
     def snapshot(self) -> Sequence[bytes]:
-        """The machine's state, every live body in it (P28)."""
+        """The machine's state, with the bodies of all its messages (P28)."""
         return self._machine.snapshot()
 
     def restore(self, index: int, parts: Sequence[bytes]) -> None:
@@ -243,9 +243,9 @@ class QuorumQueue:
         self._machine.restore(list(parts))
 
     def role_changed(self, *, leader: bool, term: int) -> None:
-        """Begin or stop to serve, as the leader or not.
+        """Begin to serve as the leader, or stop.
 
-        A delete that was proposed may be committed in any term: `resume` ends the wait for it.
+        A delete that was proposed may be committed in any term: only `resume` ends the wait.
         """
         self._term = term
         self.is_leading = leader
@@ -260,7 +260,7 @@ class QuorumQueue:
             self._machine.messages.redeliver_dead()
             self._run()
             if self._machine.has_ready:
-                self._serve_on()  # the last leader may have stopped halfway
+                self._serve_on()  # the last leader may not have served all consumers
             self._rule()
             self._check_expiry()
             self._host.begins_to_lead(self.record.uid, term)
@@ -270,7 +270,7 @@ class QuorumQueue:
     # Parts.
 
     def _rule(self) -> None:
-        """Have the machine's rules changed where they will not be what is asked for now."""
+        """Propose the present settings' rules, unless they were already."""
         if self.is_leading and self._asked != self._rules:
             self._asked = self._rules
             self._waiting = [each for each in self._waiting if type(each) is not SetRules]
@@ -282,7 +282,7 @@ class QuorumQueue:
             self._add_command(DropDeadLettered(numbers))
 
     def _rang(self) -> None:
-        """The timer fired: the head expires, or the queue itself."""
+        """The timer fired: the head or the queue itself may expire."""
         if not self.is_leading:
             return
         due_ms = self._machine.due_ms()
@@ -294,20 +294,20 @@ class QuorumQueue:
         self._check_expiry()
 
     def _serve_on(self) -> None:
-        """Have the consumers served on by an entry of its own, so that a full one can say so."""
+        """Propose an entry of its own to serve consumers, so that a full one can pause itself."""
         self._is_time_due = True
         if not self._is_due:
             self._hurry()
 
     def _wake_again(self) -> None:
-        """Set the timer for the head's end, unless an entry that tells that time is under way."""
+        """Set the timer for the head's expiry, unless an entry with that time is under way."""
         due_ms = self._machine.due_ms()
         if due_ms is not None and due_ms > self._told_ms and not self._is_time_due:
             at_ms = max(due_ms + 1, self._told_ms + TIME_ENTRIES_MS)
             self._timer.set(at_ms - self._clock.now_ms())
 
     def _check_expiry(self) -> None:
-        """Have the queue deleted where nobody uses it any more, or set the timer for that."""
+        """Have the queue deleted if it is unused, or set the timer for that."""
         if not self._expiry.is_limited or not self.is_leading or self._ending_term is not None:
             return
         if self._expiry.is_over(self._machine.stat().consumers):
@@ -319,12 +319,11 @@ class QuorumQueue:
             self._timer.set(left_ms)
 
     def _add_command(self, command: QueueCommand) -> None:
-        """Take a command into the next entry.
+        """Add a command to the next entry.
 
-        Settles alone are in no hurry while no message waits for the credit they give: they ride
-        with the next publish, or go after `SETTLES_WAIT_S`. That halves the entries of a queue
-        whose consumers keep up. A leader that dies meanwhile has not answered for them, so they
-        are sent again.
+        While no message is ready, nothing needs the credit that settles give: they wait for the
+        next publish, for `SETTLES_WAIT_S` at most. That halves the entries of a queue whose
+        consumers keep up. If the leader dies meanwhile they are sent again, being unanswered.
         """
         self._waiting.append(command)
         if self._is_due:
@@ -342,7 +341,7 @@ class QuorumQueue:
         self._defer(self._propose)
 
     def _end_patience(self, began: int) -> None:
-        """Propose settles that found no company, unless they have long been proposed."""
+        """Propose settles that no publish came for, unless they were proposed meanwhile."""
         if self._is_patient and self._proposals == began:
             self._propose()
 
@@ -366,11 +365,11 @@ class QuorumQueue:
             self.group.propose_nowait(data, partial(self._proposed, own, began_ms))
 
     def _time_of(self, waiting: list[QueueCommand]) -> int:
-        """The time that an entry tells, in milliseconds since the epoch.
+        """The time of an entry, in milliseconds since the epoch.
 
-        What was delivered in the millisecond in which it expires and comes back in it is not
-        delivered again: then the entry is a millisecond ahead. A store of delays, which nobody
-        consumes from, never is: nothing may be due early.
+        An entry that may return messages is a millisecond ahead of the machine: one that is
+        returned in the millisecond in which it expires is not delivered again. Not in a store of
+        delays, which has no consumers: nothing may be due early.
         """
         now_ms, machine = self._clock.now_ms(), self._machine
         if now_ms > machine.now_ms or machine.config.order == "due":
@@ -378,7 +377,7 @@ class QuorumQueue:
         return now_ms + any(_is_requeueing(each) for each in waiting)
 
     def _encoded(self, entry: list[QueueCommand], now_ms: int) -> bytes:
-        """Return an entry's bytes; what can't be written, which is a bug, is left out and told."""
+        """Return an entry's bytes; logs and leaves out what can't be encoded (a bug)."""
         try:
             return encode_entry(entry, now_ms)
         except UNENCODABLE:
@@ -391,12 +390,12 @@ class QuorumQueue:
     def _proposed(
         self, own: list[SetRules | DropDeadLettered], began_ms: int, result: object
     ) -> None:
-        """An entry was applied, or not: then what it asked is sent, or found due, again.
+        """An entry was applied or lost; the commands of a lost one are sent or proposed again.
 
         Args:
-            own: What only this leader knows of, so it proposes it again.
+            own: The commands of this leader itself, which it must propose again.
             began_ms: When it was proposed, monotonic milliseconds.
-            result: An exception where the entry was lost, or refused by a busy group.
+            result: An exception if the entry was lost, or refused by a busy group.
         """
         if not isinstance(result, Exception):
             self._pace.committed(self._clock.monotonic_ms() - began_ms)
@@ -408,7 +407,7 @@ class QuorumQueue:
                     self._asked = None
             self._told_ms = 0
             if self._machine.due_ms() is not None:
-                self._timer.set(TIME_ENTRIES_MS)  # at once would be again and again at once
+                self._timer.set(TIME_ENTRIES_MS)  # at once would repeat without end
 
     def _run(self) -> None:
         effects = self._machine.take_effects()
@@ -432,7 +431,7 @@ class QuorumQueue:
         here = self.group.leader if self.group is not None else None
         for node, reply in replies_by_node(self.record.uid, self._term, effects).items():
             reply.lag, reply.pace_us = lag, pace_us
-            if node == here:  # what has farther to go leaves before this node works on its own
+            if node == here:  # replies to other nodes leave before this node handles its own
                 self._defer(partial(self._transport.send_queue_reply, node, reply))
             else:
                 self._transport.send_queue_reply(node, reply)
@@ -445,8 +444,8 @@ def cut_entries(
 
     Args:
         waiting: Commands in order.
-        has_consumers: Consumers that wait are served before a basic.get: they are at an entry's
-            end. Replicas of older versions would not agree to be served within one.
+        has_consumers: Cut before a basic.get, so that waiting consumers are served first: that
+            happens only at an entry's end, since replicas of older versions must agree.
     """
     entry: list[QueueCommand] = []
     numbers = size_bytes = 0
@@ -469,7 +468,7 @@ def cut_entries(
 
 
 def _served(waiting: list[QueueCommand]) -> Iterator[QueueCommand]:
-    """The same, with batches cut where consumers are to be served within them."""
+    """Yield the commands, with batches cut where consumers are to be served within them."""
     for each in waiting:
         if isinstance(each, CommandBatch):
             yield from split_at_looks(each)
@@ -488,7 +487,7 @@ def _is_look(command: QueueCommand, entry: list[QueueCommand]) -> bool:
 
 
 def _is_requeueing(command: QueueCommand) -> bool:
-    """True for what may give messages back to the queue."""
+    """True for commands that may return messages to the queue."""
     if isinstance(command, CommandBatch):
         return any(isinstance(each, Requeue | Release) for each in command.commands)
     return isinstance(command, EndBoot)

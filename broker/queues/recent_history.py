@@ -1,16 +1,16 @@
 """Replays of x-recent-history exchanges to queues that are bound to them.
 
-The exchange's latest messages lie in a store, a quorum queue with the exchange's length as its
-limit, which every publish goes to beside the bound queues. Group 0 tells all nodes of a new
-binding; the one that leads the store publishes what is in it to the new destination, oldest first,
-at the rate the destination can take.
+The exchange's latest messages are in a store, a quorum queue with the exchange's length as its
+limit, to which every publish goes beside the bound queues. Group 0 tells all nodes of a new
+binding; the leader of the store publishes the store's messages to the new destination, oldest
+first, at the rate the destination can take.
 
-A binding made while the store has no leader waits at every node with a replica; who leads next
+A binding made while the store has no leader waits at every node with a replica; the next leader
 publishes to it, the others forget it.
 
-What is promised: history outlives nodes and restarts, and there is one of it, wherever one
-publishes or binds. What is not: a message published at the moment of the bind may come twice, or
-before older ones; a binding made while a leader is dying, and nobody knows yet, gets no history.
+Promised: history outlives nodes and restarts, and is the same at whichever node one publishes or
+binds. Not promised: a message published at the moment of the bind may come twice, or before older
+ones; a binding made while the leader's death is not known yet gets no history.
 
 Source: rabbit_exchange_type_recent_history.erl add_binding/3 (exchanges as destinations too).
 """
@@ -28,17 +28,17 @@ from broker.queues.dead_letters import DeadLetters
 from broker.queues.node import NodeContext
 
 BATCH_MESSAGES_MAX: Final = 1_000
-"""Messages shown and published at once."""
+"""Messages read and published at once."""
 
 WAITING_MAX: Final = 1_000
-"""Bindings that wait for leaders; of more the oldest get no history."""
+"""Most bindings that wait for leaders; beyond it, the oldest get no history."""
 
 
 class Stores(Protocol):
-    """The stores of this node, as its histories see them (`registry.QueueRegistry`)."""
+    """The stores of this node, as the replayer sees them (`registry.QueueRegistry`)."""
 
     def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
-        """Show what waits in a store, in its order; None unless its leader is here."""
+        """Return messages of a store, in its order; None unless its leader is here."""
         ...
 
     def is_leaderless(self, uid: int) -> bool:
@@ -50,8 +50,8 @@ class RecentHistoryReplayer:
     """Replays histories whose stores are led by this node.
 
     Args:
-        node: This node: routes with its lease alone (P4).
-        stores: Where histories are kept.
+        node: This node; it routes only while it has the lease (P4).
+        stores: The stores that keep histories.
         dead_letters: Publishes to a queue at the rate it can take.
     """
 
@@ -77,7 +77,7 @@ class RecentHistoryReplayer:
             self._publish(binding, [_remembered(each.message) for each in found])
 
     def try_again(self) -> None:
-        """A store may have a leader now, or this node its lease."""
+        """Replay waiting bindings: a store may have a leader now, or this node its lease."""
         waiting, self._waiting = self._waiting, []
         for binding in waiting:
             if self._catalogue.has_binding(binding):
@@ -92,7 +92,7 @@ class RecentHistoryReplayer:
             self._dead_letters.replay(queue, lot)
 
     def _queues(self, binding: Binding, message: Message) -> tuple[Queue, ...]:
-        """The queue that was bound, or where the exchange that was bound leads."""
+        """The bound queue, or the queues to which the bound exchange routes a message."""
         if binding.kind == "queue":
             queue = self._catalogue.queue(binding.vhost, binding.destination)
             return () if queue is None else (queue,)

@@ -8,7 +8,7 @@ Invariants:
 1. A classic queue runs at its home only, a quorum replica at each member only. A mirrored queue's
    machine runs at its master only (`mirrored`), and channels of every node reach it by batches.
 2. A local queue is found by `uid`, never by name: a namesake is another queue.
-3. Commands and answers for queues unknown here are dropped; the sender sends again.
+3. Commands and replies for queues unknown here are dropped; the sender repeats them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from broker.queues.recent_history import RecentHistoryReplayer
 _log = logging.getLogger(__name__)
 
 CLASSIC_BOOTS_TICKS: Final = 10
-"""Classic queues are asked for dead boots when one ends, and now and then again for boots that only
-time tells of (`Boots.is_over`). Asking 10,000 queues each second took a tenth of a core."""
+"""Classic queues end dead boots when a boot ends, and every so many ticks, since some count as over
+only after a time (`Boots.is_over`). Asking 10,000 queues each second took a tenth of a core."""
 
 
 class Groups(Protocol):
@@ -66,7 +66,7 @@ class QueueRegistry:
     """All queues of the cluster, from this node (`broker.server.context.Queues`).
 
     Args:
-        context: This node. Its transport is the way to all others.
+        context: This node. Its transport reaches all other nodes.
         groups: Raft groups, for quorum queues.
         neighbours: Links between nodes.
 
@@ -87,7 +87,7 @@ class QueueRegistry:
         self._classic: dict[int, ClassicQueue] = {}
         self._quorum: dict[int, QuorumQueue] = {}
         self._remote: dict[int, RemoteQueue] = {}
-        self._warned: dict[int, tuple[str, ...]] = {}  # of a queue's settings, told already
+        self._warned: dict[int, tuple[str, ...]] = {}  # warnings about settings, logged already
         self._boots = Boots(node.catalogue, node.clock)
         self._ticks = 0
         self.led_lately: dict[int, str] = {}
@@ -104,7 +104,7 @@ class QueueRegistry:
         if handle is not None:
             return handle
         current = self._catalogue.queue_by_uid(queue.uid)
-        if current is None:  # a record from before its delete
+        if current is None:  # the record is from before the queue's delete
             return self._open_remote(queue, is_gone=True)
         if current.type == "classic" and current.ring is None and current.home == self._node:
             local = self._classic.get(queue.uid) or self._start_classic(current)
@@ -144,7 +144,7 @@ class QueueRegistry:
         self._deletes.expired(self._quorum[uid])
 
     def begins_to_lead(self, uid: int, term: int) -> None:
-        """A replica here leads: end dead boots in it, tell everybody where to send (P17)."""
+        """A replica here leads: end dead boots in it, and tell all nodes where to send (P17)."""
         self._quorum[uid].end_boots(self.is_over)
         self.led_lately[uid] = self._node
         self._tell_all(QueueReply(uid, term))
@@ -175,7 +175,7 @@ class QueueRegistry:
         self._deletes.stopped(queue.uid)
         local = self._classic.pop(queue.uid, None)
         if local is not None and self._catalogue.queue_by_uid(queue.uid) is not None:
-            if queue.ring is not None and queue.ring.is_down:  # it waits for what is here
+            if queue.ring is not None and queue.ring.is_down:  # it waits for this node's copy
                 local.note_fresh()
             local.leave(self._remote.get(queue.uid) or self._open_remote(queue, is_gone=False))
 
@@ -192,7 +192,7 @@ class QueueRegistry:
         return self.mirrored.info(queue)
 
     def lease_back(self) -> None:
-        """The lease may be back: what waited for it goes on."""
+        """The lease may be back: go on with what waited for it."""
         self.mirrored.lease_back()
         self._dead_letters.lease_back()
         self._recent_history.try_again()
@@ -200,15 +200,15 @@ class QueueRegistry:
     # For other nodes.
 
     def receive_ring(self, node: str, payload: bytes) -> None:
-        """Bring a node's ring bytes to the ring they are for."""
+        """Hand a node's ring bytes to the ring they are for."""
         self.mirrored.receive(node, payload)
 
     def ring_link_up(self, node: str) -> None:
-        """A new data stream to or from a node."""
+        """A new data stream to or from a node is open."""
         self.mirrored.link_up(node)
 
     def receive_commands(self, uid: int, batch: CommandBatch) -> None:
-        """Bring a batch to the queue it is for, unless its boot has ended (P1)."""
+        """Hand a batch to the queue it is for, unless its boot has ended (P1)."""
         if self.is_over(*owner_of(batch.session)):
             return
         classic = self._classic.get(uid)
@@ -220,7 +220,7 @@ class QueueRegistry:
             quorum.receive(batch)
 
     def receive_queue_reply(self, node: str, reply: QueueReply) -> None:
-        """Bring a reply to the channels that wait for it."""
+        """Hand a reply to the channels that wait for it."""
         remote = self._remote.get(reply.uid)
         if remote is not None:
             remote.receive(node, reply)
@@ -238,7 +238,7 @@ class QueueRegistry:
         done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
 
     def count_here(self, uid: int) -> QueueStat | None:
-        """Messages and consumers of a queue that is served here, and no more; None elsewhere."""
+        """Counts of messages and consumers only, of a queue that is served here; else None."""
         classic = self._classic.get(uid)
         if classic is not None:
             return classic.machine.stat()
@@ -254,7 +254,7 @@ class QueueRegistry:
         return 0 if remote is None else remote.consumer_count
 
     def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
-        """Show what waits in a quorum queue, in its order; None unless its leader is here."""
+        """Return messages of a quorum queue, in its order; None unless its leader is here."""
         replica = self._quorum.get(uid)
         is_leading = replica is not None and replica.is_leading
         return replica.peek(first, count) if replica is not None and is_leading else None
@@ -264,7 +264,7 @@ class QueueRegistry:
 
         Args:
             store: The store.
-            numbers: Which; None for all. Those that are gone are passed over.
+            numbers: Message numbers, None for all; those that are gone are ignored.
             done: Gets how many were removed.
         """
         handle = self._remote.get(store.uid) or self._open_remote(store, is_gone=False)
@@ -277,8 +277,8 @@ class QueueRegistry:
         if changes.restored:
             self.reconcile_all()
             return
-        if changes.nodes_changed:  # a boot that began counts too: it is the next that can end
-            self._check_homes()  # before deletes: what went with its home did not end well
+        if changes.nodes_changed:  # also if a boot began: it may end the one before
+            self._check_homes()  # before deletes: a queue lost with its home was not just deleted
         for queue in changes.queues_removed:
             self._stop(queue.uid)
         for queue in changes.queues_added:
@@ -324,12 +324,12 @@ class QueueRegistry:
         self.mirrored.touch_all()
 
     def retarget(self) -> None:
-        """Nodes came or went: have every handle look up its queue's node again."""
+        """Nodes joined or left: have every handle look up its queue's node again."""
         for remote in list(self._remote.values()):
             remote.retarget()
 
     def link_up(self, node: str) -> None:
-        """A link to a node was opened anew: say again what may have been lost with the old one."""
+        """A link to a node was opened anew: repeat what may have been lost with the old one."""
         for classic in self._classic.values():
             classic.link_up(node)
         for quorum in self._quorum.values():
@@ -338,14 +338,14 @@ class QueueRegistry:
             remote.link_up(node)
 
     def drained(self, node: str) -> None:
-        """A link has room again: go on with what was put off for the node."""
+        """A link has room again: go on with what waited for it."""
         for classic in list(self._classic.values()):
             classic.drained(node)
         for remote in list(self._remote.values()):
             remote.drained(node)
 
     def tick(self) -> None:
-        """Once a second: give up what waited too long, ask again what got no answer."""
+        """Once a second: give up requests that waited too long, repeat those without an answer."""
         self._deletes.tick()
         self._dead_letters.tick()
         self._recent_history.try_again()
@@ -391,7 +391,7 @@ class QueueRegistry:
         return replica.group is None or replica.group.leader in {None, self._node}
 
     def leader_of(self, queue: Queue) -> str:
-        """The node that serves a queue, as well as known here."""
+        """The node that serves a queue, as far as known here."""
         if queue.type == "classic":
             return queue.home
         replica = self._quorum.get(queue.uid)
@@ -435,7 +435,7 @@ class QueueRegistry:
         replica.group = self._groups.open(queue, replica)
 
     def _settings(self, queue: Queue) -> QueueSettings:
-        """Return a queue's settings now; log once what can't be done."""
+        """Return a queue's present settings; log once what they ask for that can't be done."""
         settings = settings_of(queue, self._catalogue.effective_policy(queue))
         is_told = queue.home != self._node or self._warned.get(queue.uid) == settings.warnings
         if settings.warnings and not is_told:
@@ -494,7 +494,7 @@ class QueueRegistry:
             remote.check_home()
 
     def _end_boots(self, *, classic: bool = True) -> None:
-        """End what dead boots have in the queues here; a proposal may be lost, so ask again."""
+        """End what dead boots have in the queues here; repeated, as a proposal may be lost."""
         for queue in list(self._classic.values()) if classic else ():
             queue.end_boots(self.is_over)
         for quorum in self._quorum.values():
