@@ -1,14 +1,14 @@
 """The consumers that this node's channels have on a remote queue, and their deliveries.
 
 A queue's machine may end and another may replace it: a mirrored queue's next master, or a classic
-queue's home after a restart. The new machine uses message numbers that the earlier one has used. So
-the numbers that channels see are made unique here: each machine's begin at a base of its own, and
-the numbers that channels settle are translated back. A number below the base belongs to a machine
-that has ended, and its settle is dropped (docs/protocol-rules.md P18).
+queue's home after a restart. The new machine may use message numbers of the earlier one again. So
+the numbers that channels see are made unique here: those of each machine begin at a base of their
+own, and the numbers that channels settle are translated back. A number below the base belongs to a
+machine that has ended, and its settle is dropped (docs/protocol-rules.md P18).
 
 Invariants:
 1. Every `done` of a consume is called once; consume-ok precedes the first message, and a consumer
-   that follows its queue to another machine hears no second one.
+   that follows its queue to another machine gets no second consume-ok.
 2. Deliveries seen before are dropped (`broker.queues.client.redelivery_filter`).
 3. A channel never gets the same number for deliveries of two machines.
 4. Every delivery reaches a channel or is given back to the queue.
@@ -27,10 +27,10 @@ from broker.ports import ConsumerPort, Done, GetResult
 from broker.queues.client.redelivery_filter import PendingSettlement, RedeliveryFilter
 
 BASE_BITS: Final = 48
-"""Message numbers stay below 2 to that: nine years at a million messages a second."""
+"""Message numbers stay below 2 ** 48: nine years at a million messages a second."""
 
 CREDIT_SHARE: Final = 4
-"""Settles wait for company only while less than a fourth of the consumer's credit is used."""
+"""Settles wait for other commands only while less than a fourth of the credit is used."""
 
 CANCEL_ON_FAILOVER: Final = "x-cancel-on-ha-failover"
 """Argument of basic.consume: True for a consumer that shall end with its master."""
@@ -45,7 +45,7 @@ def _above(base: int, delivery: Delivery) -> Delivery:
 
 
 class Asked:
-    """A checkout under way, and who waits for its answer; `done` is None once it was told."""
+    """A checkout under way, and the caller's `done`, which is None once it was called."""
 
     __slots__ = ("done", "key")
 
@@ -64,8 +64,8 @@ class RemoteConsumer:
     """A consumer that is attached, or whose checkout is under way.
 
     Attributes:
-        checkout: As asked, with the prefetch it has now.
-        port: The channel's ear.
+        checkout: The consume as requested, with the present prefetch.
+        port: The channel, which gets deliveries.
         asked: Its latest checkout.
         is_active: False while its socket is full.
     """
@@ -83,8 +83,8 @@ class RemoteConsumers:
     """The consumers of one node on one queue.
 
     Args:
-        epoch: Of the ring when the queue was first reached from here: a channel of this node may
-            hold numbers of earlier epochs, from when the queue was served here.
+        epoch: The ring's epoch when the queue was first reached from here: a channel of this node
+            may hold numbers of earlier epochs, from when the queue was served here.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -98,7 +98,7 @@ class RemoteConsumers:
         return len(self._consumers)
 
     def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> Asked:
-        """Note a consumer; its checkout is to be asked with what this returns as its token."""
+        """Note a consumer; its checkout must be sent with the returned token."""
         key = (checkout.channel_id, checkout.tag)
         asked = Asked(key, done)
         self._consumers[key] = RemoteConsumer(checkout, port, asked)
@@ -107,10 +107,10 @@ class RemoteConsumers:
     def adopt(
         self, checkout: commands.Checkout, port: ConsumerPort, *, is_active: bool
     ) -> list[tuple[commands.SessionCommand, Asked | None]]:
-        """Note a consumer that follows its queue from where it called the machine itself.
+        """Note a consumer that was attached directly, when its queue was served here.
 
         Returns:
-            What to ask the new machine, each with its token; nothing for one that ends.
+            The commands for the new machine, each with its token; none for a consumer that ends.
         """
         if checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
             port.consumer_lost(checkout.tag)
@@ -123,7 +123,7 @@ class RemoteConsumers:
         return _checkout(found)
 
     def answered(self, asked: Asked, value: object) -> None:
-        """A checkout was answered: say so once, before anything is delivered."""
+        """A checkout was answered: call its `done` once, before anything is delivered."""
         if not isinstance(value, Refusal):
             asked.tell(value)
             return
@@ -142,7 +142,7 @@ class RemoteConsumers:
         return self._consumers.get(key)
 
     def detach(self, consumer: RemoteConsumer | None) -> None:
-        """A consumer's cancel is done; another one may have its tag by now."""
+        """Remove a consumer whose cancel is done, unless another one has its tag by now."""
         if consumer is not None and self._consumers.get(consumer.asked.key) is consumer:
             del self._consumers[consumer.asked.key]
 
@@ -172,11 +172,11 @@ class RemoteConsumers:
         Args:
             channel_id: The channel they are for.
             tag: Its consumer.
-            deliveries: As they came.
+            deliveries: As received.
 
         Returns:
-            What is to be given back, by the queue's own numbers, because the consumer has ended
-            here and the queue did not know it yet: the channel would hold it and never hear of it.
+            The deliveries to give back, by the queue's own numbers: the consumer has ended here
+            and the queue does not know it yet, so nobody here would ever settle them.
         """
         found = self._consumers.get((channel_id, tag))
         no_ack = found is not None and found.checkout.no_ack
@@ -196,7 +196,7 @@ class RemoteConsumers:
         return None
 
     def got(self, result: object) -> object:
-        """Return a basic.get's answer as its channel is to see it."""
+        """Return a basic.get's answer with the number that its channel sees."""
         base = self._base
         if not base or not isinstance(result, GetResult) or result.delivery is None:
             return result
@@ -210,14 +210,14 @@ class RemoteConsumers:
     def pending_settlement(
         self, channel_id: str, tag: str, numbers: list[int]
     ) -> PendingSettlement:
-        """A settle begins, of the queue's own numbers: `forget` it once that was answered."""
+        """A settle begins, of the queue's own numbers: call `forget` once it was answered."""
         return self._redeliveries.pending_settlement(channel_id, tag, numbers)
 
     def is_credit_short(self, channel_id: str, tag: str) -> bool:
-        """Tell whether a consumer may soon want the credit that a settle gives.
+        """True if a consumer may soon need the credit that a settle gives.
 
         While it has plenty and no message waits, acknowledgements go with the next command, or
-        after a while: each on its own would cost the queue's node as much as a publish.
+        after a while: a batch for each would cost the queue's node as much as a publish.
         """
         found = self._consumers.get((channel_id, tag))
         if found is None:
@@ -250,7 +250,7 @@ class RemoteConsumers:
             found.port.consumer_lost(found.checkout.tag)
 
     def take_attached(self) -> list[RemoteConsumer]:
-        """Forget all consumers; return those that had their consume-ok and hear that it is over."""
+        """Forget all consumers; return those that had their consume-ok and must be told the end."""
         consumers, self._consumers = self._consumers, {}
         return [found for found in consumers.values() if found.asked.done is None]
 
@@ -260,8 +260,8 @@ class RemoteConsumers:
         """Another machine serves from now on: earlier deliveries can no longer be settled (P18).
 
         Returns:
-            Those to be told with `tell_moved` when all else is done, and what to ask the new
-            machine to have the others back, in order, each with its token.
+            The consumers to pass to `tell_moved` when all else is done; and the commands that
+            attach those that stay to the new machine, in order, each with its token.
         """
         self.begin_anew()
         again: list[tuple[commands.SessionCommand, Asked | None]] = []
@@ -275,7 +275,7 @@ class RemoteConsumers:
         return told, again
 
     def tell_moved(self, told: list[RemoteConsumer]) -> None:
-        """Tell consumers that they have moved, or have ended as they asked to."""
+        """Tell consumers that they have moved, or have ended as their arguments ask."""
         for found in told:
             tag = found.checkout.tag
             if found.checkout.arguments.get(CANCEL_ON_FAILOVER) is True:
@@ -285,7 +285,7 @@ class RemoteConsumers:
 
 
 def _checkout(found: RemoteConsumer) -> list[tuple[commands.SessionCommand, Asked | None]]:
-    """What to ask a machine to have a consumer, each command with its token."""
+    """Return the commands that attach a consumer to a machine, each with its token."""
     asked: list[tuple[commands.SessionCommand, Asked | None]] = [(found.checkout, found.asked)]
     if not found.is_active:
         asked.append((commands.SetActive(*found.asked.key, active=False), None))

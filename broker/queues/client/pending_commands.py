@@ -1,9 +1,9 @@
 """A node's commands for one queue that have no answer yet: its side of a publisher session.
 
 Every command of the node for that queue goes through here, in order: publishes, settles, consumes,
-gets. Each is held until the queue has answered for it, and sent again, in order and under the
-same numbers, to whoever leads the queue next (docs/protocol-rules.md P10-P12). The queue does each
-number at most once (`broker.fifo.sessions.SessionTable`), so sending again is always safe.
+gets. Each is held until the queue has answered it, and sent again, in order and under the same
+numbers, to the queue's next leader (docs/protocol-rules.md P10-P12). The queue executes each number
+at most once (`broker.fifo.sessions.SessionTable`), so sending again is always safe.
 
 The shell's part: send what `to_send` returns, feed `answered`, `replied`, `out_of_sequence` and
 `session_lost`, call `expire` about once a second, and `retarget` when the leader changes or
@@ -16,7 +16,7 @@ Invariants:
 1. Every command added gets exactly one outcome for each of its numbers, or is handed back.
 2. Held commands are sent in the order of their numbers; numbers given up in between are filled
    with `Skip`, those before the first held one are covered by the batch's `lowest`.
-3. Numbers and answers of an earlier session count mean nothing.
+3. Numbers and answers of an earlier session count are ignored.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ HELD_MS_MAX: Final = 60_000
 """A publish that is held this long is rejected (P12)."""
 
 UNANSWERED_MAX: Final = {"quorum": 256, "classic": 256, "mirrored": 1024}
-"""Unanswered numbers above which publishers wait, by the queue's type. What is under way ahead of a
-settle delays it, and with it the consumer's credit: more would raise only the latency. RabbitMQ's
+"""Unanswered numbers above which publishers wait, by the queue's type. Commands ahead of a settle
+delay it, and with it the consumer's credit: a higher limit would raise only the latency. RabbitMQ's
 counterpart: quorum_commands_soft_limit, 32 batches. The broadcast of a mirrored queue goes round a
 ring whose members each sync before they pass it on: with 256 a publisher with a window of 1,000
-waited for the ring after each two reads of its socket, and confirms came a fifth later
+waited for the ring after every second read of its socket, and confirms came a fifth later
 (0058 has the figures)."""
 
 
@@ -63,11 +63,11 @@ class CommandOutcome(msgspec.Struct, frozen=True):
     """The outcome of one command or of a part of an enqueue; exactly one for each number.
 
     Attributes:
-        token: What `add` was given with the command.
-        offset: Index of the first message this is about in the enqueue as added; else 0.
+        token: The token that `add` was given with the command.
+        offset: Index of the first message in question in the enqueue as added; else 0.
         count: How many messages from there on; else 1.
         ok: False: nack, or the `value` is a Refusal.
-        value: A valued command's answer.
+        value: The value of the `Reply` to the command, if it has one.
     """
 
     token: object
@@ -164,7 +164,7 @@ class PendingCommands:
         unanswered_max: Unanswered numbers above which publishers wait.
 
     Attributes:
-        held_bytes: Size of what is held.
+        held_bytes: Size of the held commands.
         unanswered_max: As given; it may be changed at any time.
     """
 
@@ -202,12 +202,12 @@ class PendingCommands:
 
     @property
     def unanswered(self) -> int:
-        """How many numbers lie between the lowest unanswered one and the next."""
+        """How many numbers there are from the lowest unanswered one to the last."""
         return self._next_number - self.lowest
 
     @property
     def is_congested(self) -> bool:
-        """True while so much is held that publishers must not be read."""
+        """True while so much is held that the publishers' sockets must not be read."""
         return self.unanswered > self.unanswered_max or self.held_bytes * 2 > self._held_bytes_max
 
     def __len__(self) -> int:
@@ -217,12 +217,12 @@ class PendingCommands:
         """Add a command; an enqueue without messages has no outcome.
 
         Args:
-            command: Next in the node's order.
-            now_ms: Monotonic milliseconds; of what was handed back, when it was first added.
+            command: The node's next command.
+            now_ms: Monotonic milliseconds; for a reissued command, when it was first added.
             token: Comes back with each outcome.
 
         Returns:
-            False for an enqueue that does not fit: nack all of it; nothing was taken.
+            False for an enqueue that does not fit: nack all of it, as nothing was added.
         """
         size_bytes = size_of(command)
         if not isinstance(command, Enqueue):
@@ -279,11 +279,11 @@ class PendingCommands:
 
         Args:
             session: The session it is about.
-            expected: The number it waits for.
+            expected: The number that the queue waits for.
 
         Returns:
-            True where `to_send` has something again. The answers of the other batches behind the
-            same gap are ignored, else each would send everything once more.
+            True if `to_send` has something again. Answers of other batches behind the same gap
+            are ignored, else each would cause everything to be sent once more.
         """
         if session != self.session or expected == self._rewound_to:
             return False
@@ -329,8 +329,8 @@ class PendingCommands:
             session: The session it is about; an earlier one is ignored.
 
         Returns:
-            Everything held, ended with a nack or a refusal. The next session has begun; nothing is
-            carried over, since the queue's consumers and what they held are gone as well.
+            Nacks and refusals for all held commands. The next session has begun; nothing is
+            carried over, since the queue's consumers and their messages are gone as well.
         """
         if session != self.session:
             return []
@@ -348,11 +348,11 @@ class PendingCommands:
     def fail_over(self) -> list[ReissuableCommand]:
         """Handle the loss of the master, which was the only one to know this node's channels.
 
-        Publishes stay under their numbers. What the dead master may have got counts as delivered
+        Publishes keep their numbers. One that the dead master may have got counts as delivered
         before if its successor has not seen it (P11). The numbers of everything else are given up.
 
         Returns:
-            Everything but the publishes, oldest first: the shell ends it or asks it again.
+            All commands but the publishes, oldest first: the shell ends them or adds them again.
         """
         reissuable: list[ReissuableCommand] = []
         kept: deque[_Item] = deque()
@@ -372,14 +372,14 @@ class PendingCommands:
     def renew(self, session: str) -> tuple[list[CommandOutcome], list[ReissuableCommand]]:
         """Begin the next session: a new master does not know the present one (P10).
 
-        Publishes that no earlier master was sent are certainly in no queue: they go on in the
+        Publishes that were not sent to any earlier master can't be in the queue: they go on in the
         new session.
 
         Args:
             session: The session it is about; an earlier one is ignored.
 
         Returns:
-            The nacks of all other publishes, and everything else that was held, oldest first.
+            Nacks for all other publishes; and all other commands that were held, oldest first.
         """
         if session != self.session:
             return [], []
@@ -400,7 +400,7 @@ class PendingCommands:
         return outcomes, reissuable
 
     def give_up_publishes(self) -> list[CommandOutcome]:
-        """Give up all publishes, for the queue has no future: return their nacks (P12)."""
+        """Give up all publishes, as no node will serve the queue soon: return their nacks (P12)."""
         outcomes: list[CommandOutcome] = []
         for item in self._pending:
             if isinstance(item.command, Enqueue):
@@ -411,16 +411,16 @@ class PendingCommands:
     def expire(self, now_ms: int, questions_ms: int | None = None) -> list[CommandOutcome]:
         """Give up publishes and questions that were held for too long (P12).
 
-        Settles and their like are kept: forgetting one would leave its messages checked out. For a
-        consume or a cancel that is given up, a cancel follows: the queue may have done the former,
-        and may never have got the latter.
+        Settles, requeues and discards are kept: without them the messages would stay checked out.
+        A consume or cancel that is given up is followed by a cancel: the queue may have executed
+        the consume, and may never have got the cancel.
 
         Args:
             now_ms: Monotonic milliseconds.
             questions_ms: How long questions may wait, if less than publishes.
 
         Returns:
-            What to nack or refuse.
+            The nacks and refusals.
         """
         outcomes: list[CommandOutcome] = []
         cancels: list[Cancel] = []
@@ -431,7 +431,7 @@ class PendingCommands:
             is_follow_up = type(command) is Cancel and item.token is None
             is_question = type(command) in VALUED and not is_follow_up
             if item.since_ms > (asked_ms if is_question else oldest_ms):
-                continue  # not the end: what was asked again is older than its number
+                continue  # not break: a reissued command is older than its neighbours
             if is_question or isinstance(command, Enqueue):
                 if isinstance(command, Checkout | Cancel):
                     cancels.append(Cancel(command.channel_id, command.tag))

@@ -1,14 +1,14 @@
 """The redelivery filter of a consuming node: it drops deliveries that it has seen before.
 
 A new leader sends everything checked out again (docs/protocol-rules.md P17), since it cannot know
-what its predecessor had sent. A delivery is the same one when channel_id, tag, number and delivery
-count are: a message that came back and was handed out again has a higher count.
+what its predecessor had sent. Two deliveries are the same if channel_id, tag, number and delivery
+count are: a message that was returned and delivered again has a higher count.
 
-The filter must remember a delivery until the queue has answered for its settle; if it forgot when
-the client acked, a leader that had not applied the settle yet could deliver the message twice.
-Hence `pending_settlement` when the settle is issued, and `forget` when it is answered.
+The filter must remember a delivery until the queue has answered its settle: if it forgot it at the
+client's ack, a leader that had not applied the settle yet could deliver the message twice. So
+`pending_settlement` is called when the settle is sent, and `forget` when it is answered.
 
-Invariant: what is remembered is at most what is checked out here, settles under way included.
+Invariant: it remembers only deliveries that are checked out here, or whose settle is under way.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RedeliveryFilter:
         Args:
             channel_id: The channel they are for.
             tag: Its consumer.
-            deliveries: As they came.
-            no_ack: They are settled and will never be sent again: nothing to remember.
+            deliveries: As received.
+            no_ack: They are settled and will never be sent again: none is remembered.
         """
-        if no_ack:  # an earlier consumer of the tag may hold some: those come again (P17)
+        if no_ack:  # an earlier consumer of the tag may hold some: those are sent again (P17)
             held = self._seen.get(channel_id, {}).get(tag)
             if not held:
                 return deliveries
@@ -63,7 +63,7 @@ class RedeliveryFilter:
     def pending_settlement(
         self, channel_id: str, tag: str, numbers: list[int]
     ) -> PendingSettlement:
-        """Note which deliveries a settle, requeue or discard is about; keep it until the answer."""
+        """Return the deliveries of a settle, requeue or discard; keep them until the answer."""
         seen = self._seen.get(channel_id, {}).get(tag, {})
         return PendingSettlement(channel_id, tag, [(n, seen[n]) for n in numbers if n in seen])
 

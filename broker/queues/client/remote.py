@@ -2,7 +2,7 @@
 
 One publisher session per node and queue carries every command of this node's channels, in order
 and numbered (`broker.queues.client.pending_commands`). Commands without an answer are sent again to
-the next leader or master; so a publish in flight when a leader dies is neither lost nor doubled
+the next leader or master, so a publish in flight when a leader dies is neither lost nor duplicated
 (docs/protocol-rules.md P10-P12).
 
 Other commands depend on how the queue is replicated:
@@ -10,14 +10,14 @@ Other commands depend on how the queue is replicated:
 - The next leader of a quorum queue knows everything that the last one knew: nothing changes.
 - A mirrored queue's next master knows the messages and the publishes, but no consumers and no
   checked-out messages (P15, P16). Settles in flight are given up (P18), consumers are attached
-  again without notice to their clients, questions are asked again. Without a master, commands
-  wait.
+  again without notice to their clients, and gets and purges are sent again. Without a master,
+  commands wait.
 - A classic queue without mirrors depends on its home. When the home's boot ends, all held publishes
   are rejected and consumers are cancelled.
 
 Invariants:
-1. Every publish given gets exactly one verdict, every `done` one call.
-2. Consume-ok precedes the first message, also where the reply was lost with a link.
+1. Every publish gets exactly one verdict, every `done` one call.
+2. Consume-ok precedes the first message, even if the reply was lost with a link.
 3. Answers of an earlier leader or master are dropped, and so are deliveries that were seen before.
 """
 
@@ -64,12 +64,12 @@ SILENCE_MS: Final = 1_500
 """Unanswered batches go out again after this long: the answer or the batch was lost."""
 
 SILENCE_MS_MAX: Final = 12_000
-"""To a mirrored queue's master they go ever less often: it says when it begins to serve, and one
-that stands still (P26) need not hear the same 16 MiB every second."""
+"""For a mirrored queue's master the interval grows up to this: it says when it begins to serve, and
+one whose queue is paused (P26) must not get the same 16 MiB every second."""
 
 STAT_MS_MAX: Final = 5_000
-"""How long a question for counts waits for a leader, as long as a proposal does (P3); where most
-members are dead, every question."""
+"""How long a question for counts waits for a leader, as long as a proposal does (P3); if most
+members are dead, any question waits no longer."""
 
 
 class RemoteQueue:
@@ -92,7 +92,7 @@ class RemoteQueue:
         self._consumers = RemoteConsumers(self._route.epoch)
         self._is_due = False
         self._is_patient = False
-        self._flushes = 0  # a timer begun before one of them must not hurry what came after
+        self._flushes = 0  # by which `_end_patience` knows that its settles were sent
         self._is_deleted = False
         self._heard_ms = 0
         self._lowest = 0
@@ -101,32 +101,32 @@ class RemoteQueue:
         self._lag = self._pace_us = 0
         self._dropped = 0
         self._waiters = Waiters(node.clock)
-        self._wanted: list[Message] = []  # found no room: publishers wait until these have it
+        self._wanted: list[Message] = []  # found no room: publishers wait until these fit
         self._gets: dict[str, list[GetToken]] = {}  # by channel_id
         self._stats = StatQuestions(record.uid, node.transport, self._route)
         self._renewed_for: Server | None = None
 
     @property
     def record(self) -> Queue:
-        """The queue; after it was set, `retarget` makes the most of it."""
+        """The queue; call `retarget` after setting it."""
         return self._route.record
 
     @record.setter
     def record(self, record: Queue) -> None:
         self._route.record = record
 
-    # What channels ask (`broker.queues.handle.QueueHandle`).
+    # For channels (`broker.queues.handle.QueueHandle`).
 
     @property
     def is_congested(self) -> bool:
         """True while over half of the allowed bytes is held, or a publisher waits for room.
 
-        Else a message that needs all of the room would wait for ever beside steady publishers.
+        In the second case, steady publishers would take the room that a large message waits for.
         """
         return self._pending.is_congested or bool(self._wanted)
 
     def has_room(self, messages: list[Message]) -> bool:
-        """False where a publish shall wait at who has it: here it would be refused (P12)."""
+        """False if a publish must wait with its publisher: here it would be refused (P12)."""
         is_taken = has_room(self._pending.held_bytes, messages)
         if not is_taken and not self._wanted:
             self._wanted = messages
@@ -134,7 +134,7 @@ class RemoteQueue:
 
     @property
     def slowdown_us(self) -> int:
-        """By what the queue's last answer said of its consumers' lag."""
+        """The slowdown by the consumers' lag in the queue's last answer."""
         return lag_slowdown_us(self._lag, self._pace_us)
 
     def when_drained(self, resume: Callable[[], None]) -> None:
@@ -149,10 +149,10 @@ class RemoteQueue:
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
     ) -> None:
-        """Keep and send messages; reject them at once if there is no room or no server (P12)."""
+        """Hold and send messages; reject them at once if there is no room or no server (P12)."""
         if self._is_deleted:
             if seqnos is not None:
-                publisher.confirmed(seqnos)  # as RabbitMQ: the queue went in good order
+                publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
             return
         token = PublishToken(publisher, seqnos)
         if self._is_down() or not self._add(commands.Enqueue(messages), token):
@@ -167,13 +167,13 @@ class RemoteQueue:
     def adopt(
         self, checkout: commands.Checkout, port: ConsumerPort, *, is_active: bool = True
     ) -> None:
-        """Attach a consumer that a queue served here has had, now that its master has moved away.
+        """Attach a consumer of a queue that was served here, after its master has moved away.
 
-        It hears nothing if all goes well; it is lost where it asked to end with its master.
+        The client is told only if the consumer is lost: if its arguments end it with its master.
 
         Args:
-            checkout: As it was asked for, with the prefetch it has now.
-            port: The channel's ear.
+            checkout: The consume as requested, with the present prefetch.
+            port: The channel, which gets deliveries.
             is_active: False while its socket is full.
         """
         if self._is_deleted:
@@ -183,11 +183,11 @@ class RemoteQueue:
             self._add(command, token)
 
     def submit(self, command: commands.ChannelCommand, done: Done | None = None) -> None:
-        """Number a command and send it, after what it means for the consumers here."""
+        """Number and send a command, after its effect on this node's consumers."""
         self._SUBMITTED[type(command)](self, command, done)
 
     def _cancel(self, command: commands.Cancel, done: Done | None) -> None:
-        """Detach a consumer; it may still get messages until that is done."""
+        """Detach a consumer; it may get messages until the cancel is answered."""
         token = CancelToken(
             self._consumers.find((command.channel_id, command.tag)), done or _ignore
         )
@@ -200,7 +200,7 @@ class RemoteQueue:
         channel_id, tag, given = command.channel_id, command.tag, command.numbers
         numbers = self._consumers.numbers(given)
         if len(numbers) < len(given):
-            # Handed out by a machine that has ended since (P18): its numbers may mean others now.
+            # The others are of a machine that has ended (P18): their numbers may be reused by now.
             if done is not None:
                 done(None if self._is_deleted else settle_lost(self.record))
                 done = None
@@ -266,7 +266,7 @@ class RemoteQueue:
     }
 
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
-        """Ask the node that serves the queue; wait a little for one that is being elected."""
+        """Ask the serving node for the queue's counts; wait a little for one to be elected."""
         if not self._refuses(done):
             wait_ms = HELD_MS_MAX if self._is_mirrored else STAT_MS_MAX
             self._stats.ask(done, self._clock.monotonic_ms() + wait_ms, is_declare=is_declare)
@@ -276,7 +276,7 @@ class RemoteQueue:
         refusal = late if self._is_down() and not self._is_mirrored else None
         self._stats.again(self._clock.monotonic_ms(), refusal, late)
 
-    # What the node tells.
+    # For the registry.
 
     def receive(self, node: str, reply: QueueReply) -> None:
         """Handle a reply of the queue."""
@@ -301,7 +301,7 @@ class RemoteQueue:
         route = self._route
         if isinstance(route, HomeRoute):
             is_admitted = route.admits(node, reply.epoch)
-            if is_admitted and reply.is_bare:  # what came before it was ready is lost
+            if is_admitted and reply.is_bare:  # batches from before it was ready are lost
                 self._send_again()
             return is_admitted
         if route.hear(node, reply):
@@ -311,14 +311,14 @@ class RemoteQueue:
     def _resume_drained(self) -> None:
         if self._pending.is_congested or not has_room(self._pending.held_bytes, self._wanted):
             return
-        self._wanted = []  # who finds no room after all says so again
+        self._wanted = []  # set again if a publisher finds no room
         if self._waiters:
             self._waiters.release(lambda: not has_room(self._pending.held_bytes, self._wanted))
 
     def _take_replies(self, reply: QueueReply) -> None:
         for verdict in reply.verdicts:
             self._end(self._pending.answered(Verdict(*verdict)))
-        last: list[CommandOutcome] = []  # cancels: what was handed out before them comes first
+        last: list[CommandOutcome] = []  # cancels: deliveries from before them come first
         for session, number, packed in reply.replies:
             outcome = self._pending.replied(Reply(session, number, unpack_value(packed)))
             if outcome is not None and type(outcome.token) is CancelToken:
@@ -356,15 +356,15 @@ class RemoteQueue:
             self._send_again()
 
     def drained(self, node: str) -> None:
-        """The link to a node has room again."""
+        """The link to a node has room again: send what waited for it."""
         if len(self._pending) and node == self._route.target:
             self._schedule()
 
     def check_home(self) -> None:
         """Compare the boot of a classic queue's server with the one that was asked (P6).
 
-        When it is over, all that was asked of it is over too: a plain queue's publishes are nacked
-        and its consumers told, a mirrored one's wait for the next master.
+        If that boot has ended, so have all requests to it: a plain queue's publishes are nacked and
+        its consumers are cancelled, those of a mirrored queue wait for the next master.
         """
         self._look()
 
@@ -374,7 +374,7 @@ class RemoteQueue:
         self._stats.end(gone(self.record))
         is_lost = isinstance(self._route, HomeRoute) and self._route.server is None
         for outcome in self._pending.session_lost(self._pending.session):
-            # It went in good order, unless it went with its last copy.
+            # The queue was deleted normally, unless its last copy was lost.
             is_done = isinstance(outcome.token, PublishToken | SettleToken) and not is_lost
             value = None if is_done else gone(self.record)
             ended = CommandOutcome(outcome.token, outcome.offset, outcome.count, is_done, value)
@@ -417,7 +417,7 @@ class RemoteQueue:
         if self._is_deleted:
             return False
         if not isinstance(command, commands.Enqueue) and not self._is_mirrored and self._is_down():
-            return False  # nobody holds anything there any more
+            return False  # nothing is checked out there any more
         now_ms = self._clock.monotonic_ms()
         if not len(self._pending):
             self._heard_ms = self._lowest_ms = now_ms
@@ -432,7 +432,7 @@ class RemoteQueue:
         return True
 
     def _end_patience(self, began: int) -> None:
-        """Send settles that found no company, unless they have long been sent."""
+        """Send settles that no other command came for, unless they were sent meanwhile."""
         if self._is_patient and self._flushes == began:
             self._flush()
 
@@ -492,7 +492,7 @@ class RemoteQueue:
         token.done(None if outcome.ok else settle_lost(self.record))
 
     def _look(self) -> None:
-        """Find out whether the machine that was asked has ended, and do what follows from it."""
+        """Check whether the machine that was asked has ended, and handle it if so."""
         if self._route.look():
             if self._is_mirrored:
                 self._move(self._pending.fail_over())
@@ -507,7 +507,7 @@ class RemoteQueue:
         """Handle that the queue does not know this node's session."""
         server = self._route.server if isinstance(self._route, HomeRoute) else None
         if not self._is_mirrored or self._renewed_for == server:
-            self._lost()  # a mirrored queue refuses twice only what comes from a boot that ended
+            self._lost()  # a mirrored queue refuses a session twice only if its boot has ended
             return
         self._renewed_for = server
         nacks, reissuable = self._pending.renew(self._pending.session)
@@ -515,10 +515,10 @@ class RemoteQueue:
         self._end(nacks)
 
     def _move(self, reissuable: list[ReissuableCommand]) -> None:
-        """Ask the next master what the last one has not answered, as far as that makes sense.
+        """Send the next master what the last one left unanswered: consumes, gets and purges.
 
         Args:
-            reissuable: What waits for an answer, publishes excepted.
+            reissuable: All commands without an answer, except publishes.
         """
         consumers, now_ms = self._consumers, self._clock.monotonic_ms()
         for each in reissuable:
@@ -532,7 +532,7 @@ class RemoteQueue:
             if type(command) is commands.Checkout and consumers.is_attached(
                 (command.channel_id, command.tag)
             ):
-                continue  # it is asked again already
+                continue  # `again` has it
             is_get = type(waits) is GetToken and not waits.is_over
             if is_get or type(command) is commands.Purge:
                 self._pending.add(command, since_ms, waits)
@@ -552,7 +552,7 @@ class RemoteQueue:
             if type(each.token) is CancelToken:
                 self._consumers.detach(each.token.consumer)
         lost = self._consumers.take_attached()
-        self._end(outcomes)  # who is told may consume anew at once
+        self._end(outcomes)  # a channel may consume anew within this call
         for found in lost:
             found.port.consumer_lost(found.checkout.tag)
         self._resume_drained()

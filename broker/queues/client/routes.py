@@ -2,7 +2,7 @@
 
 A quorum queue's leader is found by its replies: the node that replies under the highest term
 leads. The catalogue names the server of a classic queue: its home, or a mirrored queue's master. It
-also tells whether a machine has ended: its knowledge of this node's channels ends with it. A
+also tells whether a machine has ended, which loses all that it knew of this node's channels. A
 machine goes on when its queue becomes mirrored or stops being so.
 
 Invariants:
@@ -26,7 +26,7 @@ class Server(NamedTuple):
     Attributes:
         node: Where it runs.
         boot: That node's boot id.
-        epoch: Of the ring it is the master of; of the last ring before for a plain queue.
+        epoch: The epoch of its ring; for a plain queue, of the last ring that it had.
         is_plain: There is no ring now.
     """
 
@@ -55,7 +55,7 @@ class HomeRoute:
 
     Attributes:
         record: As given; replaced when it changes, before `look`.
-        server: The machine that is asked; None while there is none.
+        server: The machine that commands are sent to; None while there is none.
     """
 
     def __init__(self, record: Queue, catalogue: Catalogue) -> None:
@@ -71,7 +71,7 @@ class HomeRoute:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the machine that is or will be asked; higher than all before, or 0."""
+        """The epoch of the present or next server; higher than all before, or 0."""
         if self.server is not None:
             return self.server.epoch
         ring = self.record.ring
@@ -79,14 +79,14 @@ class HomeRoute:
 
     @property
     def is_mirrored(self) -> bool:
-        """True for a queue whose next master will know of what was published."""
+        """True for a queue whose next master will know what was published."""
         return self.record.ring is not None
 
     def look(self) -> bool:
-        """Compare who serves with who was asked.
+        """Look the server up again, and compare it with the one before.
 
         Returns:
-            True where the machine that was asked has ended.
+            True if the machine that commands were sent to has ended.
         """
         asked, self.server = self.server, self._find()
         if asked is not None and asked.goes_on_as(self.server):
@@ -101,8 +101,8 @@ class HomeRoute:
         """True if a reply is from the machine that commands are sent to now.
 
         Args:
-            node: Who answered.
-            epoch: The answer's: 0 of a plain queue. A home may have founded a ring already.
+            node: The node that replied.
+            epoch: The reply's, 0 for a plain queue. A home may have founded a ring already.
         """
         server = self.server
         return (
@@ -132,11 +132,11 @@ class HomeRoute:
             return None
         node = self._catalogue.node(master.node)
         if node is None or node.boot != master.boot:
-            return None  # ended: the record that says so is about to come
+            return None  # it has ended: the ring's record will say so soon
         return Server(master.node, master.boot, ring.epoch, False)
 
     def _first_epoch(self) -> int:
-        """The lowest epoch that the machine's answers may carry: 0 where it was a plain queue's."""
+        """The lowest epoch that the machine's replies may carry: 0 if the queue was plain."""
         server = self.server
         if server is None or server.is_plain or server.epoch == self.record.past_epoch + 1:
             return 0
@@ -152,7 +152,7 @@ class LeaderRoute:
 
     Attributes:
         record: As given; replaced when its members or the leader hint change.
-        term: The newest leader's term heard of.
+        term: The highest term that a leader has replied with.
     """
 
     def __init__(self, record: Queue, catalogue: Catalogue) -> None:
@@ -181,11 +181,11 @@ class LeaderRoute:
 
     @property
     def epoch(self) -> int:
-        """0: the machine of a quorum queue is the same for ever, whoever leads."""
+        """0: a quorum queue has the same machine for ever, whichever node leads."""
         return 0
 
     def look(self) -> None:
-        """Nodes or members changed: a leader that died leads no more."""
+        """Nodes or members changed: forget a leader that has died."""
         if self._leader is not None and not self._is_alive(self._leader):
             self._leader = None
 
@@ -194,10 +194,10 @@ class LeaderRoute:
         self._leader = None
 
     def hear(self, node: str, reply: QueueReply) -> bool:
-        """Learn from an answer who leads.
+        """Learn from a reply which node leads.
 
         Returns:
-            True where that is news: everything is to be sent there.
+            True if the leader is a new one: everything must be sent to it.
         """
         if reply.leader is not None:
             return self._redirected(node, reply)
@@ -208,10 +208,10 @@ class LeaderRoute:
         return False
 
     def _redirected(self, node: str, reply: QueueReply) -> bool:
-        """The node asked does not lead the queue.
+        """Follow the redirection of a node that does not lead; True if the leader is a new one.
 
-        A follower may not know of the term it redirects to, so its word counts as long as there
-        is nobody better to ask; but two confused ones must not send us to and fro.
+        A follower may not know the term of the leader that it names, so it is believed while no
+        leader is known; but two mistaken followers must not redirect this node to and fro.
         """
         was_asked_as_leader = self._leader == node
         if was_asked_as_leader:

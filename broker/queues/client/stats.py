@@ -22,7 +22,7 @@ class StatQuestions:
     Args:
         uid: The queue's incarnation.
         transport: Carries questions.
-        route: Says who serves the queue now.
+        route: Names the node that serves the queue now.
     """
 
     def __init__(self, uid: int, transport: PeerTransport, route: HomeRoute | LeaderRoute) -> None:
@@ -36,12 +36,12 @@ class StatQuestions:
         return len(self._waiting)
 
     def ask(self, done: Done, until_ms: int, *, is_declare: bool) -> None:
-        """Ask now if there is somebody to ask, else with the next `again`.
+        """Ask now if a node serves the queue, else with the next `again`.
 
         Args:
-            done: Told the counts.
-            until_ms: How long it waits for somebody, monotonic milliseconds.
-            is_declare: It renews the queue's life.
+            done: Called with the counts.
+            until_ms: Until when it waits for a serving node, monotonic milliseconds.
+            is_declare: A declare asks, which renews the queue's x-expires.
         """
         question = _Question(done, until_ms, is_declare)
         target = self._route.target
@@ -58,12 +58,12 @@ class StatQuestions:
         self._transport.ask_stat(target, self._uid, answered, is_declare=is_declare)
 
     def again(self, now_ms: int, refusal: Refusal | None, late: Refusal) -> None:
-        """Ask again what waits.
+        """Ask the waiting questions again.
 
         Args:
             now_ms: Monotonic milliseconds.
-            refusal: What all of them are told instead; None: they are asked.
-            late: What those are told that have waited for too long.
+            refusal: Answer to all of them; None: ask them.
+            late: Answer to those that have waited for too long.
         """
         waiting, self._waiting = self._waiting, []
         for done, until_ms, is_declare in waiting:
@@ -73,7 +73,7 @@ class StatQuestions:
                 self.ask(done, until_ms, is_declare=is_declare)
 
     def end(self, refusal: Refusal) -> None:
-        """The queue is gone."""
+        """The queue is gone: refuse all questions."""
         self._is_over = True
         waiting, self._waiting = self._waiting, []
         for question in waiting:

@@ -1,4 +1,4 @@
-"""Tokens of commands: each comes back with the outcome and knows who waits for it."""
+"""Tokens of commands: each comes back with the outcome and names the caller that waits for it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from broker.queues.client.redelivery_filter import PendingSettlement
 
 
 class PublishToken(NamedTuple):
-    """The publisher that waits for the verdicts of an enqueue; `seqnos` None wants none."""
+    """The publisher that waits for the verdicts of an enqueue; `seqnos` None: without confirms."""
 
     publisher: PublisherPort
     seqnos: list[int] | None
 
     def tell(self, seqnos: list[int], outcome: CommandOutcome) -> None:
-        """Confirm or reject those of them that an outcome is about."""
+        """Confirm or reject the publishes that an outcome is about."""
         if outcome.count != len(seqnos):
             seqnos = seqnos[outcome.offset : outcome.offset + outcome.count]
         if outcome.ok:
@@ -35,7 +35,7 @@ class SettleToken(NamedTuple):
 
 
 class CancelToken(NamedTuple):
-    """A cancel under way: which consumer it ends, and who waits for it."""
+    """A cancel under way: the consumer that it ends, and the caller that waits for it."""
 
     consumer: RemoteConsumer | None
     done: Done
@@ -49,11 +49,11 @@ class GetToken:
     def __init__(self, channel_id: str, done: Done) -> None:
         self.channel_id = channel_id
         self.done = done
-        self.is_over = False  # its channel is gone: a message got now would be held for ever
+        self.is_over = False  # its channel is gone: nobody would settle a message got now
 
 
 def with_refusal(outcome: CommandOutcome, refusal: Refusal) -> CommandOutcome:
-    """Return an outcome with another reason for its refusal, if it is one."""
+    """Return an outcome with another reason, if it is a refusal."""
     if not isinstance(outcome.value, Refusal):
         return outcome
     return CommandOutcome(outcome.token, outcome.offset, outcome.count, False, refusal)

@@ -8,7 +8,7 @@ from broker.queues.node import NodeContext
 
 
 class LinkWatch:
-    """The time for which each other node has been unreachable, on which rings depend.
+    """The time for which each other node has been unreachable, by which rings decide.
 
     Args:
         context: The node.
@@ -74,9 +74,9 @@ class LinkWatch:
 
         A dead node's links are cut, too. Only the leader of group 0 can tell the two cases apart:
         it has had the time to report a death and has not. That leader must be reachable, and must
-        not be the node in question. Without such a leader the answer is False: this may be the
-        election after the death of a master that led group 0, and mirrors that left the ring for it
-        would take the last copies with them.
+        not be the node in question. Without such a leader the answer is False: a master that led
+        group 0 may have died, and if its mirrors left the ring during the election the last copies
+        would be lost.
         """
         since_ms = self._cut_since_ms.get(node)
         leader = self._teller()

@@ -34,7 +34,7 @@ IN_FLIGHT_BYTES_MAX: Final = 16 << 20
 """Broadcasts under way above which publishers wait (P14: limits sit at the origin)."""
 
 HAND_OVER: Final = "hand over"
-"""A reason to pause the queue: what has happened must come round before it moves."""
+"""A reason to pause the queue: all broadcasts must come round before it moves."""
 
 FLOW: Final = "flow"
 """A reason to pause the queue: too much is under way in the ring."""
@@ -69,11 +69,11 @@ class MasterOwner(Protocol):
 
 
 class _Mark(NamedTuple):
-    """What is true when a mark has come round.
+    """The effects of a broadcast that has come round.
 
     Attributes:
-        places: These members have what they begin with.
-        ends_pruning: All members have been told what is here.
+        places: Members that have their join state now.
+        ends_pruning: All members know now which messages are here.
     """
 
     places: Sequence[RingMember]
@@ -81,7 +81,7 @@ class _Mark(NamedTuple):
 
 
 class Master:
-    """Broadcasts the ledger of a mirrored queue, and confirms what every member has.
+    """Broadcasts the ledger of a mirrored queue, and confirms publishes that every member has.
 
     Args:
         queue: Runs the machine; this calls its `replicate`.
@@ -126,7 +126,7 @@ class Master:
         self._is_releasing = False
         self._is_over = False
         self._is_paused = False
-        self._round = 1  # the one that is being gathered
+        self._round = 1  # the round that is being gathered
         self._in_flight: deque[tuple[int, int]] = deque()  # round, number of its last payload
         self._unsynced: deque[int] = deque()  # rounds, each of a sync under way
         self._returned = 0
@@ -208,7 +208,7 @@ class Master:
                 self._send_join_state(member)
 
     def lease_back(self) -> None:
-        """Go on with what waited for the lease, if the node holds it again."""
+        """Go on with calls that waited for the lease, if the node holds it again."""
         if self.is_stalled and self._node.has_lease():
             self.is_stalled = False
             self.queue.unpause(LEASE)
@@ -310,7 +310,7 @@ class Master:
     # For synchronisations (`sync`).
 
     def note_filling(self, member: RingMember | None) -> None:
-        """Note which member is being synchronised, None for none: it lacks messages until then."""
+        """Note which member is being synchronised (None: none), and so still lacks messages."""
         self._filling = member
 
     def note_filled(self, member: RingMember) -> None:

@@ -1,12 +1,12 @@
 """A mirror: replays its master's ledger, writes it to this disk, and reports when it is synced.
 
-A founder begins empty and complete. Other members ignore what comes before their join state (P20).
-With the join state it erases what an earlier membership left on the disk, since only then has it
-joined a live master (P23), and notes its own identity beside what it writes from there on. A new
-master may send the join state again; then the mirror begins again.
+A founder begins empty and complete. Other members ignore broadcasts before their join state (P20).
+With the join state a mirror erases what an earlier membership left on the disk, since only then has
+it joined a live master (P23), and notes its own identity beside its new copy. A new master may send
+the join state again; then the mirror begins again.
 
 Invariants:
-1. A delivery is forwarded (`synced`) after what it changed here is on disk.
+1. A delivery is forwarded (`synced`) after its changes are on disk here.
 2. Deliveries are forwarded in the order they came.
 """
 
@@ -36,7 +36,7 @@ from broker.queues.paging.memory_budget import DEEP_RAM_BYTES
 from broker.storage.message_store import MessageStore
 
 LOOK_BYTES: Final = 1024 * 1024
-"""A mirror without a limit of its own checks its memory each time so many bytes have come."""
+"""A mirror without a limit of its own checks its memory each time it has got so many bytes."""
 
 
 class Delivered(Protocol):
@@ -59,7 +59,7 @@ class Delivered(Protocol):
 
 
 class Forwarder(Protocol):
-    """The ring, as a mirror speaks into it."""
+    """The ring, as a mirror sees it."""
 
     def synced(self, ticket: int) -> None:
         """Everything up to this ticket is durable here: forward it."""
@@ -135,8 +135,8 @@ class Mirror:
             payload = assembler.take(each.payload)
             if payload is not None:
                 is_written |= self._take(payload)
-        # Pages need no sync. Where the disk is behind with them the ring waits for it all the same,
-        # else they would pile up here, without back-pressure at the origin (P14).
+        # Pages need no sync. If the disk is behind with them the ring waits nevertheless, else they
+        # would pile up here, without back-pressure at the origin (P14).
         is_behind = self._journal.pending_bytes > JOURNAL_BEHIND_BYTES
         if is_written or is_behind or self._unsynced:
             self._unsynced.append(ticket)
@@ -223,7 +223,7 @@ class Mirror:
         return True
 
     def _synced(self) -> None:
-        """One sync more is done; they are done in their order."""
+        """Another sync is done; syncs are done in their order."""
         self._ring.synced(self._unsynced.popleft())
 
 

@@ -1,7 +1,7 @@
 """The mirrored queues of one node: opens ring memberships and proposes the steps that are due.
 
-Follows group 0 record by record (P6). A queue is looked at when something has happened to it, and
-once a second while a step is still due; a ring that is as it should be costs nothing.
+Follows group 0 record by record (P6). A queue is reconciled when something has happened to it, and
+once a second while a step is still due; a settled ring costs nothing.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MirroredQueues:
         self._is_due = False
         self._is_over = False
         self._is_stopping = False
-        self._drained: Callable[[], None] | None = None  # a stopping node waits
+        self._drained: Callable[[], None] | None = None  # called when a stopping node's rings are
         self._back_off: dict[int, reconcile.JoinBackOff] = {}
         self._requested_masters: dict[int, tuple[str, int]] = {}  # uid -> node, until (ms)
         self._links = LinkWatch(context, neighbours)
@@ -99,7 +99,7 @@ class MirroredQueues:
         uid, ring = queue.uid, queue.ring
         me = None if ring is None else ring.member_on(self._context.node)
         if me is not None and me.boot != self._context.boot:
-            me = None  # of a boot that is over, though that is not applied here yet
+            me = None  # its boot is over, though that is not applied here yet
         membership = self._memberships.get(uid)
         if membership is not None and membership.me != me:
             self._close_membership(membership, queue)
@@ -177,7 +177,7 @@ class MirroredQueues:
     # Time.
 
     def tick(self) -> None:
-        """Reconcile what is unsettled. Call once a second."""
+        """Reconcile the queues for which a step is due. Call once a second."""
         self._host.tick()
         self._proposals.tick()
         if self._links.tick():
@@ -364,7 +364,7 @@ class MirroredQueues:
             self._queue_host.unserve(queue)
 
     def closed_by_gm(self, membership: RingMembership, why: str) -> None:
-        """Handle a ring that GM has closed, for the record says so or by a bug: leave it then."""
+        """Handle a ring that GM has closed: the record says so, or a bug; leave the ring then."""
         if self._memberships.get(membership.record.uid) is not membership:
             return
         _log.critical("ring.failed", extra={"queue": membership.record.name, "why": why})

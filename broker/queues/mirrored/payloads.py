@@ -1,4 +1,4 @@
-"""What travels round the ring of a mirrored queue: one byte that says what, then its bytes.
+"""Payloads of a mirrored queue's ring: one byte for the kind, then the content.
 
 A payload that is too long for the ring travels in consecutive parts (P13). A member that joins
 meanwhile may get only the later parts. It drops them: a joining member ignores what was broadcast
@@ -40,7 +40,7 @@ class Addressed(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         member: The member that acts on it.
-        body: What it gets.
+        body: The content for that member.
     """
 
     member: RingMember
@@ -60,7 +60,7 @@ def decode_addressed(payload: bytes) -> Addressed:
     """Read what `addressed` wrote.
 
     Raises:
-        msgspec.DecodeError: It is something else.
+        msgspec.DecodeError: The bytes are something else.
     """
     return _decoder.decode(memoryview(payload)[1:])
 

@@ -1,7 +1,7 @@
 """Which steps are due while a queue has no master, or when its master stops. Pure.
 
-P22: the successor serves nothing before the dead master's slot is erased, which happens when all it
-had in flight has come round. Then the successor syncs what it holds, and proposes `promoted`.
+P22: the successor serves nothing before the dead master's slot is erased, which happens when all
+its broadcasts in flight have come round. Then the successor syncs its disk and proposes `promoted`.
 P23: without a synchronised mirror the policy decides. `always`: the leader of group 0 designates
 the oldest joined one once the master's node has been refused for 3 s or silent for 60 s. Otherwise
 the queue is down until the last master's node returns, with a copy that the record names.

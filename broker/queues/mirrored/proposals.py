@@ -50,7 +50,7 @@ class Proposals:
         self._wanted: dict[RingStep, Outcome] = {}
         self._under_way: dict[RingStep, Outcome] = {}
         self._unknown: dict[RingStep, Outcome] = {}
-        self._is_asking = False  # also with no steps at all, to settle what is unknown
+        self._is_asking = False  # perhaps without steps, to settle unknown outcomes
         self._is_due = False
         self._is_over = False
 

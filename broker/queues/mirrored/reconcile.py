@@ -2,8 +2,8 @@
 
 The master compares its ring with what the policy wants. It takes in one member at a time, and only
 where every member and the newcomer hear each other both ways; a node that keeps coming back waits
-longer each time (P25). Everything follows from the record and a few facts of the moment; only the
-times of the last joins are remembered.
+longer each time (P25). Everything follows from the record and the present state of the links; only
+the times of the last joins are remembered.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def with_reachable(
 
     Args:
         ring: The ring, with a master.
-        wanted: Where the policy wants members; other nodes will do (`ha-mode: exactly`).
+        wanted: Where the policy wants members; others may replace them (`ha-mode: exactly`).
         running: All living nodes.
         is_reachable: True if the master and a node hear each other.
     """
@@ -178,7 +178,7 @@ def leave_step(
     if ring.master is None or me in {ring.master, ring.successor}:
         return None
     alive = ring.alive()
-    if me not in alive:  # this boot has ended, and its shells will end soon
+    if me not in alive:  # this boot has ended, and its membership will soon
         return None
     for member in alive:
         is_older = alive.index(member) < alive.index(me)

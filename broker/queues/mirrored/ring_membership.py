@@ -74,7 +74,7 @@ class RingMembership:
         mirror: Its mirror; None at the master.
         master: The master; None at a mirror.
         source: The synchronisations of a master; None at a mirror.
-        is_failed: True once a bug has stopped it: it must leave, so that others do not wait.
+        is_failed: True once a bug has stopped it: it must leave, as the other members wait for it.
     """
 
     def __init__(
@@ -173,13 +173,13 @@ class RingMembership:
     # From GM (`gm.ports.RingOwner`).
 
     def births(self, members: list[MemberId]) -> None:
-        """Nothing to do: the record has told it already."""
+        """Nothing to do: the record has named the new members already."""
 
     def deliver(self, batch: list[RingDelivery]) -> None:
         """Replay broadcasts of another member."""
         if self.mirror is not None:
             self.mirror.deliver(batch)
-        else:  # of a master before this one: all of it was replayed before the promotion
+        else:  # broadcasts of an earlier master, all replayed before the promotion
             self.gm.synced(batch[-1].ticket)
 
     def returned(self, numbers: list[int]) -> None:
@@ -198,7 +198,7 @@ class RingMembership:
     # From the mirror and the master.
 
     def synced(self, ticket: int) -> None:
-        """Let GM forward what came up to a ticket: it is durable here."""
+        """Let GM forward everything up to a ticket: it is durable here."""
         self.gm.synced(ticket)
 
     def touch(self) -> None:

@@ -11,7 +11,7 @@ comes, one in each turn of the loop. Messages settled since the mark are not sen
 
     master                                       mirror
     Begin, round the ring ---------------------> empties itself (blocking style), notes the place
-                          <--------------------- Ready: what it has already
+                          <--------------------- Ready: which messages it has already
     Batch 1, 2, ... a few ahead ---------------> writes them
                           <--------------------- Got: how many are on its disk
     End with their count, round the ring ------> has it all?
@@ -141,12 +141,12 @@ class _Running:
 
 
 class _Pruning(NamedTuple):
-    """What is left of telling mirrors what is here.
+    """The rest of a prune: mirrors are told which messages are here.
 
     Attributes:
         low: The first message number that they were not told of.
-        last: The last one to tell of.
-        members: They.
+        last: The last message number to tell them of.
+        members: The mirrors.
     """
 
     low: int
@@ -273,7 +273,7 @@ class SyncSource:
             self._is_asked = False
         master = self._master
         if master.is_join_open or master.queue.machine.effects.ledger:
-            return  # something of what is here was not broadcast yet
+            return  # some of the ledger was not broadcast yet
         for member in lacking:
             if master.has_join_state(member) and not master.has_everything(member):
                 self._begin(member, policy, now_ms)
@@ -325,7 +325,7 @@ class SyncSource:
             return
         if run.low > run.last:
             run.is_ended = True
-            self._master.queue.hand_in_ledger()  # what was left out has its end before this mark
+            self._master.queue.hand_in_ledger()  # the ends of skipped messages come before it
             payload = addressed(SYNC, run.member, encode_mark(EndMark(run.sync, run.sent)))
             self._master.broadcast(payload)
             return
@@ -434,7 +434,7 @@ class SyncSink:
         """Take a mark for this mirror from the ring."""
         mark: SyncMark = decode_mark(body)
         if mark.sync[0] != self._epoch:
-            return  # what an earlier master had in flight
+            return  # a broadcast of an earlier master
         if isinstance(mark, BeginMark):
             self._begin(mark)
         elif isinstance(mark, PruneMark):
@@ -466,7 +466,7 @@ class SyncSink:
         self._check_complete(begun)
 
     def follow(self, epoch: int) -> None:
-        """Take the epoch of a new master; messages of an earlier one's batches stay.
+        """Take the epoch of a new master; messages from an earlier master's batches stay.
 
         Args:
             epoch: Only marks of its master count from now on.

@@ -54,7 +54,7 @@ class CancelMark(msgspec.Struct, array_like=True, tag=3, frozen=True):
 class PruneMark(msgspec.Struct, array_like=True, tag=8, frozen=True):
     """Round the ring: the messages of a new master that was not synchronised when it took over.
 
-    A mirror may hold others, from an earlier master, which would never be settled: it drops them.
+    A mirror drops others, of an earlier master: they would never be settled.
     """
 
     sync: SyncId

@@ -1,10 +1,10 @@
 """The memory that each queue may use for messages. Pure.
 
-The node may use a share of its memory watermark. What it uses beside its queues' messages is not
-to be had; the rest is divided so that no queue is robbed for a larger one (max-min fairness): one
-limit for all, and only queues above it page out.
+The node may use a share of its memory watermark. Memory in use beside its queues' messages is
+subtracted; the rest is divided by max-min fairness, so that no queue pages out in favour of a
+larger one: there is one limit for all, and only queues above it page out.
 
-    ram       1   3   8   20        fair_limit(.., 18) = 7: the two small ones keep what they have
+    ram       1   3   8   20        fair_limit(.., 18) = 7: the two small ones keep all they have
     limit 7   1   3   7    7
 """
 
@@ -14,16 +14,16 @@ from collections.abc import Iterable
 from typing import Final
 
 BUDGET_MIN_BYTES: Final = 4 * 1024 * 1024
-"""All queues of a node together may use that much, whatever the rest of the process takes."""
+"""All queues of a node together may use this much, whatever the rest of the process takes."""
 
 DEEP_RAM_BYTES: Final = 512 * 1024 * 1024
-"""What any queue keeps in memory at most, however much there is (docs/decisions/0033)."""
+"""Most memory of any queue, however much is free (docs/decisions/0033)."""
 
 LAZY_RAM_BYTES: Final = 256 * 1024
 """The limit of a lazy queue without consumers."""
 
 LAZY_READ_BYTES: Final = 4 * 1024 * 1024
-"""The limit of a lazy queue with consumers: for some reads ahead, and unacknowledged messages."""
+"""The limit of a lazy queue with consumers: room for read-ahead and unacknowledged messages."""
 
 
 def budget_bytes(watermark_bytes: int, ratio: float, used_bytes: int, queues_bytes: int) -> int:
@@ -43,8 +43,8 @@ def fair_limit(queues_bytes: Iterable[int], budget: int) -> int | None:
     """Return the most memory a queue may use; None while all of them together fit.
 
     Args:
-        queues_bytes: What each queue's messages take now, in any order.
-        budget: What they may take together, bytes.
+        queues_bytes: Bytes that each queue's messages take now, in any order.
+        budget: Bytes that they may take together.
     """
     sizes = sorted(queues_bytes)
     left = budget

@@ -1,12 +1,12 @@
 """Divides the node's memory: every queue and mirror gets a limit while memory is short.
 
-On a node below its share of the watermark this costs one look at the resident memory each time: the
+On a node below its share of the watermark this costs one read of the resident memory each time: the
 queues are asked only while memory is short. Queues above the limit take turns, one step in each
 turn of the loop, because a thousand of them must not block the node.
 
-The allocator keeps freed memory, and an alarm would last for memory that is free. So freed memory
-is returned to the system now and then while the node is above its share, and ever more rarely if
-that does not help.
+The allocator keeps freed memory, which counts as resident and would keep an alarm on. So the node
+returns freed memory to the system while it is above its share, and ever more rarely if that does
+not help.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from broker.queues.paging.memory_budget import budget_bytes, fair_limit
 from broker.queues.timing import Defer
 
 LOOK_S: Final = 0.2
-"""How often `NodePager.tick` is to be called."""
+"""How often `NodePager.tick` must be called."""
 
 ENDS_AT: Final = 0.9
 """Paging ends below this share of the memory at which it begins."""
 
 TRIM_MIN_MS: Final = 1_000
 TRIM_MAX_MS: Final = 60_000
-"""Between two trims: the first after one that helped, doubled each time after one that did not."""
+"""Wait between two trims: the minimum after one that helped, doubled after each that did not."""
 
 TRIM_FREED_BYTES: Final = 16 * 1024 * 1024
-"""A trim is due at once when queues have let go of so much."""
+"""A trim is due at once when queues have freed so much."""
 
 TRIM_HELPS_SHARE: Final = 0.02
 """A trim that frees less than this share of the memory did not help."""
@@ -45,7 +45,7 @@ class MemoryUse(NamedTuple):
 
     Attributes:
         used_bytes: Resident memory.
-        watermark_bytes: More of it is an alarm.
+        watermark_bytes: The resident memory above which there is an alarm.
     """
 
     used_bytes: int
@@ -72,7 +72,7 @@ class ProcessMemory(Protocol):
     """The memory of this process."""
 
     def look(self) -> MemoryUse:
-        """Read how much is used, and how much may be."""
+        """Read how much is used, and the watermark."""
         ...
 
     def trim(self) -> None:
@@ -131,7 +131,7 @@ class NodePager:
         before = self._limit_bytes
         self._limit_bytes = fair_limit(sizes, budget)
         if self._limit_bytes is None and self._is_above(use, ENDS_AT):
-            self._limit_bytes = before  # not on and off: the next messages would be too much again
+            self._limit_bytes = before  # keep the limit: the next messages would bring it back
         if (before is None) is not (self._limit_bytes is None):
             _log.info(
                 "paging.ended" if self._limit_bytes is None else "paging.began",
@@ -179,7 +179,7 @@ class NodePager:
         return self._clock.monotonic_ms() >= self._trim_due_ms
 
     def _give_back(self, use: MemoryUse) -> MemoryUse:
-        """Trim, and look again."""
+        """Trim, and read the memory use again."""
         self._freed_bytes = 0
         self._memory.trim()
         after = self._memory.look()

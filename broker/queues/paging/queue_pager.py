@@ -34,12 +34,12 @@ CHUNK_RAM_BYTES: Final = 4 * CHUNK + 300
 """Memory for `CHUNK` consecutive numbers of messages on disk (`Paged.ram_bytes`)."""
 
 SHARE_MIN_BYTES: Final = 1 << 15
-"""The least that a queue gets: below it, paging costs more than it frees."""
+"""Least memory of a queue: below it, paging costs more than it frees."""
 
 NO_LIMIT_BYTES: Final = 1 << 60
 
 STEP_BYTES: Final = 1 << 20
-"""The most that leaves the memory in one turn: some 5 ms."""
+"""Most bytes that leave the memory in one turn: some 5 ms."""
 
 STUCK_BYTES: Final = 1 << 16
 """A queue that can't page out enough is tried again when it has grown by this much."""
@@ -140,7 +140,7 @@ class QueuePager:
         self.limit_bytes: int | None = None
         self._set_limit()
 
-    # How much there may be. A `pager.Pageable`.
+    # The memory limit (`node_pager.Pageable`).
 
     @property
     def ram_bytes(self) -> int:
@@ -148,13 +148,13 @@ class QueuePager:
         return self._machine.paging.ram_bytes
 
     def follow(self, *, is_lazy: bool) -> None:
-        """The queue's mode has changed."""
+        """Apply another mode of the queue."""
         if is_lazy is not self._is_lazy and not self.is_over:
             self._is_lazy = is_lazy
             self._set_limit()
 
     def end(self) -> None:
-        """The queue is served here no more: nothing leaves the memory."""
+        """The queue is no longer served here: stop paging."""
         self.is_over = True
         self.limit_bytes = None
 
@@ -175,7 +175,7 @@ class QueuePager:
         self.is_paging = self.limit_bytes is not None
 
     def _limit(self) -> int:
-        """Most memory the queue may take now; never less than what can't leave, and a little.
+        """Most memory the queue may take now; always a little more than what can't leave.
 
         A lazy queue gets more while it has consumers.
         """
@@ -214,7 +214,7 @@ class QueuePager:
         before = machine.paging.ram_bytes
         limit = self._limit()
         if 2 * before < self._stuck_bytes:
-            self._stuck_bytes = 0  # what could not leave has gone since
+            self._stuck_bytes = 0  # messages that could not leave have gone since
         if before <= max(limit, self._stuck_bytes):
             return False
         step = max(limit, before - STEP_BYTES)
@@ -225,7 +225,7 @@ class QueuePager:
                 self._sweep()
         after = machine.paging.ram_bytes
         if 2 * (before - after) < before - step:
-            # What can't leave is not tried again at once: there has to be more of it.
+            # The rest can't leave now: try again when there is more.
             self._stuck_bytes = after + max(after // 4, STUCK_BYTES)
             return False
         return after > limit
@@ -234,10 +234,10 @@ class QueuePager:
         lowest = self._machine.messages.lowest_number()
         self.disk.sweep(self._machine.next_number if lowest is None else lowest)
 
-    # What is waited for.
+    # Reading messages that are needed.
 
     def pump(self) -> None:
-        """Hand out what consumers can take, and read what they wait for, a batch of it.
+        """Deliver what consumers can take, and read a batch of the messages that they wait for.
 
         The rest follows in the next turn.
         """
@@ -284,10 +284,10 @@ class QueuePager:
         return not self._machine.paging.needed(1)
 
     def apply_batch(self, batch: CommandBatch, now_ms: int) -> None:
-        """Apply a batch; consumers that wait come first, and a basic.get finds the head at hand.
+        """Apply a batch; waiting consumers come first, and a basic.get finds the head in memory.
 
         Args:
-            batch: Of another node, or of a channel here.
+            batch: A batch of another node, or of a channel here.
             now_ms: Milliseconds since the epoch.
         """
         for part in split_at_looks(batch):
@@ -302,14 +302,14 @@ class QueuePager:
             if part.commands and type(part.commands[0]) is Get:
                 machine.set_time(now_ms)
                 while not self.bring_head():
-                    pass  # few: what had expired was let die before (`gate.wait_for_head`)
+                    pass  # few times: expired messages were removed before (`gate.wait_for_head`)
             machine.apply_batch(part, now_ms)
 
     def bring(self) -> bool:
         """Read the messages that consumers wait for, one batch of them; `pump` follows.
 
         Returns:
-            False where nothing is waited for.
+            False if nothing needs to be read.
         """
         if not self._is_told or (self._is_lazy and self._is_consumed() is not self._was_consumed):
             self._tell()
@@ -319,7 +319,7 @@ class QueuePager:
         return bool(numbers)
 
     def _tell(self) -> None:
-        """Let the machine read in batches that fit: it goes by the last limit it was told."""
+        """Tell the machine its limit, by which it sizes the batches that it reads."""
         self._is_told = True
         self._was_consumed = self._is_consumed()
         limit = self._limit()
@@ -342,20 +342,20 @@ class QueuePager:
             )
 
     def fill_dead(self) -> None:
-        """Read the contents of what died, while it is on the disk."""
+        """Read the contents of dead messages, while they are on the disk."""
         dead = self._machine.effects.dead
         for index, each in enumerate(dead):
             filled = self.disk.filled(each.items, keep=each.is_held)
             dead[index] = each._replace(items=filled)
 
     def unpage(self) -> None:
-        """Remove the pages of what has ended; the dead were filled before."""
+        """Remove the pages of messages that have ended; `fill_dead` comes before."""
         effects = self._machine.effects
         ended, effects.unpaged = effects.unpaged, []
         self.disk.unpage(ended)
 
     def fill_deliveries(self) -> None:
-        """Read the contents of what is delivered again."""
+        """Read the contents of redelivered messages."""
         if not self._machine.paging.is_paged:
             return
         deliveries = self._machine.effects.deliveries
@@ -365,7 +365,7 @@ class QueuePager:
     # Whole queues.
 
     def restore(self) -> None:
-        """Begin with what the disk holds after a restart, unread where that can be."""
+        """Begin with the messages on the disk after a restart, unread if possible."""
         machine, disk = self._machine, self.disk
         disk.forget_pages()
         stored, fresh = disk.stored(), disk.take_fresh()
@@ -381,7 +381,7 @@ class QueuePager:
             machine.restore_messages(messages, disk.next_number, limit_bytes=limit, fresh=fresh)
 
     def _stored_messages(self, numbers: list[int]) -> Iterator[tuple[int, Message]]:
-        """What the disk has of these; the records of the others go, for nothing comes of them."""
+        """Yield the messages that can be read; log the others as lost, and remove their records."""
         for start in range(0, len(numbers), RESTORE_MESSAGES):
             asked = numbers[start : start + RESTORE_MESSAGES]
             found = self.disk.read(asked)
@@ -392,7 +392,7 @@ class QueuePager:
             yield from found
 
     def stat(self, stat: QueueStat) -> QueueStat:
-        """Say where the messages are, for listings."""
+        """Add how many messages are in memory and on disk, for listings."""
         counts = self._machine.paging.counts()
         return stat._replace(
             alpha=counts.alpha,
