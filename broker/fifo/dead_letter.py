@@ -8,10 +8,10 @@ A dead message is published again with its death recorded in its headers:
     x-first-death-*    reason, queue and exchange of the first death; written once
     x-last-death-*     the same of the latest
 
-The counts of an x-death header go on, whoever wrote it: applications republish what they got, and
-rely on the counts. Entries without a queue, a reason or a count are skipped; an x-death that isn't
-a list counts as none. Header bytes that are not about deaths stay as they came, since clients look
-at the types of numbers in their headers.
+The counts of an x-death header are continued, whoever wrote it: applications republish what they
+got, and rely on the counts. Entries without a queue, a reason or a count are skipped; an x-death
+that isn't a list counts as none. Header bytes that are not about deaths stay as they came, since
+clients look at the types of numbers in their headers.
 
 Bounds: the 1,000 latest deaths are recorded. If a publisher's headers leave no room for them
 (`fields.ENTRIES_MAX`), the publisher's are dropped: a message whose deaths are not recorded could

@@ -49,10 +49,10 @@ IN_FLIGHT_MAX: Final = 1_000
 """Most held messages of one queue that wait for confirms. RabbitMQ has 32 in flight."""
 
 BEHIND_BYTES: Final = 32 << 20
-"""Waiting dead letters above which publishers to queues that dead-letter wait."""
+"""Bytes of waiting dead letters above which publishers to queues that dead-letter wait."""
 
 WAITING_BYTES_MAX: Final = 512 << 20
-"""Most dead messages that wait here without being held; more are dropped, and that is logged."""
+"""Most bytes of dead messages that wait here and no queue holds; more are dropped and logged."""
 
 RETRY_MS: Final = 5_000
 """When a rejected message is tried again. RabbitMQ waits 180 s, too long after a failover."""

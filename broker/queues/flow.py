@@ -66,7 +66,7 @@ def lag_slowdown_us(ready: int, pace_us: int = 0) -> int:
 
 
 class Pace:
-    """The time per message of a queue's consumers, while they wait for the queue's commits.
+    """The time per message of a queue's consumers, if they wait for the queue's commits.
 
     All times are monotonic milliseconds.
     """

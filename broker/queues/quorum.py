@@ -294,7 +294,7 @@ class QuorumQueue:
         self._check_expiry()
 
     def _serve_on(self) -> None:
-        """Propose an entry of its own to serve consumers, so that a full one can pause itself."""
+        """Serve consumers on by a further entry: one whose socket is full can pause before it."""
         self._is_time_due = True
         if not self._is_due:
             self._hurry()

@@ -121,7 +121,7 @@ class RemoteQueue:
     def is_congested(self) -> bool:
         """True while over half of the allowed bytes is held, or a publisher waits for room.
 
-        In the second case, steady publishers would take the room that a large message waits for.
+        In the second case, others would otherwise take the room that a large message waits for.
         """
         return self._pending.is_congested or bool(self._wanted)
 

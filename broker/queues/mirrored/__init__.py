@@ -43,7 +43,7 @@ master's node returns and recovers it from its disk.
 
 Invariants:
 1. One membership for each queue and node, for the member of this node that lives in the record.
-2. No publish is confirmed before it is safe (P19), without the lease (P4), or while a join is
-   proposed whose outcome is unknown (P20).
+2. No verdict reaches a publisher before it is safe (P19), without the lease (P4), or while a join
+   is proposed whose outcome is unknown (P20).
 3. Steps are fenced by (master, epoch) or by the member they are about; repeating one is harmless.
 """

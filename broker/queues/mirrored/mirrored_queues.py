@@ -87,7 +87,7 @@ class MirroredQueues:
         self._is_due = False
         self._is_over = False
         self._is_stopping = False
-        self._drained: Callable[[], None] | None = None  # called when a stopping node's rings are
+        self._drained: Callable[[], None] | None = None  # called when a stopping node is flushed
         self._back_off: dict[int, reconcile.JoinBackOff] = {}
         self._requested_masters: dict[int, tuple[str, int]] = {}  # uid -> node, until (ms)
         self._links = LinkWatch(context, neighbours)

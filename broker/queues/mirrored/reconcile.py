@@ -2,8 +2,8 @@
 
 The master compares its ring with what the policy wants. It takes in one member at a time, and only
 where every member and the newcomer hear each other both ways; a node that keeps coming back waits
-longer each time (P25). Everything follows from the record and the present state of the links; only
-the times of the last joins are remembered.
+longer each time (P25). Everything follows from the record and the present state of nodes and links;
+only the times of the last joins are remembered.
 """
 
 from __future__ import annotations
