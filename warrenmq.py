@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.cli.cluster.single import Broker
 
 __all__ = ["Broker", "Cluster", "__version__"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {"Broker": "broker.cli.cluster.single", "Cluster": "broker.cli.cluster.local"}
 
