@@ -85,11 +85,11 @@ class QueueMachine:
 
     Attributes:
         config: As given; `ledger` may change (`set_ledger`).
-        messages: See the module, as of all parts.
-        recorder: The one of `messages`.
-        consumers: Everybody attached.
+        messages: Every message of the queue, by its state.
+        recorder: The recorder of `messages`: effects and ledger.
+        consumers: All attached consumers.
         sessions: Publisher sessions known here.
-        paging: The memory of `messages`.
+        paging: What of `messages` is in memory, and what is on disk.
         is_pump_due: The last `apply_*` stopped at `burst_max`: call `pump` soon.
     """
 
@@ -124,7 +124,7 @@ class QueueMachine:
         self.messages.clear()
         self._attach_parts()
 
-    # What it has to tell, and what it is told.
+    # Effects, time and rules.
 
     @property
     def effects(self) -> Effects:
@@ -538,7 +538,7 @@ class QueueMachine:
     }
     _COMMANDS: ClassVar[dict[type, Callable[[Any, Any], object]]] = {**_VALUED, **_PLAIN}
 
-    # What ends, and what is served.
+    # Ends of boots, and serving consumers.
 
     def end_boot(self, node: str, boot: str) -> None:
         """End every channel, consumer and session of a node's boot; what they held goes back."""
@@ -574,7 +574,7 @@ class QueueMachine:
             messages.expire(messages.now_ms)
         return messages.limits.drops_head and messages.shorten()
 
-    # What shells ask for.
+    # For shells.
 
     def boots(self) -> list[tuple[str, str]]:
         """(node, boot) of everyone known here: channels, consumers and sessions, sorted."""
@@ -714,7 +714,7 @@ class QueueMachine:
         snapshot.load_state(state, self.messages, self.consumers, self.sessions)
         self.recorder.effects = Effects()
 
-    # What a mirrored queue's shell asks for.
+    # For the shell of a mirrored queue.
 
     def set_ledger(self, mode: LedgerMode) -> None:
         """Keep another ledger from now on: a plain queue became mirrored, or the reverse.
