@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 SHA256: Final = "rabbit_password_hashing_sha256"
+MD5: Final = "rabbit_password_hashing_md5"
 SCRYPT: Final = "warrenmq_password_hashing_scrypt"
 
 
@@ -50,7 +51,7 @@ HASHINGS: Final = {
     "rabbit_password_hashing_sha512": Hashing(
         4, 64, is_slow=False, digest=lambda s, p: hashlib.sha512(s + p).digest()
     ),
-    "rabbit_password_hashing_md5": Hashing(
+    MD5: Hashing(
         4,
         16,
         is_slow=False,
@@ -106,3 +107,20 @@ def blank_hash(algorithm: str) -> str:
     """
     hashing = HASHINGS[algorithm]
     return base64.b64encode(bytes(hashing.salt_bytes + hashing.digest_bytes)).decode()
+
+
+def hash_fault(text: str, algorithm: str) -> str | None:
+    """Say why no password could match a stored hash, None if one could.
+
+    Args:
+        text: base64 of salt and digest.
+        algorithm: Its name.
+    """
+    try:
+        size = len(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return "password_hash must be base64"
+    wanted = HASHINGS[algorithm].salt_bytes + HASHINGS[algorithm].digest_bytes
+    if size != wanted:
+        return f"password_hash has {size} bytes; {algorithm} makes {wanted} with the salt"
+    return None

@@ -76,7 +76,7 @@ def declare_exchange(context: ApplyContext, command: commands.DeclareExchange) -
         if refusal is None:
             delays.give_store(context, command)
         return refusal or False
-    refusal = name_refusal("exchange", command.name) or _arguments_refusal(command)
+    refusal = name_refusal("exchange", command.name) or arguments_refusal(command)
     if refusal is not None:
         return refusal
     context.catalogue.put_exchange(
@@ -95,7 +95,7 @@ def declare_exchange(context: ApplyContext, command: commands.DeclareExchange) -
     return True
 
 
-def _arguments_refusal(command: commands.DeclareExchange) -> Refusal | None:
+def arguments_refusal(command: commands.DeclareExchange) -> Refusal | None:
     """Return why a new exchange's arguments are refused; None if they are not."""
     alternate = command.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
@@ -138,7 +138,7 @@ def bind(context: ApplyContext, command: commands.Bind) -> Result:
         refusal = equivalence.exclusive_refusal(destination, command.connection)
         if refusal is not None:
             return refusal
-    fault = _binding_fault(source, command)
+    fault = binding_fault(source, command)
     if fault is not None:
         return Refusal(ReplyCode.PRECONDITION_FAILED, fault)
     binding = binding_of(command)
@@ -151,7 +151,7 @@ def bind(context: ApplyContext, command: commands.Bind) -> Result:
     return True
 
 
-def _binding_fault(source: Exchange, command: commands.Bind) -> str | None:
+def binding_fault(source: Exchange, command: commands.Bind) -> str | None:
     """Return why a binding is refused; the source's type decides most of it."""
     if len(command.routing_key.encode()) > NAME_BYTES_MAX:
         return f"routing key is longer than {NAME_BYTES_MAX} bytes"

@@ -105,6 +105,21 @@ def _creation_refusal(
             ReplyCode.PRECONDITION_FAILED,
             f"cannot declare queue '{command.name}': queue limit in cluster ({limit}) is reached",
         )
+    return declaration_refusal(command, wanted) or _placement_refusal(context, command)
+
+
+def declaration_refusal(
+    command: commands.DeclareQueue, wanted: dict[str, object]
+) -> Refusal | None:
+    """Check arguments and properties of a new queue, whatever else there is.
+
+    Args:
+        command: The declare.
+        wanted: Its arguments, the vhost's default type filled in.
+
+    Returns:
+        RabbitMQ's 406, None if all is well.
+    """
     return (
         _dead_letter_refusal(command)
         or arguments.queue_fault(command.vhost, command.name, wanted)
@@ -116,7 +131,6 @@ def _creation_refusal(
             exclusive=command.exclusive_owner is not None,
             auto_delete=command.auto_delete,
         )
-        or _placement_refusal(context, command)
     )
 
 
