@@ -112,6 +112,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         default_vhost: `default_vhost`.
         default_user_tags: `default_user_tags.TAG = true`.
         default_permissions: `default_permissions.configure|write|read`, in this order.
+        definitions_paths: `load_definitions`, `definitions.local.path` and
+            `management.load_definitions`: files, and folders of *.json, that are imported at each
+            start, in this order. With one a new cluster gets neither default user nor vhost.
+        definitions_skip_if_unchanged: `definitions.skip_if_unchanged`: files that the last import
+            was of are not imported again.
+        definitions_hashing: `definitions.hashing.algorithm`: the hash they are known by.
         password_hashing: `password_hashing_module`, of new passwords:
             rabbit_password_hashing_sha256, _sha512, _md5, or
             warrenmq_password_hashing_scrypt, which RabbitMQ does not know.
@@ -187,6 +193,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_vhost: str = "/"
     default_user_tags: tuple[str, ...] = ("administrator",)
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
+    definitions_paths: tuple[str, ...] = ()
+    definitions_skip_if_unchanged: bool = False
+    definitions_hashing: str = "sha256"
     password_hashing: str = "rabbit_password_hashing_sha256"  # noqa: S105 - an algorithm's name
 
     default_queue_type: str = "classic"

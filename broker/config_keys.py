@@ -244,6 +244,20 @@ _HEADERS = {
     "management.headers.xss_protection": "X-XSS-Protection",
     "management.headers.frame_options": "X-Frame-Options",
 }
+_HASHES = {
+    "sha": "sha1",
+    "sha224": "sha224",
+    "sha256": "sha256",
+    "sha384": "sha384",
+    "sha512": "sha512",
+}
+_hash = _one_of(*_HASHES)
+_DEFINITIONS = (
+    "load_definitions",
+    "definitions.local.path",
+    "definitions.local_path",  # of advanced.config
+    "management.load_definitions",
+)
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
 _OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergency": "error"}
 _LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
@@ -286,6 +300,8 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "default_pass": ("default_password", str),
     "default_vhost": ("default_vhost", str),
     "password_hashing_module": ("password_hashing", _hashing),
+    "definitions.skip_if_unchanged": ("definitions_skip_if_unchanged", _flag),
+    "definitions.hashing.algorithm": ("definitions_hashing", lambda text: _HASHES[_hash(text)]),
     "default_queue_type": ("default_queue_type", _queue_type),
     "classic_queue.default_version": (
         "classic_queue_default_version",
@@ -345,6 +361,7 @@ _GROUPED = (
     "log.file",
     "log.dir",
     "loopback_users",
+    *_DEFINITIONS,
     "listeners.tcp.default",
     "management.tcp.port",
     "management.tcp.ip",
@@ -410,6 +427,7 @@ class _Reader:
         self._listeners()
         self._management()
         self._users()
+        self._definitions()
         self._cluster()
         self._complain()
         if self.problems:
@@ -549,6 +567,22 @@ class _Reader:
         mechanisms = self.family(_MECHANISMS)
         if mechanisms:
             self.values["auth_mechanisms"] = tuple(self.take(key, str) for key in mechanisms)
+
+    def _definitions(self) -> None:
+        """Take the files of definitions; `none` names none."""
+        named = [self.take(key, str) for key in _DEFINITIONS if key in self.left]
+        paths = tuple(dict.fromkeys(path for path in named if path != "none"))
+        self.values["definitions_paths"] = paths
+        backend = self.entries.get("definitions.import_backend")
+        if backend is not None and not paths:
+            found = config_safety.verdict(*backend[:2])
+            if found is config_safety.Verdict.NOTHING_ASKED:
+                text = "is refused: it names no file; set definitions.local.path"
+                self.problems.append(f"{backend.source}: {backend.key} {text}")
+        for key in ("default_user", "default_vhost"):
+            entry = self.entries.get(key)
+            if entry is not None and paths:
+                self.warn(entry, f"{key} has no effect beside definitions, which say who is there")
 
     def _cluster(self) -> None:
         peers: dict[str, Peer] = {}

@@ -34,8 +34,8 @@ _NOTHING: frozenset[str] = frozenset()
 TLS = "TLS is not supported yet; remove it, and end TLS in a proxy in front of the node"
 _MECHANISMS = "only PLAIN and AMQPLAIN are supported; remove it"
 _DEFINITIONS = (
-    "definitions are not imported at the start yet; remove it, and make users, permissions and"
-    " policies with 'warrenmq ctl' once the node runs"
+    "definitions are imported from local files only; download them before the start, and name the"
+    " file with definitions.local.path"
 )
 _TOKENS = "logins with tokens are not supported; remove it, and use names and passwords"
 _LIMIT = "this limit is not supported; remove it"
@@ -86,12 +86,12 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
         _OFF,
         "the PROXY protocol is not supported yet; remove it, here and in the proxy",
     ),
-    ("load_definitions", _NONE, _DEFINITIONS),
-    ("management.load_definitions", _NONE, _DEFINITIONS),
     ("definitions.import_backend", _LOCAL_FILES, _DEFINITIONS),
-    ("definitions.skip_if_unchanged", _OFF, _DEFINITIONS),
-    ("definitions.hashing.algorithm", frozenset(("sha256",)), _DEFINITIONS),
-    ("definitions.$", _NOTHING, _DEFINITIONS),
+    ("definitions.https.$", _NOTHING, _DEFINITIONS),
+    ("definitions.tls.$", _NOTHING, _DEFINITIONS),
+    ("definitions.ssl.$", _NOTHING, _DEFINITIONS),
+    ("definitions.ssl_options.$", _NOTHING, _DEFINITIONS),
+    ("definitions.url", _NOTHING, _DEFINITIONS),
     (
         "cluster_formation.peer_discovery_backend",
         _NODES_LISTED,
@@ -101,8 +101,8 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
     (
         "default_users.$",
         _NOTHING,
-        "default_user alone is made at the start; remove it, and make the users with"
-        " 'warrenmq ctl add_user'",
+        "default_user alone is made at the start; remove it, and name the users in a file of"
+        " load_definitions",
     ),
     ("management.disable_basic_auth", _OFF, _TOKENS),
     ("management.oauth_enabled", _OFF, _TOKENS),

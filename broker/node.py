@@ -43,6 +43,7 @@ from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.operations.registry import Operations
+from broker.management.operations.start_definitions import StartDefinitions
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock
@@ -118,6 +119,11 @@ class Node:
         self._serving: Serving | None = None
         self._management: ManagementServer | None = None
         self._operations = Operations(self)
+        self._definitions = StartDefinitions(
+            settings.definitions_paths,
+            self._operations.importer,
+            skip_if_unchanged=settings.definitions_skip_if_unchanged,
+        )
         self._doors = Doors()
         self._loop_watch = LoopWatch()
         self._tasks: asyncio.TaskGroup | None = None
@@ -175,6 +181,8 @@ class Node:
         missing = self._member.cluster.missing_peers()
         if missing:
             return f"the cluster is forming: {', '.join(missing)} did not join yet"
+        if self._definitions.is_loading:
+            return "definitions are being imported"
         if not self._serving.listener.is_open:
             return "clients are not accepted: too few members of the cluster can be reached"
         return ""
@@ -240,13 +248,14 @@ class Node:
 
         Raises:
             OSError: An address is taken.
-            NodeError: The store can't be used, or the process ends.
+            NodeError: The store can't be used, definitions can't be imported, or the process ends.
         """
         self._is_app_wanted = True
         async with self._lock:
             self._require_going_on()
             if self._serving is not None or not self._is_app_wanted:
                 return
+            await self._definitions.check()
             member = self._member or await self._begin_member(self._peers())
             await self._ready(member)
             await self._begin_serving(member)
@@ -256,6 +265,7 @@ class Node:
         self._is_app_wanted = False
         async with self._lock:
             self._alarm_limits = None
+            self._definitions.again()
             await self._stop_serving("broker forced connection closure with reason 'shutdown'")
             if self._member is not None:
                 await self._member.cluster.retire()
@@ -523,17 +533,26 @@ class Node:
 
         Raises:
             OSError: An AMQP address is taken: nothing serves then.
+            NodeError: The definitions of the settings can't be imported: likewise.
         """
-        opening_ports = asyncio.ensure_future(serving.open())
+        opening_ports = asyncio.ensure_future(self._prepare_clients(serving))
         try:
             while not (await asyncio.wait([opening_ports], timeout=READY_LOG_S))[0]:
                 _log.warning("node.waiting: %s", self.why_not_ready())
             opening_ports.result()
-        except OSError:
-            await self._stop_serving("the AMQP port can't be opened")
+        except (OSError, NodeError):
+            await self._stop_serving("the node can't serve clients")
             raise
         finally:
             opening_ports.cancel()
+
+    async def _prepare_clients(self, serving: Serving) -> None:
+        """Import definitions once the cluster is formed, then open the AMQP ports."""
+        if self._definitions.is_due:
+            await serving.formed()
+            if self._serving is serving:  # it may have been stopped meanwhile
+                await self._definitions.load()
+        await serving.open()
 
     async def _stop_serving(self, text: str) -> None:
         serving, self._serving = self._serving, None

@@ -32,8 +32,8 @@ def cluster_settings(
         cluster_id="",
         cluster_name=settings.cluster_name or settings.node_name,
         nodes=(),
-        vhost=settings.default_vhost,
-        user=settings.default_user,
+        vhost="" if settings.definitions_paths else settings.default_vhost,
+        user="" if settings.definitions_paths else settings.default_user,
         password_hash=hash_password(
             settings.default_password,
             secrets.token_bytes(HASHINGS[settings.password_hashing].salt_bytes),

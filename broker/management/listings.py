@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -70,7 +70,11 @@ class Listings:
         return self._held.total()
 
     async def answer(
-        self, request: web.Request, user: User, build: Callable[[], Awaitable[Parts]]
+        self,
+        request: web.Request,
+        user: User,
+        build: Callable[[], Awaitable[Parts]],
+        headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
         """Build a listing, or take part in what another request builds, and send it.
 
@@ -78,6 +82,7 @@ class Listings:
             request: Answered with it.
             user: Who asks; what it may see must depend on this and the path alone.
             build: Makes the listing.
+            headers: Of the answer, beside the usual ones.
 
         Raises:
             ApiError: 429; what `build` raises.
@@ -91,7 +96,7 @@ class Listings:
         finally:
             if shared.is_idle and self._shared.get(key) is shared:
                 del self._shared[key]
-        return await self._send(request, user.name, body)
+        return await self._send(request, user.name, body, headers)
 
     async def send(self, request: web.Request, user: User, parts: Parts) -> web.StreamResponse:
         """Send what only this request asked for.
@@ -124,10 +129,17 @@ class Listings:
         finally:
             self._places.release()
 
-    async def _send(self, request: web.Request, user: str, body: _Body) -> web.StreamResponse:
+    async def _send(
+        self,
+        request: web.Request,
+        user: str,
+        body: _Body,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.StreamResponse:
+        sent = {**NO_CACHE, **(headers or {})}
         if len(body.parts) == 1:
-            return web.Response(body=body.parts[0], content_type=JSON, headers=NO_CACHE)
-        answer = web.StreamResponse(headers=NO_CACHE)
+            return web.Response(body=body.parts[0], content_type=JSON, headers=sent)
+        answer = web.StreamResponse(headers=sent)
         answer.content_type = JSON
         answer.content_length = body.size
         if not body.senders:

@@ -31,19 +31,32 @@ async def read_object(request: web.Request, bytes_max: int) -> Body:
     Raises:
         ApiError: 400, 408 or 413.
     """
-    if (request.content_length or 0) > bytes_max:
-        raise _too_large(bytes_max)
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            data = await request.read()
-    except TimeoutError:
-        raise ApiError(408, f"no body within {BODY_TIMEOUT_S:g} s", "request_timeout") from None
-    except web.HTTPRequestEntityTooLarge:
-        raise _too_large(bytes_max) from None
+    data = await read_bytes(request, bytes_max)
     found = parse(data) if data.strip() else {}
     if not isinstance(found, dict):
         raise bad_request("the body must be a JSON object")
     return found
+
+
+async def read_bytes(request: web.Request, bytes_max: int) -> bytes:
+    """Read a request's body as it is.
+
+    Args:
+        request: As for `read_object`.
+        bytes_max: As for `read_object`.
+
+    Raises:
+        ApiError: 408 or 413.
+    """
+    if (request.content_length or 0) > bytes_max:
+        raise _too_large(bytes_max)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"no body within {BODY_TIMEOUT_S:g} s", "request_timeout") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise _too_large(bytes_max) from None
 
 
 def parse(data: bytes) -> object:

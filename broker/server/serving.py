@@ -243,6 +243,16 @@ class Serving:
         ):
             self._running.append(tasks.create_task(work, name=name))
 
+    async def formed(self) -> None:
+        """Wait until the cluster is formed and, for some seconds, until the lease is held."""
+        lease_wait_s = LEASE_WAIT_S
+        while not self._is_closing:
+            if not self._cluster.missing_peers():
+                if self.is_valid() or lease_wait_s <= 0:
+                    break
+                lease_wait_s -= OPEN_LOOK_S
+            await asyncio.sleep(OPEN_LOOK_S)
+
     async def open(self) -> None:
         """Accept clients as soon as what they ask can be done: formed cluster, lease held.
 
@@ -251,13 +261,7 @@ class Serving:
         Raises:
             OSError: An AMQP address is taken; nothing listens then.
         """
-        lease_wait_s = LEASE_WAIT_S
-        while not self._is_closing:
-            if not self._cluster.missing_peers():
-                if self.is_valid() or lease_wait_s <= 0:
-                    break
-                lease_wait_s -= OPEN_LOOK_S
-            await asyncio.sleep(OPEN_LOOK_S)
+        await self.formed()
         if self._is_closing:
             return
         if self.is_valid():

@@ -34,14 +34,10 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "auth_mechanisms.2": ("ANONYMOUS", "AMQPLAIN"),
     "auth_mechanisms.3": ("RABBIT-CR-DEMO", None),
     "proxy_protocol": ("true", "false"),
-    "load_definitions": ("/definitions.json", "none"),
-    "management.load_definitions": ("/definitions.json", "none"),
-    "definitions.local.path": ("/definitions.json", None),
     "definitions.https.url": ("https://example.com/definitions", None),
     "definitions.tls.verify": ("verify_peer", None),
-    "definitions.import_backend": ("https", "local_filesystem"),
-    "definitions.skip_if_unchanged": ("true", "false"),
-    "definitions.hashing.algorithm": ("sha512", "sha256"),
+    "definitions.import_backend": ("https", None),
+    "definitions.import_backend#local": ("local_filesystem", None),
     **{
         f"cluster_formation.peer_discovery_backend#{name}": (name, "classic_config")
         for name in (
@@ -103,6 +99,51 @@ def test_rabbitmqs_default_of_it_is_accepted_without_a_word(row: str, default: s
     assert outcome.warnings == []
 
 
+DEFINITIONS = {
+    "load_definitions = /a.json": ("/a.json",),
+    "load_definitions = none": (),
+    "management.load_definitions = /a.json": ("/a.json",),
+    "definitions.local.path = /a.json": ("/a.json",),
+    "definitions.import_backend = local_filesystem\ndefinitions.local.path = /a": ("/a",),
+    "load_definitions = /a.json\nmanagement.load_definitions = /b.json": ("/a.json", "/b.json"),
+}
+
+
+@pytest.mark.parametrize(("text", "paths"), DEFINITIONS.items())
+def test_definitions_of_the_start_are_named_by_each_of_rabbitmqs_keys(
+    text: str, paths: tuple[str, ...]
+):
+    outcome = outcome_of(text)
+    assert outcome.settings.definitions_paths == paths
+    assert outcome.warnings == []
+
+
+def test_definitions_say_who_is_there_and_a_default_user_has_no_effect_beside_them():
+    outcome = outcome_of("load_definitions = /a.json\ndefault_user = ann\ndefault_pass = x")
+    assert outcome.warnings == [
+        "rabbitmq.conf:2: default_user has no effect beside definitions, which say who is there"
+    ]
+
+
+@pytest.mark.parametrize(("written", "read"), [("sha", "sha1"), ("sha512", "sha512")])
+def test_definitions_are_known_again_by_the_hash_that_is_set(written: str, read: str):
+    text = f"definitions.skip_if_unchanged = true\ndefinitions.hashing.algorithm = {written}"
+    settings = outcome_of(text).settings
+    assert (settings.definitions_skip_if_unchanged, settings.definitions_hashing) == (True, read)
+    with pytest.raises(ConfigError, match="must be one of sha, sha224"):
+        outcome_of("definitions.hashing.algorithm = crc32")
+
+
+def test_definitions_of_advanced_config_count(tmp_path: Path):
+    conf, advanced = tmp_path / "rabbitmq.conf", tmp_path / "advanced.config"
+    conf.write_text("heartbeat = 5\n")
+    advanced.write_text(
+        '[{rabbit, [{load_definitions, "/a"}, {definitions, [{local_path, "/b"}]}]},\n'
+        ' {rabbitmq_management, [{load_definitions, "/c"}]}].'
+    )
+    assert config_file.load(str(conf)).settings.definitions_paths == ("/a", "/b", "/c")
+
+
 def test_no_value_of_a_refused_key_is_shown():
     (problem,) = problems_of("ssl_options.password = hush")
     assert "hush" not in problem
@@ -131,8 +172,9 @@ ADVANCED = {
     " rabbit_auth_backend_internal]}]}]}": "auth_backends.1.authz.1",
     "{rabbit, [{auth_mechanisms, ['PLAIN', 'EXTERNAL']}]}": "auth_mechanisms.2",
     "{rabbit, [{proxy_protocol, true}]}": "proxy_protocol",
-    '{rabbit, [{load_definitions, "/x"}]}': "load_definitions",
-    '{rabbit, [{definitions, [{local_path, "/x"}]}]}': "definitions.local_path",
+    "{rabbit, [{definitions, [{import_backend, rabbitmq_definitions_import_https}]}]}": (
+        "definitions.import_backend"
+    ),
     "{rabbit, [{vhost_max, 5}]}": "vhost_max",
     "{rabbit, [{cluster_formation, [{peer_discovery_backend, rabbit_peer_discovery_k8s}]}]}": (
         "cluster_formation.peer_discovery_backend"
@@ -142,7 +184,6 @@ ADVANCED = {
     ),
     "{rabbitmq_management, [{ssl_config, [{port, 15671}]}]}": "management.ssl.port",
     "{rabbitmq_management, [{listener, [{port, 1}, {ssl, true}]}]}": "management.listener.ssl",
-    '{rabbitmq_management, [{load_definitions, "/x"}]}': "management.load_definitions",
     "{rabbitmq_management, [{disable_basic_auth, true}]}": "management.disable_basic_auth",
     "{rabbitmq_prometheus, [{ssl_config, [{port, 15691}]}]}": "prometheus.ssl.port",
     "{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}": "distribution.listener.interface",

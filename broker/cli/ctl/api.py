@@ -100,7 +100,7 @@ class Api:
         Args:
             method: "GET", "PUT", "POST" or "DELETE".
             path: Path below the URL, "/api/queues"; names in it quoted by `segment`.
-            body: Sent as JSON unless None.
+            body: Sent as JSON unless None; bytes are sent as they are.
             reason: Sent as X-Reason: what a closed client is told.
 
         Returns:
@@ -158,13 +158,15 @@ class Api:
         """
         return self._exchange("GET", path)[0]
 
-    def look(self, path: str, method: str = "GET", *, reason: str = "") -> tuple[int, Any]:
-        """The HTTP status and the JSON of a request without a body, whatever the status.
+    def look(
+        self, path: str, method: str = "GET", *, body: object = None, reason: str = ""
+    ) -> tuple[int, Any]:
+        """The HTTP status and the JSON of a request, whatever the status.
 
         Raises:
             CtlError: The node does not answer.
         """
-        return self._exchange(method, path, reason=reason)
+        return self._exchange(method, path, body, reason)
 
     def _exchange(
         self, method: str, path: str, body: object = None, reason: str = ""
@@ -193,7 +195,8 @@ class Api:
             headers["X-Reason"] = reason
         data = None
         if body is not None or method in ("PUT", "POST"):
-            data = json.dumps({} if body is None else body).encode()
+            value = {} if body is None else body
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
             headers["Content-Type"] = "application/json"
         try:
             connection.request(method, self._parts.path + path, body=data, headers=headers)

@@ -35,6 +35,7 @@ _VALUED = {
     "--membership": "membership",
     "--unit": "unit",
     "--printer": "printer",
+    "--format": "format",
     "--vhost-pattern": "vhost_pattern",
     "--queue-pattern": "queue_pattern",
 }
@@ -59,6 +60,7 @@ _FLAGS = {
     "--ram": "ignored",
     "--pre-hashed-password": "pre_hashed",
     "--delete-source": "delete_source",
+    "--skip-if-unchanged": "skip_if_unchanged",
     "--help": "help",
 }
 

@@ -31,6 +31,9 @@ from broker.cli.ctl.table import CHANGES
 
 _DEFAULT_URL = f"http://{HOST}:15672"
 _DEFAULT_TIMEOUT_S = 60.0
+_TIMEOUTS_S = {"import_definitions": 3600.0}
+"""Of commands that may take longer: tens of thousands of queues take minutes."""
+
 _HINT = "see `warrenmq ctl --help`"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _INSTEAD = {
@@ -96,7 +99,7 @@ def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
     named = None if call.command == "list_user_limits" else call.values.get("user")
     user = call.values.get("login") or named or environ.get("WARRENMQ_USER", "guest")
     password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD", "guest")
-    timeout_s = call.timeout_s or _DEFAULT_TIMEOUT_S
+    timeout_s = call.timeout_s or _TIMEOUTS_S.get(call.command, _DEFAULT_TIMEOUT_S)
 
     def api(url: str) -> Api:
         return Api(url, user, password, timeout_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cli.ctl import alarms, changes, delays, mirroring, policies
+from broker.cli.ctl import alarms, changes, definitions, delays, mirroring, policies
 from broker.cli.ctl.change import Change
 from broker.cli.ctl.rights_table import RIGHTS
 
@@ -25,6 +25,24 @@ CHANGES: dict[str, Change] = {
         1,
         "[-p VHOST] NAME",
         "Deleting exchange '{0}' in vhost '{vhost}' ...",
+    ),
+    "export_definitions": Change(
+        definitions.export_definitions,
+        1,
+        1,
+        "[-p VHOST] FILE|-",
+        definitions.export_banner,
+        check=definitions.check,
+        is_answer=True,
+    ),
+    "import_definitions": Change(
+        definitions.import_definitions,
+        0,
+        1,
+        "[-p VHOST] [FILE|-] [--dry-run] [--skip-if-unchanged]",
+        definitions.import_banner,
+        check=definitions.check,
+        is_answer=True,
     ),
     "cancel_delayed_messages": Change(
         delays.cancel,

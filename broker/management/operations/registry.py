@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.cluster.links import Links
 from broker.management.control import NodeControl
 from broker.management.operations.delays import Delays
+from broker.management.operations.importing import Importer
 from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
 from broker.management.operations.remote import RemoteOperations
@@ -26,6 +27,7 @@ class Operations:
         reports: What nodes say of themselves.
         remote: Runs operations on the nodes that have to do the work.
         delays: Messages kept by x-delayed-message exchanges.
+        importer: Of definitions.
         migrations: Of classic queues into quorum queues.
         rebalance: Of masters and leaders.
         syncing: Of mirrors that lack messages.
@@ -35,6 +37,7 @@ class Operations:
         self.reports = Reports(control)
         self.remote = RemoteOperations(control)
         self.delays = Delays(control, self.remote)
+        self.importer = Importer(control, self.reports.pace)
         self.migrations = Migrations(control, self.remote)
         self.syncing = Syncing(control, self.remote)
         self.rebalance = Rebalance(control, self.remote, self.reports)

@@ -11,6 +11,7 @@ from broker.management.resources import (
     cluster,
     connections,
     consumers,
+    definitions,
     delays,
     exchanges,
     health,
@@ -56,5 +57,6 @@ ROUTES: tuple[Endpoint, ...] = (
     *parameters.ROUTES,
     *limits.ROUTES,
     *policies.ROUTES,
+    *definitions.ROUTES,
     *health.ROUTES,
 )

@@ -1,0 +1,142 @@
+"""The definitions that a node imports when it starts: `load_definitions` and its kin.
+
+They are read, and found valid in themselves, before a cluster is founded: a new cluster with a
+broken file would have no users. They are imported when the cluster is formed and before clients are
+let in. Every node of a cluster may do it at the same time: what one has done needs no change of the
+others any more.
+
+Source: rabbit_definitions.erl maybe_load_definitions/0; rabbit_definitions_import_local_filesystem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from broker.errors import ReplyCode
+from broker.management.control import NodeError
+from broker.management.operations.importing import (
+    Importer,
+    ImportRefused,
+    ImportStopped,
+    log_imported,
+)
+from broker.metadata.definitions.document import Definitions
+
+_log = logging.getLogger(__name__)
+
+FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+_RETRY_S: Final = 1.0
+
+
+class StartDefinitions:
+    """The files of definitions of a node's settings.
+
+    Args:
+        paths: Files, and folders whose *.json are taken in the order of their names.
+        importer: Imports them.
+        skip_if_unchanged: True passes over what was imported last.
+
+    Attributes:
+        is_due: True from the start, or a `stop_app`, until they are imported.
+        is_loading: True while they are.
+    """
+
+    def __init__(
+        self, paths: tuple[str, ...], importer: Importer, *, skip_if_unchanged: bool
+    ) -> None:
+        self._paths = paths
+        self._importer = importer
+        self._skip_if_unchanged = skip_if_unchanged
+        self.is_due = bool(paths)
+        self.is_loading = False
+
+    def again(self) -> None:
+        """Import them at the next start of the app."""
+        self.is_due = bool(self._paths)
+
+    async def check(self) -> None:
+        """Read the files, and refuse what is wrong whatever the cluster has.
+
+        Raises:
+            NodeError: A file can't be read, or is not valid.
+        """
+        if self.is_due:
+            for path, data in await self._contents():
+                await self._read(path, data)
+
+    async def load(self) -> None:
+        """Import the files; waits for a majority of the cluster as long as it takes.
+
+        Raises:
+            NodeError: A file can't be read or imported.
+        """
+        if not self.is_due:
+            return
+        self.is_loading = True
+        try:
+            contents = await self._contents()
+            digest = ""
+            if self._skip_if_unchanged:
+                digest = self._importer.digest(*(data for _, data in contents))
+            if digest and self._importer.is_unchanged(digest):
+                _log.info("definitions.unchanged: %s", ", ".join(self._paths))
+            else:
+                for number, (path, data) in enumerate(contents, 1):
+                    await self._import(path, data, digest if number == len(contents) else "")
+        finally:
+            self.is_loading = False
+        self.is_due = False
+
+    async def _contents(self) -> list[tuple[Path, bytes]]:
+        try:
+            return await asyncio.to_thread(_contents, self._paths)
+        except OSError as error:
+            text = f"definitions can't be read: {error}: correct load_definitions and start again"
+            raise NodeError(text) from error
+
+    async def _read(self, path: Path, data: bytes) -> Definitions:
+        try:
+            return await self._importer.read(data)
+        except ImportRefused as refused:
+            raise _broken(path, refused) from None
+
+    async def _import(self, path: Path, data: bytes, digest: str) -> None:
+        while True:
+            try:
+                definitions = await self._read(path, data)
+                imported = await self._importer.run(definitions, digest)
+            except ImportRefused as refused:
+                raise _broken(path, refused) from None
+            except ImportStopped as stopped:
+                if stopped.refusal.code is not ReplyCode.INTERNAL_ERROR:
+                    raise NodeError(f"definitions of {path}: {stopped.text}") from None
+                _log.warning("definitions.waiting: %s: %s", path, stopped.text)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                log_imported(imported, str(path))
+                return
+
+
+def _broken(path: Path, refused: ImportRefused) -> NodeError:
+    text = f"definitions of {path} are not valid: {refused.line}: correct the file and start again"
+    return NodeError(text)
+
+
+def _contents(paths: tuple[str, ...]) -> list[tuple[Path, bytes]]:
+    """The files with their content, in order.
+
+    Raises:
+        OSError: One is not there, can't be read, or is too large.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise FileNotFoundError(f"no *.json in {', '.join(paths)}")
+    for path in files:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise OSError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+    return [(path, path.read_bytes()) for path in files]

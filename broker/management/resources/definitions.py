@@ -1,0 +1,154 @@
+"""Definitions: `/api/definitions`, `/api/definitions/VHOST`; `/api/all-configuration` is the first.
+
+Ours are `?dry_run=true`, which answers what an import would do and does nothing,
+`?skip_if_unchanged=true`, and `?summary=true`, which answers what was done; RabbitMQ answers 204
+without a body.
+
+Source: rabbit_mgmt_wm_definitions.erl; statuses compared with a RabbitMQ 3.10.8 node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from broker.errors import ReplyCode
+from broker.management import request_body
+from broker.management.answers import (
+    BAD_REQUEST,
+    ApiError,
+    bad_request,
+    encode,
+    json,
+    no_content,
+    plain,
+    too_many,
+    unavailable,
+)
+from broker.management.call import Call, Endpoint
+from broker.management.listings import Parts
+from broker.management.operations.importing import (
+    ImportRefused,
+    ImportStopped,
+    log_imported,
+)
+from broker.metadata.definitions import export
+from broker.metadata.definitions.export import Item, Section
+from broker.metadata.definitions.planning import Plan
+
+_PART_BYTES: Final = 65_536
+_STEP: Final = 16
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@-]")
+_NOT_FOUND: Final = "vhost_not_found"
+
+
+async def get(call: Call) -> web.StreamResponse:
+    """GET /api/definitions[/VHOST], `?download=FILE`."""
+    vhost = call.request.match_info.get("vhost")
+    if vhost is not None and call.catalogue.vhost(vhost) is None:
+        raise bad_request(_NOT_FOUND)
+    headers = {}
+    if "download" in call.query:
+        name = _UNSAFE.sub("_", call.query["download"])[:255]
+        headers["Content-Disposition"] = f"attachment; filename={name}"
+    return await call.listings.answer(
+        call.request, call.user, partial(_document, call, vhost), headers
+    )
+
+
+async def _document(call: Call, vhost: str | None) -> Parts:
+    settings, of_vhost = call.control.settings, vhost is not None
+    head = export.head(settings.compat_product, settings.compat_version, of_vhost=of_vhost)
+    sections = export.select(call.catalogue, vhost)
+    return await call.reports.pace.run(written(head, sections, of_vhost=of_vhost))
+
+
+def written(head: Item, sections: list[Section], *, of_vhost: bool) -> Generator[None, None, Parts]:
+    """A document as JSON, in steps.
+
+    Args:
+        head: How it begins.
+        sections: Its lists.
+        of_vhost: See `export.item`.
+    """
+    parts, part = [], bytearray(encode(head)[:-1])
+    for section in sections:
+        part += b"," + encode(section.name) + b":["
+        for number, record in enumerate(section.records):
+            part += (b"," if number else b"") + encode(
+                plain(export.item(record, of_vhost=of_vhost))
+            )
+            if len(part) >= _PART_BYTES:
+                parts.append(bytes(part))
+                part.clear()
+            if not number % _STEP:
+                yield
+        part += b"]"
+    return [*parts, bytes(part) + b"}"]
+
+
+async def post(call: Call) -> web.Response:
+    """POST /api/definitions[/VHOST]: all of it, or nothing and 400."""
+    vhost = call.request.match_info.get("vhost")
+    if vhost is not None and call.catalogue.vhost(vhost) is None:
+        raise ApiError(404, _NOT_FOUND, "not_found")
+    data = await request_body.read_bytes(
+        call.request, call.control.settings.management_max_body_bytes
+    )
+    importer = call.operations.importer
+    if importer.is_busy:
+        raise too_many("another import of definitions runs on this node")
+    try:
+        definitions = await importer.read(data, vhost)
+        if _is_set(call, "dry_run"):
+            return json(_difference(await importer.plan(definitions)))
+        digest = importer.digest(data) if _is_set(call, "skip_if_unchanged") else ""
+        is_skipped = bool(digest) and importer.is_unchanged(digest)
+        imported = None if is_skipped else await importer.run(definitions, digest)
+    except ImportRefused as refused:
+        return json(
+            {"error": "bad_request", "reason": refused.line, "faults": refused.texts}, BAD_REQUEST
+        )
+    except ImportStopped as stopped:
+        is_undecided = stopped.refusal.code is ReplyCode.INTERNAL_ERROR
+        raise (unavailable if is_undecided else bad_request)(stopped.text) from None
+    if imported is not None:
+        log_imported(imported, f"user '{call.user.name}' over HTTP")
+    if not _is_set(call, "summary"):
+        return no_content()
+    return json({"skipped": True} if imported is None else imported._asdict())
+
+
+def _is_set(call: Call, flag: str) -> bool:
+    return call.query.get(flag) == "true"
+
+
+def _difference(plan: Plan) -> Item:
+    """What a plan would do, for people."""
+    changes = plan.changes
+    return {
+        "add": [change.what for change in changes if change.is_new],
+        "change": [
+            {"what": change.what, "differs": change.detail}
+            for change in changes
+            if not change.is_new
+        ],
+        "left": list(plan.left),
+        "unchanged": plan.unchanged,
+    }
+
+
+_PATHS: Final = ("/api/definitions", "/api/definitions/{vhost}", "/api/all-configuration")
+
+ROUTES = tuple(
+    endpoint
+    for path in _PATHS
+    for endpoint in (
+        Endpoint("GET", path, get, "administrator"),
+        Endpoint("POST", path, post, "administrator"),
+    )
+)
