@@ -105,7 +105,8 @@ class Unstable:
         """
         surplus = len(self.entries) - self._cache_max
         if surplus < self._cache_max // 4:
-            surplus = self._surplus_by_bytes()
+            surplus = 0
+        surplus = max(surplus, self._surplus_by_bytes())
         self._drop(min(surplus, min(self.stable, applied) + 1 - self.offset))
 
     def compacted(self, index: int) -> None:

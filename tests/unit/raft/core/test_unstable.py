@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from raft.core.messages import NORMAL, Entry
@@ -19,6 +19,16 @@ def entry(index: int, term: int = 1) -> Entry:
     return Entry(index, term, NORMAL, b"x" * (index % 7))
 
 
+FEWER_ENTRIES_AND_STILL_TOO_MANY_BYTES = [
+    ("append", 1),
+    ("append", 5),
+    ("write", 1),
+    ("sync", 1),
+    ("trim", 1),
+]
+
+
+@example(FEWER_ENTRIES_AND_STILL_TOO_MANY_BYTES, 64)
 @given(STEPS, st.sampled_from([64, 1 << 20]))
 def test_marks_follow_a_model_of_the_disk(steps: list[Step], cache_bytes: int) -> None:
     """`stable` never claims an entry that the synced writes, replayed, would not leave."""
