@@ -39,6 +39,35 @@ class Peer(msgspec.Struct, frozen=True):
     port: int
 
 
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS at a listener: `ssl_options.*` or `management.ssl.*`.
+
+    Attributes:
+        certfile: Path of the node's certificate, PEM, followed by intermediate ones.
+        keyfile: Path of its private key, PEM; "": it stands in `certfile`.
+        password: Decrypts the key; "": it is not encrypted.
+        cacertfile: Path of the certificates of authorities that sign clients' certificates.
+        is_verified: `verify = verify_peer`: clients are asked for a certificate, and one that is
+            given must be good.
+        is_required: `fail_if_no_peer_cert`: clients without a certificate are refused.
+        depth: Most intermediate certificates between a client's and an authority's; None: any.
+        versions: Of "tlsv1.2" and "tlsv1.3".
+        ciphers: OpenSSL's names of cipher suites of TLS 1.2, best first; empty: OpenSSL's choice.
+        honor_cipher_order: The node's order of cipher suites counts, not the client's.
+    """
+
+    certfile: str
+    keyfile: str = ""
+    password: str = ""
+    cacertfile: str = ""
+    is_verified: bool = False
+    is_required: bool = False
+    depth: int | None = None
+    versions: tuple[str, ...] = ("tlsv1.3", "tlsv1.2")
+    ciphers: tuple[str, ...] = ()
+    honor_cipher_order: bool = True
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The destinations of log records.
 
@@ -67,7 +96,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: Everything this node writes. `data_dir`, RABBITMQ_MNESIA_DIR.
         pid_file: Written once the node runs, None for none. RABBITMQ_PID_FILE.
         amqp_listeners: `listeners.tcp.*`; empty for `none`.
-        management_listener: `management.tcp.*`; `management.tcp.port = none`: None.
+        amqp_tls_listeners: `listeners.ssl.*`; `listeners.ssl = none`: empty.
+        amqp_tls: `ssl_options.*`; None where there is no certificate.
+        tls_handshake_timeout_ms: `ssl_handshake_timeout`: how long a TLS handshake may take.
+        certificate_login: `ssl_cert_login_from`: what of a client's certificate is the user name
+            of the mechanism EXTERNAL: "distinguished_name" or "common_name".
+        management_listener: `management.tcp.*`; `management.tcp.port = none`, and where there is
+            `management.ssl.*` alone: None.
+        management_tls_listener: `management.ssl.ip` and `.port`; None: no HTTPS.
+        management_tls: The other keys of `management.ssl.*`.
         management_path_prefix: `management.path_prefix`, "" or "/prefix".
         management_max_body_bytes: `management.http.max_body_size`: the largest request body.
         management_cors_origins: `management.cors.allow_origins.N`: origins such as
@@ -153,7 +190,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pid_file: str | None = None
 
     amqp_listeners: tuple[Listener, ...] = (Listener("", 5672),)
+    amqp_tls_listeners: tuple[Listener, ...] = ()
+    amqp_tls: TlsSettings | None = None
+    tls_handshake_timeout_ms: int = 5_000
+    certificate_login: str = "distinguished_name"
     management_listener: Listener | None = Listener("", 15672)
+    management_tls_listener: Listener | None = None
+    management_tls: TlsSettings | None = None
     management_path_prefix: str = ""
     management_max_body_bytes: int = 20_000_000
     management_cors_origins: tuple[str, ...] = ()

@@ -64,6 +64,7 @@ def load(
     if advanced is not None:
         entries = _with_advanced(entries, advanced, warnings, problems)
     entries += _collected(_from_environment(environ, problems), problems)
+    entries += _tls_entries(environ, {entry.key for entry in entries})
     entries += _collected([_override(text, problems) for text in overrides], problems)
     host = socket.gethostname().partition(".")[0] or "localhost"
     try:
@@ -196,6 +197,31 @@ def _listener_entries(environ: Mapping[str, str]) -> list[Entry]:
     if environ.get("RABBITMQ_DIST_PORT"):
         value = f"{address}:{environ['RABBITMQ_DIST_PORT']}"
         entries.append(Entry("cluster.listen", value, "RABBITMQ_DIST_PORT"))
+    return entries
+
+
+def _tls_entries(environ: Mapping[str, str], configured: set[str]) -> list[Entry]:
+    """The entries of RABBITMQ_SSL_* and RABBITMQ_MANAGEMENT_SSL_*; a port where none is configured.
+
+    Source:
+        docker-entrypoint.sh of the official image up to 3.8.
+    """
+    entries = []
+    for variable, family, port in (
+        ("RABBITMQ_SSL_", "ssl_options", "listeners.ssl.default"),
+        ("RABBITMQ_MANAGEMENT_SSL_", "management.ssl", "management.ssl.port"),
+    ):
+        names = {option: variable + option.upper() for option in sorted(config_safety.TLS_OPTIONS)}
+        found = [
+            Entry(f"{family}.{option}", environ[name], name)
+            for option, name in names.items()
+            if environ.get(name)
+        ]
+        entries += found
+        listener = port.removesuffix(".default")
+        if found and not any(_is_of(key, listener) for key in configured):
+            number = "5671" if family == "ssl_options" else "15671"
+            entries.append(Entry(port, number, variable + "*"))
     return entries
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker import config_rabbitmq, config_safety
-from broker.config import Listener, Peer, Settings, full_node_name
+from broker.config import Listener, Peer, Settings, TlsSettings, full_node_name
 
 DEFAULT_PEER_PORT = 25_672
 _LISTENER_KEY_PARTS = 3
@@ -290,6 +290,11 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
         "handshake_timeout_ms",
         lambda text: DAY_MS if text == "infinity" else _natural(text),
     ),
+    "ssl_handshake_timeout": (
+        "tls_handshake_timeout_ms",
+        lambda text: _limit(text) or DAY_MS,
+    ),
+    "ssl_cert_login_from": ("certificate_login", str),
     "consumer_timeout": ("consumer_timeout_ms", _unlimited),
     "tcp_listen_options.backlog": ("tcp_backlog", _natural),
     "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
@@ -342,6 +347,29 @@ _FIXED: dict[str, tuple[Callable[[str], Any], Any, str]] = {
     ),
 }
 _MECHANISMS = "auth_mechanisms."
+_ALSO_READ = (_MECHANISMS, "ssl_cert_login_from")
+"""Keys whose accepted values are settings, not only requests for nothing."""
+
+_VERIFY = _one_of("verify_none", "verify_peer")
+_TLS_PREFIXES = ("ssl_options", "management.ssl")
+_TLS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "certfile": ("certfile", str),
+    "keyfile": ("keyfile", str),
+    "password": ("password", str),
+    "cacertfile": ("cacertfile", str),
+    "verify": ("is_verified", lambda text: _VERIFY(text) == "verify_peer"),
+    "fail_if_no_peer_cert": ("is_required", _flag),
+    "depth": ("depth", _natural),
+    "honor_cipher_order": ("honor_cipher_order", _flag),
+    "honor_ecc_order": ("honor_ecc_order", _flag),
+}
+_CIPHER = re.compile(r"[A-Z0-9_-]+")
+_MANAGEMENT_TCP = ("management.tcp.", "management.listener.")
+_TLS_VERSION = _one_of("tlsv1.2", "tlsv1.3")
+_TLS13_SUITES = frozenset(
+    ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+)
+"""The cipher suites of TLS 1.3, all of which OpenSSL offers; Python's ssl can't choose of them."""
 _LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
 _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
     "log.level": ("level", _level),
@@ -363,6 +391,10 @@ _GROUPED = (
     "loopback_users",
     *_DEFINITIONS,
     "listeners.tcp.default",
+    "listeners.ssl.default",
+    *(f"{family}.{name}" for family in _TLS_PREFIXES for name in _TLS),
+    "management.ssl.port",
+    "management.ssl.ip",
     "management.tcp.port",
     "management.tcp.ip",
     "management.cors.allow_origins",
@@ -425,6 +457,7 @@ class _Reader:
                 self._fixed(key)
         self._logging()
         self._listeners()
+        self._tls()
         self._management()
         self._users()
         self._definitions()
@@ -474,7 +507,7 @@ class _Reader:
             if isinstance(found, config_safety.Refused):
                 del self.left[key]
                 self.problems.append(f"{entry.source}: {key} is refused: {found.advice}")
-            elif found is config_safety.Verdict.NOTHING_ASKED and not key.startswith(_MECHANISMS):
+            elif found is config_safety.Verdict.NOTHING_ASKED and not key.startswith(_ALSO_READ):
                 del self.left[key]
 
     def _one_limit_each(self) -> None:
@@ -535,6 +568,77 @@ class _Reader:
             elif at is not None:
                 at = Listener(host, at.port)
             self.values[field] = at
+
+    def _tls(self) -> None:
+        """Read `listeners.ssl.*`, `ssl_options.*` and `management.ssl.*`."""
+        _, keys = self._family_or_none("listeners.ssl")
+        first = self.left[keys[0]] if keys else None
+        found = [self.take(key, listener) for key in keys]
+        self.values["amqp_tls_listeners"] = tuple(dict.fromkeys(found))
+        self.values["amqp_tls"] = tls = self._tls_options("ssl_options", first)
+        external = [key for key in self.family(_MECHANISMS) if self.left[key].value == "EXTERNAL"]
+        if external and not (keys and tls is not None and tls.is_verified):
+            self._needs(
+                self.left[external[0]], "listeners.ssl.default and ssl_options.verify = verify_peer"
+            )
+        management = self.family("management.ssl.")
+        if not management:
+            return
+        first = self.left[management[0]]
+        port, host = 15_671, ""
+        if "management.ssl.port" in self.left:
+            port = self.take("management.ssl.port", _port)
+        if "management.ssl.ip" in self.left:
+            host = self.take("management.ssl.ip", str)
+        self.values["management_tls"] = self._tls_options("management.ssl", first)
+        self.values["management_tls_listener"] = Listener(host, port)
+        if not any(key.startswith(_MANAGEMENT_TCP) for key in self.entries):
+            self.values["management_listener"] = None
+
+    def _tls_options(self, prefix: str, asked_by: Entry | None) -> TlsSettings | None:
+        """Read one family of options of TLS.
+
+        Args:
+            prefix: "ssl_options".
+            asked_by: An entry that needs a certificate; None: there is no listener.
+        """
+        keys = [key for key in self.left if key.startswith(f"{prefix}.")]
+        entries = {key.removeprefix(f"{prefix}."): self.left[key] for key in keys}
+        known = {name for name in entries if name in config_safety.TLS_OPTIONS}
+        values = {
+            _TLS[name][0]: self.take(f"{prefix}.{name}", _TLS[name][1]) for name in sorted(known)
+        }
+        values.pop("honor_ecc_order", None)  # OpenSSL has one option for both orders
+        versions = self._listed(f"{prefix}.versions.", _TLS_VERSION)
+        ciphers = self._listed(f"{prefix}.ciphers.", _cipher)
+        if not (values or versions or ciphers) and asked_by is None:
+            return None
+        if "certfile" not in values:
+            needs = asked_by or next(iter(entries.values()))
+            self._needs(needs, f"{prefix}.certfile and {prefix}.keyfile")
+            return None
+        if values.get("is_verified") and "cacertfile" not in values:
+            self._needs(entries["verify"], f"{prefix}.cacertfile")
+        if values.get("is_required") and not values.get("is_verified"):
+            self._needs(entries["fail_if_no_peer_cert"], f"{prefix}.verify = verify_peer")
+        if asked_by is None:
+            text = f"{prefix}.certfile has no effect without listeners.ssl.default"
+            self.warn(entries["certfile"], text)
+        if _UNUSABLE in (*values.values(), *versions, *ciphers):
+            return None
+        chosen = _chosen_suites(versions or TlsSettings(certfile="").versions, ciphers)
+        if isinstance(chosen, str):
+            at = next(each for name, each in entries.items() if name.startswith("ciphers."))
+            self.problems.append(f"{at.source}: {prefix}.ciphers {chosen}")
+            return None
+        return TlsSettings(**values, versions=chosen[0], ciphers=chosen[1])
+
+    def _listed(self, prefix: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
+        return tuple(self.take(key, read) for key in self.family(prefix))
+
+    def _needs(self, entry: Entry, what: str) -> None:
+        shown = "" if _SECRET.search(entry.key) else f" = {entry.value}"
+        self.problems.append(f"{entry.source}: {entry.key}{shown} needs {what}")
 
     def _management(self) -> None:
         is_none, keys = self._family_or_none("management.cors.allow_origins")
@@ -603,6 +707,36 @@ class _Reader:
                 self.problems.append(f"{entry.source}: unknown key {key}; did you mean {near}?")
                 continue
             self.warn(entry, f"{key} is RabbitMQ's, WarrenMQ does not support it: no effect")
+
+
+def _chosen_suites(
+    versions: tuple[str, ...], ciphers: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]] | str:
+    """Tell which versions of TLS a list of cipher suites leaves, and their suites of TLS 1.2.
+
+    Returns:
+        Both; or what is wrong with the list, and what to do.
+    """
+    if not ciphers:
+        return versions, ()
+    newer = _TLS13_SUITES.intersection(ciphers)
+    older = tuple(each for each in ciphers if each not in _TLS13_SUITES)
+    if newer and newer != _TLS13_SUITES:
+        return (
+            "must list all three suites of TLS 1.3 or none, for Python's ssl can't choose of them: "
+            + ", ".join(sorted(_TLS13_SUITES))
+        )
+    left = {"tlsv1.3": bool(newer), "tlsv1.2": bool(older)}
+    kept = tuple(each for each in versions if left[each])
+    if not kept:
+        return f"has no suite of {', '.join(versions)}: add some, or change versions"
+    return kept, older
+
+
+def _cipher(text: str) -> str:
+    if _CIPHER.fullmatch(text) is None:
+        raise ValueError("one name of a cipher suite such as ECDHE-RSA-AES256-GCM-SHA384")
+    return text
 
 
 def _peer_address(text: str) -> Listener:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 _OFF = frozenset(("false", "off", "no"))
+_ON = frozenset(("true", "on", "yes"))
 _NONE = frozenset(("none",))
 _INFINITY = frozenset(("infinity",))
 _INTERNAL = frozenset(("internal", "rabbit_auth_backend_internal"))
@@ -31,8 +32,13 @@ _NODES_LISTED = frozenset(
 )
 _NOTHING: frozenset[str] = frozenset()
 
-TLS = "TLS is not supported yet; remove it, and end TLS in a proxy in front of the node"
-_MECHANISMS = "only PLAIN and AMQPLAIN are supported; remove it"
+_METRICS_TLS = "TLS at the port of metrics is not supported yet; remove it, and use a proxy there"
+_TLS_OPTION = "this option of TLS is not supported; remove it"
+_TLS_FILES = "certificates and keys are read from files; write certfile, keyfile and cacertfile"
+_OLD_LISTENER = "this old form is not supported; write management.ssl.port and management.ssl.*"
+_SAN = "names are taken from the subject alone; write distinguished_name or common_name, and remove"
+_SAN += " ssl_cert_login_san_*"
+_MECHANISMS = "only PLAIN, AMQPLAIN and EXTERNAL are supported; remove it"
 _DEFINITIONS = (
     "definitions are imported from local files only; download them before the start, and name the"
     " file with definitions.local.path"
@@ -65,22 +71,34 @@ class Refused(NamedTuple):
 # Pattern of keys -> values that ask for nothing, and what to do about others. A `$` is one or more
 # parts; the first pattern that matches counts.
 _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
-    ("listeners.ssl", _NONE, TLS),
-    ("listeners.ssl.$", _NOTHING, TLS),
-    ("ssl_options", _NONE, TLS),
-    ("ssl_options.$", _NOTHING, TLS),
-    ("management.ssl.$", _NOTHING, TLS),
-    ("management.listener.ssl", _OFF, TLS),
-    ("management.listener.ssl_opts", _NONE, TLS),
-    ("management.listener.ssl_opts.$", _NOTHING, TLS),
-    ("prometheus.ssl.$", _NOTHING, TLS),
+    ("ssl_options", _NONE, _TLS_OPTION),
+    *(
+        (f"{family}.{name}", kept, advice)
+        for family in ("ssl_options", "management.ssl")
+        for name, kept, advice in (
+            ("key.$", _NOTHING, _TLS_FILES),
+            ("cert", _NOTHING, _TLS_FILES),
+            ("cacerts.$", _NOTHING, _TLS_FILES),
+            ("client_renegotiation", _OFF, _TLS_OPTION),
+            ("secure_renegotiate", _ON, _TLS_OPTION),
+            ("crl_check", _OFF, _TLS_OPTION),
+            ("$", _NOTHING, _TLS_OPTION),
+        )
+    ),
+    ("ssl_cert_login_from", frozenset(("distinguished_name", "common_name")), _SAN),
+    ("ssl_cert_login_san_type", _NOTHING, _SAN),
+    ("ssl_cert_login_san_index", _NOTHING, _SAN),
+    ("management.listener.ssl", _OFF, _OLD_LISTENER),
+    ("management.listener.ssl_opts", _NONE, _OLD_LISTENER),
+    ("management.listener.ssl_opts.$", _NOTHING, _OLD_LISTENER),
+    ("prometheus.ssl.$", _NOTHING, _METRICS_TLS),
     (
         "auth_backends.$",
         _INTERNAL,
         "only the internal backend is supported; remove it, and make the users with"
         " 'warrenmq ctl add_user'",
     ),
-    ("auth_mechanisms.$", frozenset(("PLAIN", "AMQPLAIN")), _MECHANISMS),
+    ("auth_mechanisms.$", frozenset(("PLAIN", "AMQPLAIN", "EXTERNAL")), _MECHANISMS),
     (
         "proxy_protocol",
         _OFF,
@@ -137,6 +155,41 @@ _SPLIT = tuple((tuple(key.split(".")), kept, advice) for key, kept, advice in _P
 KEYS = tuple(key.removesuffix(".$") for key, _, _ in _PROMISES)
 """Keys and families that promise safety."""
 
+TLS_OPTIONS = frozenset(
+    (
+        "cacertfile",
+        "certfile",
+        "depth",
+        "fail_if_no_peer_cert",
+        "honor_cipher_order",
+        "honor_ecc_order",
+        "keyfile",
+        "password",
+        "verify",
+    )
+)
+"""Options that work in `ssl_options` and `management.ssl`, beside `versions` and `ciphers`."""
+
+_TLS_FAMILIES = ("versions", "ciphers")
+_TLS_WITHOUT_EFFECT = frozenset(
+    (
+        "backlog",
+        "bypass_pem_cache",
+        "compress",
+        "hostname_verification",
+        "idle_timeout",
+        "inactivity_timeout",
+        "log_alert",
+        "log_level",
+        "max_keepalive",
+        "request_timeout",
+        "reuse_session",
+        "reuse_sessions",
+        "sni",
+    )
+)
+"""They promise nothing: caches, logs, what only clients look at, limits of HTTP (ours count)."""
+
 _VARIABLES = ("RABBITMQ_SSL_", "RABBITMQ_MANAGEMENT_SSL_")
 _ERLANG_ARGUMENTS = ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_START_ARGS")
 _ERLANG_PROMISES = ("inet_tls", "ssl_dist", "inet_dist_use_interface", "-rabbit")
@@ -149,12 +202,28 @@ def verdict(key: str, value: str) -> Verdict | Refused:
         key: A key of rabbitmq.conf, "auth_backends.1".
         value: As written.
     """
+    if _is_tls_option(key):
+        return Verdict.NO_PROMISE
     parts = tuple(key.split("."))
     for pattern, kept, advice in _SPLIT:
         if not _matches(pattern, parts):
             continue
         return Verdict.NOTHING_ASKED if value in kept else Refused(advice)
     return Verdict.NO_PROMISE
+
+
+def _is_tls_option(key: str) -> bool:
+    """True for a key of TLS that is read, or is a warning as others are."""
+    if key.startswith("ssl_options."):
+        option = key.removeprefix("ssl_options.")
+    elif key.startswith("management.ssl."):
+        option = key.removeprefix("management.ssl.")
+        if option in ("port", "ip"):
+            return True
+    else:
+        return False
+    is_of_family = option.partition(".")[0] in _TLS_FAMILIES and "." in option
+    return is_of_family or option in TLS_OPTIONS or option in _TLS_WITHOUT_EFFECT
 
 
 def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
@@ -173,8 +242,8 @@ def variable_verdict(name: str, value: str) -> Verdict | Refused:
     """
     if not value:
         return Verdict.NOTHING_ASKED
-    if name.startswith(_VARIABLES):
-        return Refused(TLS)
+    if name.startswith(_VARIABLES) and name.rpartition("_SSL_")[2].lower() not in TLS_OPTIONS:
+        return Refused(_TLS_OPTION)
     if name in _ERLANG_ARGUMENTS and any(word in value for word in _ERLANG_PROMISES):
         return Refused("there is no Erlang here to take arguments; write settings in rabbitmq.conf")
     return Verdict.NO_PROMISE

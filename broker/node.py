@@ -49,6 +49,7 @@ from broker.metadata.results import Changes
 from broker.ports import Clock
 from broker.server.alarms import AlarmLimits
 from broker.server.background import every
+from broker.server.entrance.certificates import certificates_of
 from broker.server.entrance.doors import Doors
 from broker.server.loop_watch import LoopWatch
 from broker.server.node_service import NodeService
@@ -109,6 +110,9 @@ class Node:
     Attributes:
         settings: As given.
         clock: The system's.
+
+    Raises:
+        TlsUnusable: A certificate can't be used; the text says what to do.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -124,7 +128,7 @@ class Node:
             self._operations.importer,
             skip_if_unchanged=settings.definitions_skip_if_unchanged,
         )
-        self._doors = Doors()
+        self._doors = Doors(*certificates_of(settings))
         self._loop_watch = LoopWatch()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -197,8 +201,14 @@ class Node:
         self._loop_watch.start()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            doors = tasks.create_task(every(DOORS_S, self._tick_doors), name="doors")
-            if self.settings.management_listener is not None:
+            doors = [
+                tasks.create_task(every(DOORS_S, self._tick_doors), name="doors"),
+                tasks.create_task(
+                    every(DOORS_S, self._doors.look_at_certificates), name="certificates"
+                ),
+            ]
+            settings = self.settings
+            if settings.management_listener or settings.management_tls_listener:
                 self._management = ManagementServer(self, self._operations)
                 await self._management.start()
             starting = tasks.create_task(self._start())
@@ -206,7 +216,8 @@ class Node:
             starting.cancel()
             await asyncio.wait([starting])
             await self._stop()
-            doors.cancel()
+            for each in doors:
+                each.cancel()
         self._loop_watch.stop()
         return self._exit_code
 

@@ -1,6 +1,9 @@
 """SASL: what a client says to log in, as user name and password. Checking them is not done here.
 
-Source: RFC 4616 (PLAIN); rabbit_auth_mechanism_plain.erl, rabbit_auth_mechanism_amqplain.erl.
+With EXTERNAL a client says nothing here: its certificate has said who it is.
+
+Source: RFC 4616 (PLAIN); RFC 4422, appendix A (EXTERNAL);
+rabbit_auth_mechanism_plain.erl, rabbit_auth_mechanism_amqplain.erl.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from broker.errors import AmqpError, ReplyCode
 
 MECHANISMS: Final = ("PLAIN", "AMQPLAIN")
 """Mechanisms offered unless a node is told otherwise, in order of preference."""
+
+EXTERNAL: Final = "EXTERNAL"
+"""Offered where there is TLS, if a node is told so."""
 
 _NEVER_OFFERED: Final = "RABBIT-CR-DEMO"
 """RabbitMQ knows it, and offers it to nobody who does not ask for it."""
@@ -71,6 +77,11 @@ def _amqplain(response: bytes) -> Credentials:
     return _decoded(login, password, "AMQPLAIN")
 
 
+def _external(_response: bytes) -> Credentials:
+    """What the client asks to be is read over, as RabbitMQ does."""
+    return Credentials("", "")
+
+
 def _decoded(username: str | bytes, password: str | bytes, mechanism: str) -> Credentials:
     try:
         return Credentials(
@@ -88,5 +99,6 @@ def _malformed(mechanism: str) -> AmqpError:
 _READERS: Final[dict[str, Callable[[bytes], Credentials]]] = {
     "PLAIN": _plain,
     "AMQPLAIN": _amqplain,
+    EXTERNAL: _external,
 }
 """No mechanism is read as another, whatever was offered."""

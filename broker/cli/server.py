@@ -12,6 +12,7 @@ from broker import config_file
 from broker.cli import log_output
 from broker.cluster.authentication import secret
 from broker.config_keys import ConfigError
+from broker.server.entrance.certificates import TlsUnusable, certificates_of
 from broker.storage.private import UMASK
 
 _EXIT_CONFIG = 78  # sysexits.h EX_CONFIG, as RabbitMQ's CLI
@@ -32,6 +33,11 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
     unsafe = secret.objection(settings)
     if unsafe is not None:
         click.echo(f"warrenmq: {unsafe}", err=True)
+        sys.exit(_EXIT_CONFIG)
+    try:
+        certificates_of(settings)
+    except TlsUnusable as why:
+        click.echo(f"warrenmq: {why}", err=True)
         sys.exit(_EXIT_CONFIG)
     for warning in warnings:
         click.echo(f"warrenmq: warning: {warning}", err=True)

@@ -46,17 +46,15 @@ class ManagementServer:
         self._listener: ApiListener | None = None
 
     async def start(self) -> None:
-        """Listen on the management port.
+        """Listen on the management ports.
 
         Raises:
             OSError: The address is taken.
         """
-        at = self._control.settings.management_listener
-        assert at is not None
-        self._listener = ApiListener(
-            self.application(), self._control.doors.management, self.origins
-        )
-        await self._listener.start(at)
+        settings, doors = self._control.settings, self._control.doors
+        self._listener = ApiListener(self.application(), doors.management, self.origins)
+        self._listener.use_tls(doors, settings.tls_handshake_timeout_ms)
+        await self._listener.start(settings.management_listener, settings.management_tls_listener)
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -16,7 +16,8 @@ Source: the limits of cowboy and of RabbitMQ's management plugin (`management.tc
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -27,6 +28,10 @@ from broker.config import Listener
 from broker.doors.admission import Admission
 from broker.management.answers import ApiError
 from broker.management.origins import Origins
+from broker.server.entrance.doors import Doors
+from broker.server.entrance.tls import TlsFacts, TlsPort
+
+_log = logging.getLogger(__name__)
 
 HEAD_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 60.0
@@ -186,6 +191,25 @@ class ApiListener:
         self._origins = origins
         self._head_timeout_s = head_timeout_s
         self._server: asyncio.Server | None = None
+        self._tls_server: asyncio.Server | None = None
+        self._tls: TlsPort | None = None
+
+    def use_tls(self, doors: Doors, timeout_ms: int) -> None:
+        """Prepare a listener with TLS.
+
+        Args:
+            doors: They have the certificates.
+            timeout_ms: How long a handshake may take.
+        """
+        if doors.management_tls is not None:
+            self._tls = TlsPort(
+                doors.management_tls,
+                self._admission,
+                doors.turns,
+                doors.tls_failures,
+                timeout_ms,
+                self,
+            )
 
     @property
     def port(self) -> int:
@@ -193,28 +217,51 @@ class ApiListener:
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: Listener | None, tls_listener: Listener | None = None) -> None:
         """Listen.
+
+        Args:
+            listener: Where to speak HTTP; None: nowhere.
+            tls_listener: Where to speak HTTPS, for which `use_tls` was called; None: nowhere.
 
         Raises:
             OSError: The address is taken.
         """
         await self._runner.setup()
+        if listener is not None:
+            self._server = await _listen(self._accept, listener)
+        if tls_listener is not None:
+            assert self._tls is not None
+            self._tls_server = await _listen(self._tls, tls_listener)
+            port = int(self._tls_server.sockets[0].getsockname()[1])
+            _log.info("Management plugin: HTTPS listener started on port %d", port)
+
+    async def stop(self) -> None:
+        """Stop listening, and close connections."""
+        for server in (self._server, self._tls_server):
+            if server is not None:
+                server.close()
+        if self._tls is not None:
+            self._tls.close()
+        await self._runner.cleanup()
+
+    def welcome(self, tls: TlsFacts) -> ApiConnection:
+        """A `broker.server.entrance.tls.Host`."""
+        del tls  # a client's certificate opens the door; who asks is told by the password
+        return self._accept()
+
+    def _accept(self) -> ApiConnection:
         manager = self._runner.server
         assert manager is not None
-        connection = partial(
-            ApiConnection,
+        return ApiConnection(
             manager,
             admission=self._admission,
             origins=self._origins,
             head_timeout_s=self._head_timeout_s,
         )
-        self._server = await asyncio.get_running_loop().create_server(
-            connection, listener.host or None, listener.port, backlog=128, reuse_address=True
-        )
 
-    async def stop(self) -> None:
-        """Stop listening, and close connections."""
-        if self._server is not None:
-            self._server.close()
-        await self._runner.cleanup()
+
+async def _listen(accept: Callable[[], asyncio.Protocol], at: Listener) -> asyncio.Server:
+    return await asyncio.get_running_loop().create_server(
+        accept, at.host or None, at.port, backlog=128, reuse_address=True
+    )

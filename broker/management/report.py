@@ -24,6 +24,7 @@ from broker.ports import QueueStat
 from broker.server import resource_usage
 from broker.server.alarms import DISK, MEMORY, limits_of
 from broker.server.connection import AmqpConnection
+from broker.server.entrance.tls import TlsFacts
 from broker.server.serving import Serving
 from broker.session.listing import ChannelFacts, ConsumerFacts
 
@@ -328,6 +329,8 @@ def listeners(control: NodeControl) -> list[Item]:
     if serving is not None and serving.listener.is_open:
         pairs = zip(settings.amqp_listeners, serving.listener.ports, strict=False)
         found += [("amqp", listener.host, port) for listener, port in pairs]
+        pairs = zip(settings.amqp_tls_listeners, serving.listener.tls_ports, strict=False)
+        found += [("amqp/ssl", listener.host, port) for listener, port in pairs]
     if control.cluster is not None:
         inter_node = settings.inter_node_listener()
         address = control.cluster.links.address
@@ -336,6 +339,9 @@ def listeners(control: NodeControl) -> list[Item]:
         found.append(("clustering", inter_node.host, int(port) if is_own else inter_node.port))
     if settings.management_listener is not None:
         found.append(("http", settings.management_listener.host, settings.management_listener.port))
+    https = settings.management_tls_listener
+    if https is not None:
+        found.append(("https", https.host, https.port))
     return [
         {
             "node": control.name,
@@ -343,7 +349,7 @@ def listeners(control: NodeControl) -> list[Item]:
             "ip_address": host or "::",
             "port": port,
             "socket_opts": {"backlog": settings.tcp_backlog, "nodelay": settings.tcp_nodelay}
-            if protocol == "amqp"
+            if protocol.startswith("amqp")
             else {},
         }
         for protocol, host, port in found
@@ -362,20 +368,13 @@ def _connection(connection: AmqpConnection, node: str) -> Item:
         "host": info.host,
         "name": info.name,
         "node": node,
-        "peer_cert_issuer": None,
-        "peer_cert_subject": None,
-        "peer_cert_validity": None,
         "peer_host": info.peer_host,
         "peer_port": info.peer_port,
         "port": info.port,
         "protocol": "AMQP 0-9-1",
         "recv_oct": info.received_bytes,
         "send_oct": info.sent_bytes,
-        "ssl": False,
-        "ssl_cipher": None,
-        "ssl_hash": None,
-        "ssl_key_exchange": None,
-        "ssl_protocol": None,
+        **_tls(info.tls),
         "state": connection.state,
         "timeout": info.heartbeat_s,
         "type": "network",
@@ -387,6 +386,21 @@ def _connection(connection: AmqpConnection, node: str) -> Item:
     if isinstance(given, str):
         item["user_provided_name"] = plain(given)
     return item
+
+
+def _tls(tls: TlsFacts | None) -> Item:
+    """What a connection's TLS is; without any all but `ssl` is null."""
+    peer = None if tls is None else tls.peer
+    return {
+        "peer_cert_issuer": peer.issuer if peer else None,
+        "peer_cert_subject": peer.subject if peer else None,
+        "peer_cert_validity": peer.validity if peer else None,
+        "ssl": tls is not None,
+        "ssl_cipher": tls.cipher if tls else None,
+        "ssl_hash": tls.hash if tls else None,
+        "ssl_key_exchange": tls.key_exchange if tls else None,
+        "ssl_protocol": tls.protocol if tls else None,
+    }
 
 
 def _channel(connection: AmqpConnection, facts: ChannelFacts, node: str) -> Item:

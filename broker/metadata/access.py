@@ -129,6 +129,23 @@ class Access:
             return f"user '{username}' can only connect via localhost"
         return user
 
+    def certified(self, username: str, *, loopback: bool) -> User | str:
+        """As `log_in`, for a client whose certificate names the user: no password is looked at.
+
+        Args:
+            username: As the certificate gives it.
+            loopback: True if the client's address is a loopback one.
+
+        Source:
+            rabbit_auth_backend_internal.erl, user_login_authentication(Username, []).
+        """
+        user = self._catalogue.user(username)
+        if user is None:
+            return f"user '{username}' - invalid credentials"
+        if not self.may_log_in_from(username, loopback=loopback):
+            return f"user '{username}' can only connect via localhost"
+        return user
+
     def may_log_in_from(self, username: str, *, loopback: bool) -> bool:
         """False for a loopback user that comes from elsewhere."""
         return loopback or username not in self._loopback_users

@@ -28,6 +28,7 @@ from broker.amqp.connection import (
     State,
     UpdateSecret,
 )
+from broker.amqp.sasl import EXTERNAL
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.commands import EndConnection
@@ -35,6 +36,7 @@ from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
 from broker.server.effect_runner import EffectRunner
 from broker.server.entrance.logins import Found, LoginAttempt
+from broker.server.entrance.tls import TlsFacts, certified_name
 from broker.server.reading import FULL_BYTES, fit
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
@@ -85,6 +87,7 @@ class AmqpConnection(asyncio.Protocol):
         context: The node.
         connection_id: Unique within the boot.
         ended: Called once when the socket is gone and everything is released.
+        tls: What its TLS handshake settled; None without TLS.
 
     Attributes:
         info: What listings show.
@@ -97,14 +100,15 @@ class AmqpConnection(asyncio.Protocol):
         context: ServerContext,
         connection_id: int,
         ended: Callable[[AmqpConnection], None],
+        tls: TlsFacts | None = None,
     ) -> None:
-        self.info = ConnectionInfo(connection_id)
+        self.info = ConnectionInfo(connection_id, tls)
         self.session: Session | None = None
         self.is_marked = False
         self._context = context
         self._ended = ended
         self._machine = ConnectionMachine(
-            machine_settings(context.settings),
+            machine_settings(context.settings, tls),
             context.server_properties,
             context.clock.monotonic_ms(),
         )
@@ -158,7 +162,7 @@ class AmqpConnection(asyncio.Protocol):
             commands = machine.receive(data, now_ms)
             if commands:
                 self._handle(commands, now_ms)
-                if size >= FULL_BYTES:
+                if size >= FULL_BYTES and self.info.tls is None:
                     fit(self._transport, self, size // len(commands))
             if self._stalled:
                 break  # what follows waits too
@@ -617,13 +621,19 @@ class AmqpConnection(asyncio.Protocol):
         return self._context.clock.monotonic_ms() - event.at_ms < CLOSE_WAITS_MS
 
     def _authenticate(self, event: Authenticate) -> None:
-        info = self.info
+        info, context = self.info, self._context
+        logins, done = context.doors.logins, partial(self._answer_login, event)
+        refusal = ""
+        if event.mechanism == EXTERNAL:
+            event.username, refusal = certified_name(info.tls, context.settings.certificate_login)
         attempt = LoginAttempt(
             "amqp091", info.peer_host, event.username, event.password, is_loopback=info.is_loopback
         )
-        context = self._context
         self._is_checking = True
-        context.doors.logins.check(context.access, attempt, partial(self._answer_login, event))
+        if event.mechanism == EXTERNAL:
+            done(logins.check_certificate(context.access, attempt, refusal))
+        else:
+            logins.check(context.access, attempt, done)
         self._is_checking = False
 
     def _answer_login(self, event: Authenticate, found: Found) -> None:

@@ -6,22 +6,35 @@ import asyncio
 
 from broker.amqp.connection import ConnectionMachine, MachineSettings
 from broker.amqp.partial import MESSAGE_SIZE_CAP
+from broker.amqp.sasl import EXTERNAL
 from broker.config import Settings
 from broker.doors.admission import is_loopback
+from broker.server.entrance.tls import TlsFacts
 from broker.session.facts import ConnectionFacts
 
 _IN_IPV4 = "::ffff:"
 
 
-def machine_settings(settings: Settings) -> MachineSettings:
-    """Return what the connection machine needs of a node's settings."""
+def machine_settings(settings: Settings, tls: TlsFacts | None = None) -> MachineSettings:
+    """Return what the connection machine needs of a node's settings.
+
+    Args:
+        settings: The node's.
+        tls: The connection's TLS; without it the mechanism EXTERNAL is not offered.
+
+    Source:
+        rabbit_auth_mechanism_ssl.erl, should_offer/1.
+    """
+    mechanisms = settings.auth_mechanisms
+    if tls is None and EXTERNAL in mechanisms:
+        mechanisms = tuple(each for each in mechanisms if each != EXTERNAL)
     return MachineSettings(
         heartbeat_s=settings.heartbeat_s,
         frame_max_bytes=settings.frame_max_bytes,
         initial_frame_max_bytes=settings.initial_frame_max_bytes,
         channel_max=settings.channel_max,
         max_message_size_bytes=min(settings.max_message_size_bytes, MESSAGE_SIZE_CAP),
-        mechanisms=settings.auth_mechanisms,
+        mechanisms=mechanisms,
         handshake_timeout_ms=settings.handshake_timeout_ms,
     )
 
@@ -46,6 +59,7 @@ class ConnectionInfo:
         mechanism: SASL mechanism.
         received_bytes: From the client.
         sent_bytes: To the client.
+        tls: What its TLS handshake settled; None without TLS.
     """
 
     __slots__ = (
@@ -63,11 +77,12 @@ class ConnectionInfo:
         "port",
         "received_bytes",
         "sent_bytes",
+        "tls",
         "user",
         "vhost",
     )
 
-    def __init__(self, connection_id: int) -> None:
+    def __init__(self, connection_id: int, tls: TlsFacts | None = None) -> None:
         self.connection_id = connection_id
         self.name = ""
         self.peer_host, self.peer_port = "", 0
@@ -82,6 +97,7 @@ class ConnectionInfo:
         self.mechanism = ""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.tls = tls
 
     def connected(self, transport: asyncio.Transport, now_ms: int) -> None:
         """Note the two ends of the socket."""

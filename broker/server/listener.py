@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from typing import Final
 
 import psutil
@@ -16,6 +17,7 @@ from broker.message import Message
 from broker.metadata.results import Changes
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
+from broker.server.entrance.tls import TlsFacts, TlsPort
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ TICK_SLICES: Final = 64
 """So many connections are ticked in one turn of the loop, or a 64th of all: 200 in one turn took
 5 ms, for which messages waited once a second."""
 
+_Accept = Callable[[], asyncio.Protocol]
+
 _STARS: Final = "*" * 68
 _SHORT_OF_FILES: Final = (
     "file descriptor limit alarm set.",
@@ -58,17 +62,30 @@ class AmqpListener:
 
     Attributes:
         connections: By connection id.
-        ports: Those listened on, in the order of the settings.
+        ports: Those listened on without TLS, in the order of the settings.
+        tls_ports: Those with TLS, likewise.
         is_short_of_files: So many descriptors are in use that nobody is accepted.
     """
 
     def __init__(self, context: ServerContext) -> None:
         self.connections: dict[int, AmqpConnection] = {}
         self.ports: list[int] = []
+        self.tls_ports: list[int] = []
         self._context = context
         self.is_short_of_files = False
-        self._servers: list[asyncio.Server] = []
-        self._parked: list[socket.socket] = []  # ports that are open and not accepted from
+        self._servers: list[tuple[asyncio.Server, _Accept]] = []
+        self._parked: list[tuple[socket.socket, _Accept]] = []  # open and not accepted from
+        doors = context.doors
+        self._tls: TlsPort | None = None
+        if doors.amqp_tls is not None:
+            self._tls = TlsPort(
+                doors.amqp_tls,
+                doors.handshakes,
+                doors.turns,
+                doors.tls_failures,
+                context.settings.tls_handshake_timeout_ms,
+                self,
+            )
         self._ticks = 0
         self._last_id = 0
         self._is_empty = asyncio.Event()
@@ -92,26 +109,33 @@ class AmqpListener:
         """
         if self.is_open:
             return
-        loop = asyncio.get_running_loop()
+        settings = self._context.settings
         self.ports.clear()
+        self.tls_ports.clear()
         try:
-            for listener in self._context.settings.amqp_listeners:
-                server = await loop.create_server(
-                    self._accept,
-                    listener.host or None,
-                    listener.port,
-                    backlog=self._context.settings.tcp_backlog,
-                )
-                self._servers.append(server)
-                for listening in server.sockets:
-                    _set_options(listening, self._context.settings)
-                self.ports.append(_port(server, listener))
+            for listener in settings.amqp_listeners:
+                self.ports.append(await self._listen(listener, self._accept))
+            if self._tls is not None:
+                for listener in settings.amqp_tls_listeners:
+                    self.tls_ports.append(await self._listen(listener, self._tls))
         except OSError:
             self.close_ports()
             raise
         for port in self.ports:
             _log.info("started TCP listener on port %d", port)
+        for listener, port in zip(settings.amqp_tls_listeners, self.tls_ports, strict=False):
+            _log.info("started TLS (SSL) listener on %s:%d", _bracketed(listener.host), port)
         self._tell_limit()
+
+    async def _listen(self, listener: Listener, accept: _Accept) -> int:
+        settings = self._context.settings
+        server = await asyncio.get_running_loop().create_server(
+            accept, listener.host or None, listener.port, backlog=settings.tcp_backlog
+        )
+        self._servers.append((server, accept))
+        for listening in server.sockets:
+            _set_options(listening, settings)
+        return _port(server, listener)
 
     def _tell_limit(self) -> None:
         """Say how many clients there may be; few are seldom what was meant."""
@@ -124,12 +148,14 @@ class AmqpListener:
 
     def close_ports(self) -> None:
         """Stop accepting; connections go on."""
-        for server in self._servers:
+        for server, _ in self._servers:
             server.close()
         self._servers.clear()
-        for parked in self._parked:
+        for parked, _ in self._parked:
             parked.close()
         self._parked.clear()
+        if self._tls is not None:
+            self._tls.close()
 
     async def close_connections(self, text: str) -> None:
         """Tell every client 320 and why, wait a little, then drop what is left.
@@ -215,11 +241,20 @@ class AmqpListener:
         if connection is not None:
             connection.deliver_reply(channel, key, message)
 
-    def _accept(self) -> AmqpConnection:
+    def welcome(self, tls: TlsFacts) -> AmqpConnection | None:
+        """A `broker.server.entrance.tls.Host`."""
+        return self._accept(tls) if self.is_open else None
+
+    def _clients(self) -> int:
+        """Return the number of clients, with those in a TLS handshake."""
+        strangers = 0 if self._tls is None else len(self._tls.strangers)
+        return len(self.connections) + strangers
+
+    def _accept(self, tls: TlsFacts | None = None) -> AmqpConnection:
         self._last_id += 1
-        connection = AmqpConnection(self._context, self._last_id, self._ended)
+        connection = AmqpConnection(self._context, self._last_id, self._ended, tls)
         self.connections[self._last_id] = connection
-        if len(self.connections) >= self.connections_max and not self.is_short_of_files:
+        if self._clients() >= self.connections_max and not self.is_short_of_files:
             self.is_short_of_files = True
             asyncio.get_running_loop().call_soon(self._park)  # the server is at work in this call
         return connection
@@ -229,7 +264,7 @@ class AmqpListener:
         self._context.doors.resize()
         most = self._context.doors.shares.files_max
         is_short = (
-            len(self.connections) >= self.connections_max
+            self._clients() >= self.connections_max
             or psutil.Process().num_fds() >= most - FILES_LEFT
         )
         if is_short and not self.is_short_of_files:
@@ -244,8 +279,9 @@ class AmqpListener:
             return
         for line in _SHORT_OF_FILES:
             _log.warning(line)
-        for server in self._servers:
-            self._parked += [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+        for server, accept in self._servers:
+            for each in server.sockets:
+                self._parked.append((socket.socket(fileno=os.dup(each.fileno())), accept))
             server.close()
         self._servers.clear()
 
@@ -257,11 +293,12 @@ class AmqpListener:
         _log.warning("file descriptor limit alarm cleared")
         loop = asyncio.get_running_loop()
         backlog = self._context.settings.tcp_backlog
-        for each in list(self._parked):
-            server = await loop.create_server(self._accept, sock=each, backlog=backlog)
-            if each in self._parked:
-                self._parked.remove(each)
-                self._servers.append(server)
+        for parked in list(self._parked):
+            listening, accept = parked
+            server = await loop.create_server(accept, sock=listening, backlog=backlog)
+            if parked in self._parked:
+                self._parked.remove(parked)
+                self._servers.append((server, accept))
             else:  # the ports were closed meanwhile
                 server.close()
 
@@ -281,6 +318,11 @@ def _set_options(listening: socket.socket, settings: Settings) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.tcp_send_buffer_bytes)
     if settings.tcp_receive_buffer_bytes is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.tcp_receive_buffer_bytes)
+
+
+def _bracketed(host: str) -> str:
+    """An address as RabbitMQ's log has it: "[::]" is every interface."""
+    return f"[{host or '::'}]" if ":" in host or not host else host
 
 
 def _port(server: asyncio.Server, listener: Listener) -> int:

@@ -14,14 +14,20 @@ from broker.config_keys import ConfigError, Outcome, read_settings
 
 # key -> a value that is refused, and RabbitMQ's default, which is accepted; None has no default.
 PROMISES: dict[str, tuple[str, str | None]] = {
-    "listeners.ssl": ("5671", "none"),
-    "listeners.ssl.default": ("5671", None),
     "ssl_options": ("some", "none"),
-    "ssl_options.cacertfile": ("/ca.pem", None),
-    "ssl_options.verify": ("verify_peer", None),
-    "ssl_options.versions.1": ("tlsv1.3", None),
-    "management.ssl.port": ("15671", None),
-    "management.ssl.certfile": ("/cert.pem", None),
+    "ssl_options.key.RSAPrivateKey": ("x", None),
+    "ssl_options.cert": ("x", None),
+    "ssl_options.cacerts.1": ("x", None),
+    "ssl_options.crl_check": ("true", "false"),
+    "ssl_options.psk_identity": ("x", None),
+    "ssl_options.dhfile": ("/dh.pem", None),
+    "ssl_options.client_renegotiation": ("true", "false"),
+    "ssl_options.secure_renegotiate": ("false", "true"),
+    "management.ssl.crl_check": ("true", "false"),
+    "management.ssl.max_connections": ("10", None),
+    "ssl_cert_login_from": ("subject_alternative_name", None),
+    "ssl_cert_login_san_type": ("dns", None),
+    "ssl_cert_login_san_index": ("0", None),
     "management.listener.ssl": ("true", "false"),
     "management.listener.ssl_opts": ("some", "none"),
     "management.listener.ssl_opts.keyfile": ("/key.pem", None),
@@ -30,7 +36,7 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "auth_backends.2": ("rabbit_auth_backend_http", "rabbit_auth_backend_internal"),
     "auth_backends.1.authn": ("oauth2", "internal"),
     "auth_backends.1.authz": ("cache", "internal"),
-    "auth_mechanisms.1": ("EXTERNAL", "PLAIN"),
+    "auth_mechanisms.1": ("GSSAPI", "PLAIN"),
     "auth_mechanisms.2": ("ANONYMOUS", "AMQPLAIN"),
     "auth_mechanisms.3": ("RABBIT-CR-DEMO", None),
     "proxy_protocol": ("true", "false"),
@@ -145,6 +151,8 @@ def test_definitions_of_advanced_config_count(tmp_path: Path):
 
 
 def test_no_value_of_a_refused_key_is_shown():
+    (problem,) = problems_of("ssl_options.cert = hush")
+    assert "hush" not in problem
     (problem,) = problems_of("ssl_options.password = hush")
     assert "hush" not in problem
 
@@ -152,8 +160,8 @@ def test_no_value_of_a_refused_key_is_shown():
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("RABBITMQ_SSL_CERTFILE", "/cert.pem"),
-        ("RABBITMQ_MANAGEMENT_SSL_KEYFILE", "/key.pem"),
+        ("RABBITMQ_SSL_CERT", "x"),
+        ("RABBITMQ_MANAGEMENT_SSL_DHFILE", "/dh.pem"),
         ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-proto_dist inet_tls"),
         ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-rabbitmq_management load_definitions '/x'"),
     ],
@@ -165,12 +173,11 @@ def test_variables_that_promise_safety_refuse_the_start(variable: str, value: st
 
 
 ADVANCED = {
-    "{rabbit, [{ssl_listeners, [5671]}]}": "listeners.ssl.default",
-    '{rabbit, [{ssl_options, [{certfile, "/x"}]}]}': "ssl_options.certfile",
+    "{rabbit, [{ssl_options, [{crl_check, peer}]}]}": "ssl_options.crl_check",
     "{rabbit, [{auth_backends, [rabbit_auth_backend_ldap]}]}": "auth_backends.1",
     "{rabbit, [{auth_backends, [{rabbit_auth_backend_internal, [rabbit_auth_backend_http,"
     " rabbit_auth_backend_internal]}]}]}": "auth_backends.1.authz.1",
-    "{rabbit, [{auth_mechanisms, ['PLAIN', 'EXTERNAL']}]}": "auth_mechanisms.2",
+    "{rabbit, [{auth_mechanisms, ['PLAIN', 'ANONYMOUS']}]}": "auth_mechanisms.2",
     "{rabbit, [{proxy_protocol, true}]}": "proxy_protocol",
     "{rabbit, [{definitions, [{import_backend, rabbitmq_definitions_import_https}]}]}": (
         "definitions.import_backend"
@@ -182,7 +189,7 @@ ADVANCED = {
     "{rabbit, [{credential_validator, [{validation_backend, other}]}]}": (
         "credential_validator.validation_backend"
     ),
-    "{rabbitmq_management, [{ssl_config, [{port, 15671}]}]}": "management.ssl.port",
+    '{rabbitmq_management, [{ssl_config, [{dhfile, "/x"}]}]}': "management.ssl.dhfile",
     "{rabbitmq_management, [{listener, [{port, 1}, {ssl, true}]}]}": "management.listener.ssl",
     "{rabbitmq_management, [{disable_basic_auth, true}]}": "management.disable_basic_auth",
     "{rabbitmq_prometheus, [{ssl_config, [{port, 15691}]}]}": "prometheus.ssl.port",
@@ -257,13 +264,13 @@ def test_an_advanced_config_that_cannot_be_read_refuses_the_start(
 def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
     conf = tmp_path / "rabbitmq.conf"
     conf.write_text(
-        "no setting\nheartbeat = often\nssl_options.verify = verify_peer\nheartbeet = 1\n"
+        "no setting\nheartbeat = often\nssl_options.cert = x\nheartbeet = 1\n"
         "cluster.peers.node2 = nowhere\ndefault_pass = $(UNSET_HERE)\n"
     )
     (tmp_path / "advanced.config").write_text("[{rabbit, [{vhost_max, 3}]}].")
     more = ["--set", "channel_max", "--set", "proxy_protocol=true"]
     for arguments in (["--check"], []):
-        run = CliRunner(env={"RABBITMQ_SSL_KEYFILE": "/x"}).invoke(
+        run = CliRunner(env={"RABBITMQ_SSL_DHFILE": "/x"}).invoke(
             command, ["--conf", str(conf), *more, *arguments]
         )
         assert run.exit_code == 78
@@ -271,12 +278,12 @@ def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
         for found in (
             r":1: expected `key = value`",
             r":2: heartbeat must be an integer",
-            r":3: ssl_options\.verify is refused",
+            r":3: ssl_options\.cert is refused",
             r":4: unknown key heartbeet",
             r":5: cluster\.peers\.node2 must be HOST:PORT",
             r":6: default_pass names \$\(UNSET_HERE\)",
             r"advanced\.config:1: vhost_max is refused",
-            r"RABBITMQ_SSL_KEYFILE is refused",
+            r"RABBITMQ_SSL_DHFILE is refused",
             r"--set: expected KEY=VALUE",
             r"--set: proxy_protocol is refused",
         ):

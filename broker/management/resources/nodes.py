@@ -101,9 +101,14 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
             {"name": "warrenmq", "description": "WarrenMQ", "version": facts["version"]},
         ],
         "contexts": [
-            {"description": "WarrenMQ Management", "path": "/", "port": str(listener["port"])}
+            {
+                "description": "WarrenMQ Management",
+                "path": "/",
+                "port": str(listener["port"]),
+                **({"ssl": "true"} if listener["protocol"] == "https" else {}),
+            }
             for listener in facts["listeners"]
-            if listener["protocol"] == "http"
+            if listener["protocol"] in ("http", "https")
         ],
         "log_files": [facts["log_file"]],
         "db_dir": facts["data_dir"],

@@ -7,8 +7,10 @@ import logging
 from typing import Any, Final
 
 from broker.doors.admission import Admission
+from broker.doors.attempts import FailureLog
 from broker.doors.descriptors import OPERATORS, Shares, shares
 from broker.doors.turns import Turns
+from broker.server.entrance.certificates import Certificates
 from broker.server.entrance.logins import Logins
 from broker.storage.store import files_max
 
@@ -21,15 +23,27 @@ _log = logging.getLogger(__name__)
 class Doors:
     """The doors of one process. Belongs to its event loop.
 
+    Args:
+        amqp_tls: The certificates of AMQP listeners with TLS; None: there are none.
+        management_tls: Those of the HTTP API.
+
     Attributes:
         shares: How descriptors are divided, as of the last `resize`.
         handshakes: AMQP connections before connection.open.
         management: HTTP connections.
         turns: Steps of handshakes.
         logins: Attempts to log in.
+        amqp_tls: As given.
+        management_tls: As given.
+        tls_failures: Which TLS handshakes that failed have a line in the log.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, amqp_tls: Certificates | None = None, management_tls: Certificates | None = None
+    ) -> None:
+        self.amqp_tls = amqp_tls
+        self.management_tls = management_tls
+        self.tls_failures = FailureLog()
         self.shares: Shares = shares(files_max())
         self.handshakes = Admission(HANDSHAKES_MAX)
         self.management = Admission(self.shares.management, own=OPERATORS)
@@ -54,6 +68,14 @@ class Doors:
                     *(name, told.number, told.address, door.most),
                 )
         self.logins.tick()
+        for address, count in self.tls_failures.tick():
+            _log.warning("%d more TLS handshakes of %s failed within a second", count, address)
+
+    async def look_at_certificates(self) -> None:
+        """Read certificates again that have changed; called every second."""
+        for certificates in (self.amqp_tls, self.management_tls):
+            if certificates is not None:
+                await certificates.look()
 
     def facts(self) -> dict[str, Any]:
         """Return the figures that operators see, by door."""

@@ -61,6 +61,14 @@ class Passwords(Protocol):
         ...
 
 
+class Certified(Protocol):
+    """The users that certificates name: `broker.metadata.access.Access`."""
+
+    def certified(self, username: str, /, *, loopback: bool) -> User | str:
+        """The user; or why not, for the log."""
+        ...
+
+
 class TooManyAttempts(Exception):
     """The address has tried too often; the password was not looked at.
 
@@ -143,6 +151,19 @@ class Logins:
         found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._compare(access, attempt, ticket, lambda answer: _answer(found, answer))
         return await found
+
+    def check_certificate(
+        self, access: Certified, attempt: LoginAttempt, refusal: str = ""
+    ) -> Found:
+        """Check a login of a client whose certificate was verified.
+
+        Args:
+            access: The users.
+            attempt: The user name of the certificate, and where it comes from.
+            refusal: Why it is refused whatever the users are; "": it is not.
+        """
+        found: Found = refusal or access.certified(attempt.user, loopback=attempt.is_loopback)
+        return self._noted(attempt, found)
 
     def is_first_failure(self, address: str) -> bool:
         """True if the log shall have a line for this failure, not for further ones this second."""

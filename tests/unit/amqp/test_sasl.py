@@ -71,6 +71,10 @@ def test_a_mechanism_that_is_not_offered(mechanism: str, text: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS"])
 def test_no_mechanism_takes_the_password_of_plain_even_if_it_were_offered(mechanism: str) -> None:
+    offered = ("PLAIN", mechanism)
+    if mechanism == "EXTERNAL":  # the certificate says who it is, whatever stands here
+        assert sasl.credentials_of(mechanism, b"\0guest\0guest", offered) == ("", "")
+        return
     with pytest.raises(AmqpError) as caught:
-        sasl.credentials_of(mechanism, b"\0guest\0guest", ("PLAIN", mechanism))
+        sasl.credentials_of(mechanism, b"\0guest\0guest", offered)
     assert caught.value.code == 503

@@ -123,7 +123,7 @@ class Control:
             catalogue=catalogue,
             access=Access(catalogue),
             listener=SimpleNamespace(
-                connections={}, ports=[5672], is_open=True, is_short_of_files=False
+                connections={}, ports=[5672], tls_ports=[], is_open=True, is_short_of_files=False
             ),
             queues=Queues(asker),
             context=SimpleNamespace(
