@@ -164,6 +164,10 @@ class ConnectionMachine:
         is_blocked: The client has published under an alarm: nothing is read until `unblock`.
         username: Who logged in; "" before.
         vhost: What connection.open asked for; "" before.
+        held: Input that is not parsed yet: `has_input` says whether it can be.
+        assembler: Knows which contents are not complete.
+        wrote_ms: When something was written last, monotonic milliseconds; the caller sets it, and
+            the next heartbeat can wait.
     """
 
     def __init__(
@@ -183,16 +187,16 @@ class ConnectionMachine:
         self._settings = settings
         properties = {"capabilities": CAPABILITIES, **server_properties}
         self._server_properties = dict(sorted(properties.items()))
-        self._assembler = Assembler(
+        self.assembler = Assembler(
             frame_max=self.frame_max, max_message_size=settings.max_message_size_bytes
         )
-        self._held = b""
+        self.held = b""
         self._last_word: spec.ConnectionClose | None = None
         self._closes_owed = 0  # connection.close that we have not answered yet
         self._ending_bytes = 0
         self._now_ms = now_ms
         self._deadline_ms: int | None = now_ms + settings.handshake_timeout_ms
-        self._wrote_ms = now_ms
+        self.wrote_ms = now_ms
         self._check_ms = now_ms
         self._heard_ms = now_ms
         self._suspected_ms = now_ms
@@ -218,22 +222,22 @@ class ConnectionMachine:
         if self.state is State.RUNNING:
             if self.alarm or self.is_blocked:
                 return self._receive_under_alarm(data)
-            if self._held:
-                data, self._held = self._held + data, b""
-            commands = self._assembler.feed(data)
-            return self._sorted(commands) if self._assembler.has_channel_zero else commands
+            if self.held:
+                data, self.held = self.held + data, b""
+            commands = self.assembler.feed(data)
+            return self._sorted(commands) if self.assembler.has_channel_zero else commands
         if self.state in _ENDING:
             self._receive_ending(data)
             return []
         if self.state in _HANDSHAKE:
-            self._held += data
+            self.held += data
             return self._shake_hands()
         return []
 
     @property
     def has_input(self) -> bool:
         """Held bytes can be read on: call `receive(b"", now_ms)`. An unfinished frame cannot."""
-        if not self._held:
+        if not self.held:
             return False
         if self.state in _READS:
             return self._frame_end() > 0
@@ -241,19 +245,9 @@ class ConnectionMachine:
         return is_running or self.state in _ENDING
 
     @property
-    def partial_bytes(self) -> int:
-        """Bytes buffered of contents that are not complete."""
-        return self._assembler.partial_bytes
-
-    @property
-    def missing_bytes(self) -> int:
-        """Bytes of those contents' bodies that are still to come."""
-        return self._assembler.missing_bytes
-
-    @property
     def has_published(self) -> bool:
         """The client has begun to publish."""
-        return self._assembler.has_content
+        return self.assembler.has_content
 
     def _receive_under_alarm(self, data: bytes) -> list[Command]:
         """Read until the client publishes: the rest, that message's too, waits for `unblock`.
@@ -263,11 +257,11 @@ class ConnectionMachine:
 
         Source: rabbit_reader.erl, post_process_frame/3, publish_received/1, recvloop/4.
         """
-        self._held += data
+        self.held += data
         if self.is_blocked:
             return []
-        commands, rest = self._assembler.feed_to_content(self._held)
-        self._held = rest or b""
+        commands, rest = self.assembler.feed_to_content(self.held)
+        self.held = rest or b""
         commands = self._sorted(commands)
         if rest is not None and self.state is State.RUNNING:
             self.is_blocked = True
@@ -276,13 +270,13 @@ class ConnectionMachine:
 
     def _sorted(self, commands: list[Command]) -> list[Command]:
         """Keep channel 0's methods here and hand on the rest."""
-        self._assembler.has_channel_zero = False
+        self.assembler.has_channel_zero = False
         passed: list[Command] = []
         for command in commands:
             if command.channel == 0 and isinstance(command, MethodCommand):
                 error = self._on_method(command.method)
                 if error is not None:
-                    self._assembler.refuse()
+                    self.assembler.refuse()
                     passed.append(Fault(0, error))
                     break
             elif self.state is State.RUNNING:
@@ -295,9 +289,9 @@ class ConnectionMachine:
         if self._ending_bytes > LINGER_INPUT_MAX:
             self._end("too much input after connection.close")
             return
-        data, self._held = self._held + data, b""
-        self._sorted(self._assembler.feed(data))
-        if self._assembler.is_lost and self._deadline_ms is not None:
+        data, self.held = self.held + data, b""
+        self._sorted(self.assembler.feed(data))
+        if self.assembler.is_lost and self._deadline_ms is not None:
             self._deadline_ms = min(self._deadline_ms, self._now_ms + GRACE_MS)
 
     def _on_method(self, method: spec.Method) -> AmqpError | None:
@@ -322,7 +316,7 @@ class ConnectionMachine:
     def _peer_closes(self, method: spec.ConnectionClose) -> None:
         self.state = State.PEER_CLOSED
         self._closes_owed = 1
-        self._assembler.refuse()
+        self.assembler.refuse()
         self.events.append(PeerClosed(method.reply_code, method.reply_text, self._now_ms))
 
     # The handshake
@@ -335,28 +329,28 @@ class ConnectionMachine:
             frame = self._next_frame()
             if not frame:
                 return []
-            for command in self._assembler.feed(frame):
+            for command in self.assembler.feed(frame):
                 error = self._on_handshake(command)
                 if error is not None:
                     self.close(error)
                     break
-            self._assembler.has_channel_zero = False
+            self.assembler.has_channel_zero = False
         if self.state in _ENDING:
             self._receive_ending(b"")
             return []
-        if len(self._held) > (HELD_INPUT_MAX if self.username else STRANGERS_INPUT_MAX):
+        if len(self.held) > (HELD_INPUT_MAX if self.username else STRANGERS_INPUT_MAX):
             self._end("too much input before the connection was open")
         return []
 
     def _take_header(self) -> bool:
         """The first eight bytes; False when there is nothing to read after them."""
-        if self._held.startswith(_TLS_HANDSHAKE):
+        if self.held.startswith(_TLS_HANDSHAKE):
             self._end("TLS handshake on a listener without TLS")
             return False
-        if len(self._held) < len(PROTOCOL_HEADER):
+        if len(self.held) < len(PROTOCOL_HEADER):
             return False
-        header = self._held[: len(PROTOCOL_HEADER)]
-        self._held = self._held[len(PROTOCOL_HEADER) :]
+        header = self.held[: len(PROTOCOL_HEADER)]
+        self.held = self.held[len(PROTOCOL_HEADER) :]
         if header not in _HEADERS_TAKEN:
             self.out.append(PROTOCOL_HEADER)
             self._end(f"unsupported protocol header {header!r}")
@@ -378,19 +372,19 @@ class ConnectionMachine:
 
         A frame over the limit is given at once, as far as it is there, for the assembler to refuse.
         """
-        held, end = self._held, self._frame_end()
+        held, end = self.held, self._frame_end()
         if end:
-            self._held = held[end:]
+            self.held = held[end:]
         return held[:end]
 
     def _frame_end(self) -> int:
         """Return where the held input's first frame ends; 0 while it is incomplete."""
-        held = self._held
+        held = self.held
         if len(held) < FRAME.size:
             return 0
         size: int = FRAME.unpack_from(held)[2]
         end = size + FRAME_OVERHEAD
-        return 0 if size <= self._assembler.frame_max and end > len(held) else end
+        return 0 if size <= self.assembler.frame_max and end > len(held) else end
 
     def _on_handshake(self, command: Command) -> AmqpError | None:
         """One command before RUNNING; returns what is wrong with it."""
@@ -457,7 +451,7 @@ class ConnectionMachine:
             self.close(AmqpError(ReplyCode.ACCESS_REFUSED, text))
             return
         self.state = State.SILENT
-        self._held = b""
+        self.held = b""
         self._deadline_ms = self._now_ms + GRACE_MS
 
     def _on_tune_ok(self, method: spec.ConnectionTuneOk) -> AmqpError | None:
@@ -472,7 +466,7 @@ class ConnectionMachine:
         self.heartbeat = method.heartbeat
         # Until open-ok frames stay small; see `opened`.
         self.state = State.OPENING
-        self._wrote_ms = self._now_ms
+        self.wrote_ms = self._now_ms
         self._check_ms = self._now_ms + self._suspect_after_ms
         return None
 
@@ -484,7 +478,7 @@ class ConnectionMachine:
         """The virtual host is there and allowed."""
         if self.state is not State.VHOST:
             return
-        self._assembler.set_frame_max(self.frame_max)
+        self.assembler.set_frame_max(self.frame_max)
         self._send(spec.ConnectionOpenOk())
         self.state = State.RUNNING
         self._deadline_ms = None
@@ -513,7 +507,7 @@ class ConnectionMachine:
         why = (int(error.code), error.reply_text, error.class_id, error.method_id)
         self._last_word = spec.ConnectionClose(*why)
         self.state = State.CLOSING
-        self._assembler.refuse()
+        self.assembler.refuse()
         self._deadline_ms = self._now_ms + GRACE_MS
         if not is_held:
             self.say_why()
@@ -546,7 +540,7 @@ class ConnectionMachine:
     def _linger(self) -> None:
         """Leave the socket to the client for a while."""
         linger_ms = min(self.heartbeat * 1000 or LINGER_MS, LINGER_MS)
-        if not self.username or self._assembler.is_lost:
+        if not self.username or self.assembler.is_lost:
             linger_ms = GRACE_MS
         self._deadline_ms = self._now_ms + linger_ms
 
@@ -554,9 +548,9 @@ class ConnectionMachine:
         """The socket is gone: let go of what was buffered."""
         self.state = State.CLOSED
         self._deadline_ms = None
-        self._held = b""
+        self.held = b""
         self._last_word = None
-        self._assembler.forget()
+        self.assembler.forget()
 
     def _end(self, reason: str) -> None:
         self.lost()
@@ -584,9 +578,9 @@ class ConnectionMachine:
         return self.events
 
     def _beat(self, now_ms: int) -> None:
-        if now_ms >= self._wrote_ms + self.heartbeat * 500:
+        if now_ms >= self.wrote_ms + self.heartbeat * 500:
             self.out.append(HEARTBEAT)
-            self._wrote_ms = now_ms
+            self.wrote_ms = now_ms
         if now_ms < self._check_ms:
             return
         if self._is_paused or self.is_blocked or self.state in _ENDING:
@@ -609,15 +603,11 @@ class ConnectionMachine:
         if self.heartbeat and self.state in _BEATS:
             self.out.append(HEARTBEAT)
 
-    def wrote(self, now_ms: int) -> None:
-        """Something was written: the next heartbeat can wait."""
-        self._wrote_ms = now_ms
-
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do at the latest, in monotonic ms; None for never."""
         due = [] if self._deadline_ms is None else [self._deadline_ms]
         if self.heartbeat and self.state in _BEATS:
-            due += (self._wrote_ms + self.heartbeat * 500, self._check_ms)
+            due += (self.wrote_ms + self.heartbeat * 500, self._check_ms)
         return min(due, default=None)
 
     def set_reading(self, *, is_reading: bool) -> None:

@@ -61,6 +61,11 @@ class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
         return quoted("queue", self.name, self.vhost)
 
     @property
+    def is_in_order(self) -> bool:
+        """True if messages that come back are handed out before those that never were."""
+        return self.order == "fifo" and self.requeue != "tail"
+
+    @property
     def may_page(self) -> bool:
         """True if messages can leave the memory: their order must be that of their numbers."""
         return self.order != "due" and self.requeue != "tail"

@@ -461,7 +461,7 @@ def _fitting(head: Delivery | None, room_bytes: int) -> int:
 def _hand_out(
     messages: MessageState, consumer: Consumer, items: list[Delivery], size_bytes: int
 ) -> None:
-    recorder = messages.recorder
+    recorder, counts = messages.recorder, messages.counts
     deliveries = recorder.effects.deliveries
     due = deliveries.get(consumer.key)
     if due is None:
@@ -469,6 +469,12 @@ def _hand_out(
     else:
         due += items
     mode = recorder.mode
+    if items[0].delivery_count or not messages.config.is_in_order:
+        counts.redeliver += sum([each.delivery_count > 0 for each in items])
+    if consumer.no_ack:
+        counts.deliver_no_ack += len(items)
+    else:
+        counts.deliver += len(items)
     if not consumer.no_ack:
         messages.checked_out.add(consumer.held, items, size_bytes)
         if mode == "all":

@@ -428,6 +428,7 @@ class QueueMachine:
         items = held.take(channel_id, tag, numbers)
         if items and not self.consumers.credited(channel_id, tag):
             held.forget_if_empty(channel_id, tag)
+        self.messages.counts.ack += len(items)
         recorder = self.recorder
         if items and (recorder.mode != "none" or recorder.is_spilled):
             recorder.ended(ledger.Settled, items)
@@ -457,6 +458,7 @@ class QueueMachine:
             False where a number was not held.
         """
         items = self._let_go(command)
+        self.messages.counts.ack += len(items)
         if items:
             self.messages.die("rejected", items)
         return len(items) == len(command.numbers)
@@ -501,8 +503,13 @@ class QueueMachine:
         if messages.is_timed:
             messages.expire(messages.now_ms)
         items, size_bytes = messages.ready.take(1)
+        counts = messages.counts
         if not items:
+            counts.get_empty += 1
             return GetResult(None, 0)
+        counts.redeliver += items[0].delivery_count > 0
+        counts.get_no_ack += command.no_ack
+        counts.get += not command.no_ack
         if command.no_ack:
             self.recorder.ended(ledger.Settled, items)
         else:

@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from broker.counters import MessageCounts
 from broker.fifo import ledger
 from broker.fifo.checked_out import CheckedOut
 from broker.fifo.config import QueueConfig
@@ -89,6 +90,7 @@ class MessageState:
     __slots__ = (
         "checked_out",
         "config",
+        "counts",
         "dead_letters",
         "dedup",
         "is_timed",
@@ -104,6 +106,7 @@ class MessageState:
         self.recorder = Recorder(config.ledger)
         self.limits = Limits(config.rules, order=config.order, has_dedup=bool(config.dedup_size))
         self.now_ms = 0
+        self.counts = MessageCounts()
         self.clear()
 
     def clear(self) -> None:
@@ -166,6 +169,7 @@ class MessageState:
             messages = self.limits.stamped(messages, self.now_ms)
         first = self.next_number
         self.next_number = after = first + count
+        self.counts.publish += count
         delivery_count = 1 if redelivered else 0
         if count == 1:
             [message] = messages

@@ -200,7 +200,7 @@ class ClassicQueue:
     def slowdown_us(self) -> int:
         """Microseconds that a publisher pauses because consumers lag (`lag_slowdown_us`)."""
         machine = self.machine
-        ready = machine.messages.ready_count if machine.consumers.count else 0
+        ready = len(machine.messages.ready) if machine.consumers.count else 0
         return lag_slowdown_us(ready) if ready else 0
 
     def has_room(self, messages: list[Message]) -> bool:
@@ -274,7 +274,7 @@ class ClassicQueue:
                 publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
             return
         machine = self.machine
-        machine.set_time(self._clock.now_ms())
+        machine.messages.set_time(self._clock.now_ms())
         refused = machine.enqueue(messages)
         self._serve(is_timed=True)  # else a message with TTL 0 may be a millisecond late
         if seqnos is not None:

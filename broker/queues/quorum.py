@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from broker.counters import MessageCounts
 from broker.fifo.command_sizes import size_of
 from broker.fifo.commands import (
     UNENCODABLE,
@@ -208,6 +209,11 @@ class QuorumQueue:
         stat = self._machine.stat(state)
         return stat._replace(active=self._machine.consumers.active_key())
 
+    @property
+    def counts(self) -> MessageCounts:
+        """What is counted since this replica leads."""
+        return self._machine.messages.counts
+
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return ready messages, in their order; exact at the leader.
 
@@ -255,6 +261,7 @@ class QuorumQueue:
         self._asked = self._machine.rules
         self._dead_letters.forget(self.record.uid)
         if leader:
+            self._machine.messages.counts = MessageCounts()  # or the log's replay would count
             self._expiry.used()
             self._machine.redeliver_checked_out()
             self._machine.messages.redeliver_dead()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
+from broker.counters import MessageCounts
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import CommandBatch, Drop, Purge, owner_of
 from broker.fifo.config import QueueConfig
@@ -244,6 +245,14 @@ class QueueRegistry:
             return classic.machine.stat()
         quorum = self._quorum.get(uid)
         return quorum.stat() if quorum is not None and quorum.is_leading else None
+
+    def counts_here(self, uid: int) -> MessageCounts | None:
+        """What is counted at a queue that is served here; else None."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            return classic.machine.messages.counts
+        quorum = self._quorum.get(uid)
+        return quorum.counts if quorum is not None and quorum.is_leading else None
 
     def consumer_count(self, uid: int) -> int:
         """Return a queue's number of consumers: all if it is served here, else this node's."""

@@ -20,12 +20,16 @@ class ChannelOwner(Protocol):
         """Execute effects, and have the session's output written."""
         ...
 
-    def delivered(self, size_bytes: int) -> None:
-        """About so many bytes were delivered: have them written."""
-        ...
-
     def failed(self) -> None:
         """End the connection, because of a bug."""
+        ...
+
+
+class DeliveredTo(Protocol):
+    """The connection that a channel belongs to."""
+
+    def delivered(self, size_bytes: int) -> None:
+        """About so many bytes were delivered: have them written."""
         ...
 
 
@@ -39,14 +43,18 @@ class ChannelPort:
         session: The connection's session.
         number: The channel's number.
         runner: Runs the session's effects.
+        client: The connection.
     """
 
-    __slots__ = ("_number", "_runner", "_session")
+    __slots__ = ("_client", "_number", "_runner", "_session")
 
-    def __init__(self, session: Session, number: int, runner: ChannelOwner) -> None:
+    def __init__(
+        self, session: Session, number: int, runner: ChannelOwner, client: DeliveredTo
+    ) -> None:
         self._session = session
         self._number = number
         self._runner = runner
+        self._client = client
 
     def confirmed(self, seqnos: Sequence[int]) -> None:
         """Pass verdicts on (`PublisherPort`)."""
@@ -70,7 +78,7 @@ class ChannelPort:
                 self._runner.run_and_write(effects)
             # The last one's size stands for all: to add them up would cost each of them.
             size_bytes = len(deliveries) * len(deliveries[-1].message.content) if deliveries else 0
-            self._runner.delivered(size_bytes)
+            self._client.delivered(size_bytes)
         except Exception:  # noqa: BLE001 - see the class
             self._fail()
 

@@ -40,11 +40,11 @@ from broker.server.entrance.tls import TlsFacts, certified_name
 from broker.server.reading import FULL_BYTES, fit
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
-from broker.server.throttle import Throttle, Turn
+from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
 from broker.session.facts import ConnectionFacts
-from broker.session.session import CLOSE_MS_MAX, Session
+from broker.session.session import Session
 
 if TYPE_CHECKING:
     from broker.metadata.records import User
@@ -168,10 +168,10 @@ class AmqpConnection(asyncio.Protocol):
                 break  # what follows waits too
             if machine.events:
                 self._run_events()
-            if not machine.has_input:
+            if not machine.held or not machine.has_input:
                 break
             data = b""
-        verdict = self._half_sent.note(machine, size, now_ms)
+        verdict = self._half_sent.note(machine.assembler, size, now_ms)
         if verdict is not HalfSentVerdict.GO_ON:
             self._hold_half_sent(verdict)
         if machine.is_blocked:
@@ -189,21 +189,36 @@ class AmqpConnection(asyncio.Protocol):
         session = self.session
         if session is None or session.is_closed:
             return
-        if self._stalled or not self._context.lease.is_valid():
+        if self._stalled or not self._context.lease.is_valid(now_ms):
             self._stalled += commands
             self.pause_reading()
             return
         turn = self._turn
         if not has_turn:
-            if turn.is_costly(now_ms):
+            if now_ms < turn.costly_until_ms:
                 self._put_off(commands)
                 return
             self._context.turns.others_ms = now_ms
         if len(commands) > turn.commands:
             self._put_off(commands[turn.commands :])
             commands = commands[: turn.commands]
-        clock = self._context.clock
         self._carry(session.handle(commands, now_ms))
+        if len(commands) >= TURN_COMMANDS_MIN or session.rest or session.work >= WORK_MAX:
+            self._end_turn(session, len(commands), now_ms)
+        if session.is_congested:
+            self.pause_reading()
+
+    def _end_turn(self, session: Session, count: int, now_ms: int) -> None:
+        """Go on with expensive messages while the slice lasts; learn what the commands took.
+
+        Not called after a few cheap ones: their time says nothing.
+
+        Args:
+            session: Has carried out the commands, but for its `rest`.
+            count: Commands.
+            now_ms: When the turn began, monotonic milliseconds.
+        """
+        clock, turn = self._context.clock, self._turn
         took_ms = clock.monotonic_ms() - now_ms
         rest = session.rest
         if rest:
@@ -215,9 +230,7 @@ class AmqpConnection(asyncio.Protocol):
             turn.used_up(now_ms + took_ms)
         if rest:
             self._put_off(rest)
-        if session.is_congested:
-            self.pause_reading()
-        turn.took(len(commands) - len(rest), took_ms)
+        turn.took(count - len(rest), took_ms)
 
     def _carry_out_rest(
         self, session: Session, now_ms: int, took_ms: int
@@ -273,7 +286,7 @@ class AmqpConnection(asyncio.Protocol):
             return
         now_ms = self._context.clock.monotonic_ms()
         session = self.session
-        if session is not None and session.has_unfinished:
+        if session is not None and session.unfinished:
             self._finish_held(session, now_ms)
         if self._is_held():
             return  # `resume_reading` comes back to it
@@ -385,29 +398,30 @@ class AmqpConnection(asyncio.Protocol):
         if self._machine.events and not self._stalled:
             self._run_events()
         out = self._machine.out
+        now_ms = self._context.clock.monotonic_ms()
         if session is not None:
             session.flush()
-            if session.out and self._may_speak():
+            if session.out and self._may_speak(now_ms):
                 # The machine's own frames come last: a close follows what it closes.
                 out[:0] = session.out
                 session.out.clear()
         if out:
-            self._write(out)
+            self._write(out, now_ms)
         self._delivered_bytes = 0
         if self._effect_runner is not None and self._effect_runner.got_bytes:
             self._effect_runner.go_on()
-        if session is not None and session.has_unfinished:
+        if session is not None and session.unfinished:
             self._go_on_soon()
         if not self._is_reading:
             self.resume_reading()
 
-    def _write(self, out: list[bytes]) -> None:
+    def _write(self, out: list[bytes], now_ms: int) -> None:
         pieces = out[:]
         out.clear()  # first: a full socket may say more here
         transport = self._transport
         if transport is None:
             return
-        self._machine.wrote(self._context.clock.monotonic_ms())
+        self._machine.wrote_ms = now_ms
         if len(pieces[-1]) >= LARGE_BYTES:  # a copy of it costs more than a place in writev
             self.info.sent_bytes += sum(map(len, pieces))
             transport.writelines(pieces)
@@ -456,8 +470,9 @@ class AmqpConnection(asyncio.Protocol):
         if self._delivered_bytes > WRITE_HIGH_BYTES and not self._is_released:
             self._delivered_bytes = 0
             session = self.session
-            if session is not None and session.out and self._may_speak():
-                self._write(session.out)
+            now_ms = self._context.clock.monotonic_ms()
+            if session is not None and session.out and self._may_speak(now_ms):
+                self._write(session.out, now_ms)
         self._context.outbox.mark(self)
 
     def resume(self) -> None:
@@ -583,10 +598,10 @@ class AmqpConnection(asyncio.Protocol):
 
     # Parts
 
-    def _may_speak(self) -> bool:
+    def _may_speak(self, now_ms: int) -> bool:
         """Without the lease nothing is confirmed or delivered, by a last word neither (P4)."""
         session = self.session
-        if session is None or self._context.lease.is_valid():
+        if session is None or self._context.lease.is_valid(now_ms):
             return True
         if self._is_released:
             session.out.clear()
@@ -686,6 +701,7 @@ class AmqpConnection(asyncio.Protocol):
             context.limits,
             quota=context.access.usage,
             consumer_count=context.queues.consumer_count,
+            counts=context.counts,
         )
         self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
         self._effect_runner.is_full = self._taken is not None
@@ -723,43 +739,13 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._is_released = True
         self._stalled.clear()  # or its end would wait for a lease that may not come
-        if then is not None:
-            then = self._after_consumers(session, then)
+        if then is not None and self._effect_runner is not None:
+            then = self._effect_runner.after_consumers(then)
         self._carry(session.close_channels())
         if self._context.catalogue.queues_of(session.owner):
             self._context.spawn(self._delete_owned(session.owner, then))
         elif then is not None:
             then()
-
-    def _after_consumers(self, session: Session, then: Callable[[], None]) -> Callable[[], None]:
-        """End the consumers of auto-delete queues.
-
-        Returns:
-            To be called once: runs `then` when those queues are gone as well, or are not going, or
-            after the time that a channel's close would wait.
-        """
-        ends = session.consumers_to_end()
-        if not ends or self._effect_runner is None:
-            return then
-        missing = len(ends) + 1
-
-        def ended(_result: object = None) -> None:
-            nonlocal missing
-            missing -= 1
-            if missing == 0:
-                patience.cancel()
-                then()
-                self._context.outbox.mark(self)
-
-        def give_up() -> None:
-            nonlocal missing
-            if missing > 0:
-                missing = 1
-                ended()
-
-        patience = asyncio.get_running_loop().call_later(CLOSE_MS_MAX / 1000, give_up)
-        self._effect_runner.end_consumers(ends, ended)
-        return ended
 
     async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
         await self._context.metadata.propose(EndConnection(owner))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from broker.config import Settings
+from broker.counters import NodeCounts
 from broker.message import Message
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
@@ -83,8 +84,12 @@ class ReplyRoute(Protocol):
 class Lease(Protocol):
     """May this node route, confirm and deliver for its clients (P4)?"""
 
-    def is_valid(self) -> bool:
-        """True while the node's lease on group 0 lasts; asked before each batch."""
+    def is_valid(self, now_ms: int | None = None) -> bool:
+        """True while the node's lease on group 0 lasts; asked before each batch.
+
+        Args:
+            now_ms: Monotonic milliseconds, read in this call of the event loop; None: read now.
+        """
         ...
 
 
@@ -114,6 +119,7 @@ class ServerContext:
         half_sent: Memory for messages that are not complete.
         alarms: Why publishers are blocked.
         turns: Of connections whose messages are expensive to route.
+        counts: What is counted since the node started to serve.
     """
 
     settings: Settings
@@ -136,6 +142,7 @@ class ServerContext:
     doors: Doors = field(default_factory=Doors)
     half_sent: HalfSentShared = field(default_factory=HalfSentShared)
     alarms: Board = field(default_factory=lambda: Board(""))
+    counts: NodeCounts = field(default_factory=NodeCounts)
     turns: FairTurns = field(init=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -15,7 +16,7 @@ from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
 from broker.server.throttle import Behind, Throttle
 from broker.session import effects
-from broker.session.session import Session
+from broker.session.session import CLOSE_MS_MAX, Session
 
 _log = logging.getLogger(__name__)
 
@@ -155,13 +156,9 @@ class EffectRunner:
     def _port(self, channel: int) -> ChannelPort:
         port = self._ports.get(channel)
         if port is None:
-            port = ChannelPort(self._session, channel, self)
+            port = ChannelPort(self._session, channel, self, self._client)
             self._ports[channel] = port
         return port
-
-    def delivered(self, size_bytes: int) -> None:
-        """A channel was delivered about so many bytes."""
-        self._client.delivered(size_bytes)
 
     def failed(self) -> None:
         """End the connection, because of a bug."""
@@ -230,17 +227,36 @@ class EffectRunner:
         handle = self._queues.open(effect.queue)
         handle.attach(effect.checkout, self._port(effect.channel), self._completion(effect.token))
 
-    def end_consumers(
-        self, ends: list[effects.QueueRequest], done: Callable[[object], None]
-    ) -> None:
-        """Cancel consumers of a session that ends.
+    def after_consumers(self, then: Callable[[], None]) -> Callable[[], None]:
+        """End the consumers of auto-delete queues: the session ends.
 
-        Args:
-            ends: Their cancels.
-            done: Called once for each.
+        Returns:
+            To be called once: runs `then` when those queues are gone as well, or are not going, or
+            after the time that a channel's close would wait.
         """
+        ends = self._session.consumers_to_end()
+        if not ends:
+            return then
+        missing = len(ends) + 1
+
+        def ended(_result: object = None) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0:
+                patience.cancel()
+                then()
+                self._client.wrote()
+
+        def give_up() -> None:
+            nonlocal missing
+            if missing > 0:
+                missing = 1
+                ended()
+
+        patience = asyncio.get_running_loop().call_later(CLOSE_MS_MAX / 1000, give_up)
         for effect in ends:
-            self._submit(effect, done)
+            self._submit(effect, ended)
+        return ended
 
     def go_on(self) -> None:
         """Run the gets that had to wait: those before them have been written."""

@@ -289,9 +289,18 @@ class Serving:
             self._usage.follow(changes)
             self._repair.follow(changes)
             self.alarms.follow(changes)
+            self._count(changes)
         except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
             _log.exception("queues.not_reconciled")
             self._is_behind = True
+
+    def _count(self, changes: Changes) -> None:
+        """Count the queues that came and went here; forget the counters of vhosts that went."""
+        counts, node = self.context.counts, self._cluster.node
+        counts.churn.queue_created += sum(each.home == node for each in changes.queues_added)
+        counts.churn.queue_deleted += sum(each.home == node for each in changes.queues_removed)
+        for vhost in changes.vhosts_removed:
+            counts.forget_vhost(vhost)
 
     def peers_changed(self) -> None:
         """A node came or went: batches may have another way now."""
@@ -350,10 +359,12 @@ class Serving:
 
     # For connections
 
-    def is_valid(self) -> bool:
+    def is_valid(self, now_ms: int | None = None) -> bool:
         """May this boot serve now (P1, P4)? A `broker.server.context.Lease`."""
         cluster = self._cluster
-        is_held = cluster.metadata.lease.is_held(self._clock.monotonic_ms())
+        if now_ms is None:
+            now_ms = self._clock.monotonic_ms()
+        is_held = cluster.metadata.lease.is_held(now_ms)
         return is_held and cluster.links.boot == self.context.boot
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

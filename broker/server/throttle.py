@@ -186,21 +186,22 @@ class Turn:
 
     Attributes:
         commands: So many at a time.
+        costly_until_ms: Until when what comes has to wait for its turn, monotonic milliseconds.
     """
 
-    __slots__ = ("_costly_until_ms", "commands")
+    __slots__ = ("commands", "costly_until_ms")
 
     def __init__(self) -> None:
         self.commands = TURN_COMMANDS_FIRST
-        self._costly_until_ms = 0
+        self.costly_until_ms = 0
 
     def used_up(self, now_ms: int) -> None:
         """Note that routing has used up a slice."""
-        self._costly_until_ms = now_ms + COSTLY_MS
+        self.costly_until_ms = now_ms + COSTLY_MS
 
     def is_costly(self, now_ms: int) -> bool:
         """True if what comes has to wait for its turn."""
-        return now_ms < self._costly_until_ms
+        return now_ms < self.costly_until_ms
 
     def took(self, count: int, took_ms: int) -> None:
         """Learn from what was carried out.

@@ -8,6 +8,7 @@ from typing import Final
 from broker.amqp import fields, spec
 from broker.amqp.content import raw_headers, with_raw_headers
 from broker.amqp.frames import content_frames, encode_deliveries, method_frame
+from broker.counters import MessageCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Cancel, Checkout, Get, Requeue, SetActive, SetPrefetch
 from broker.message import Delivery, Message
@@ -84,7 +85,7 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"
     prefetch = 0 if method.no_ack else channel.prefetch
-    consumer = ChannelConsumer(queue, tag, no_ack=method.no_ack, prefetch=prefetch)
+    consumer = ChannelConsumer(queue, tag, channel.counts, no_ack=method.no_ack, prefetch=prefetch)
     consumer.exclusive, consumer.arguments = method.exclusive, method.arguments
     channel.consumers[tag] = consumer
     channel.touched[queue.uid] = None
@@ -197,6 +198,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
 
     def got(result: object) -> None:
         assert isinstance(result, GetResult)
+        for counts in (channel.counts, channel.context.counts):
+            _count_get(counts, result.delivery, no_ack=method.no_ack)
         if result.delivery is None:
             channel.send(spec.BasicGetEmpty())
             return
@@ -208,7 +211,7 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         if not method.no_ack:
             is_counted = not channel.window.limit
             source = channel.get_sources.setdefault(
-                queue.uid, DeliverySource(queue.uid, "", is_counted=is_counted)
+                queue.uid, DeliverySource(queue.uid, "", channel.counts, is_counted=is_counted)
             )
             channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
         answer = spec.BasicGetOk(
@@ -223,6 +226,17 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
     token = channel.ask(got)
     command = Get(channel.channel_id, method.no_ack)
     channel.emit(QueueRequest(queue.uid, command, token, queue))
+
+
+def _count_get(counts: MessageCounts, delivery: Delivery | None, *, no_ack: bool) -> None:
+    if delivery is None:
+        counts.get_empty += 1
+        return
+    if no_ack:
+        counts.get_no_ack += 1
+    else:
+        counts.get += 1
+    counts.redeliver += delivery.delivery_count > 0
 
 
 def write_content(channel: Channel, method: spec.Method, message: Message) -> None:
@@ -281,9 +295,23 @@ def _no_ack_consumers(channel: Channel, *, active: bool) -> list[QueueRequest]:
 
 
 def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Delivery]) -> None:
-    context = channel.context
-    if consumer.queue.type == "quorum":
-        deliveries = counted(deliveries)
+    if not deliveries:
+        return
+    context, count = channel.context, len(deliveries)
+    own, all_of_vhost = channel.counts, context.counts
+    if consumer.no_ack:
+        own.deliver_no_ack += count
+        all_of_vhost.deliver_no_ack += count
+    else:
+        own.deliver += count
+        all_of_vhost.deliver += count
+    # What comes back is ahead of what is new, but for queues with priorities.
+    if deliveries[0].delivery_count or not consumer.is_in_order:
+        again = sum([each.delivery_count > 0 for each in deliveries])
+        channel.counts.redeliver += again
+        context.counts.redeliver += again
+        if again and consumer.queue.type == "quorum":
+            deliveries = counted(deliveries)
     channel.next_tag = encode_deliveries(
         channel.number,
         consumer.tag_bytes,
@@ -300,14 +328,9 @@ def counted(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
     Args:
         deliveries: As the queue hands them out.
 
-    Returns:
-        The same sequence if none is repeated.
-
     Source: rabbit_fifo_client.erl, add_delivery_count_header; the header is made for the delivery,
     the queue does not keep it.
     """
-    if not any(delivery.delivery_count for delivery in deliveries):
-        return deliveries
     return [
         Delivery(each.number, count, with_count(each.message, count)) if count else each
         for each in deliveries

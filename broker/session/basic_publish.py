@@ -28,6 +28,7 @@ from broker.amqp.content import (
     with_raw_values,
 )
 from broker.amqp.frames import content_frames, method_frame
+from broker.counters import ExchangeCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Message
 from broker.metadata.arguments import type_name
@@ -68,14 +69,16 @@ class CachedRoute:
         targets: Where it goes, whatever has to be looked at before.
         stores: Which queues keep it for an exchange on the way.
         looks_inside: An exchange on the way looks at more than the key: route each message.
+        counts: The exchange's counters.
 
-    Routes of one session that lead to the same queues have one tuple of them.
+    Routes of one session from one exchange to the same queues have one tuple of them.
     """
 
-    __slots__ = ("looks_inside", "queues", "stores", "targets")
+    __slots__ = ("counts", "looks_inside", "queues", "stores", "targets")
 
     def __init__(
         self,
+        counts: ExchangeCounts,
         targets: tuple[Queue, ...] = (),
         stores: tuple[Queue, ...] = (),
         *,
@@ -86,6 +89,7 @@ class CachedRoute:
         is_special = stores or drop_doubles(targets) or len(targets) > MANY_QUEUES
         self.queues = () if is_special else targets
         self.looks_inside = looks_inside
+        self.counts = counts
 
 
 class Publisher:
@@ -103,6 +107,7 @@ class Publisher:
         "_checked",
         "_context",
         "_destinations",
+        "_exchange",
         "_queues",
         "_routes",
         "_version",
@@ -113,9 +118,10 @@ class Publisher:
         self._context = context
         self._routes: dict[tuple[str, str], CachedRoute] = {}
         self._version = -1
-        self._destinations: dict[tuple[int, ...], tuple[Queue, ...]] = {}
+        self._destinations: dict[tuple[str, tuple[int, ...]], tuple[Queue, ...]] = {}
         self._checked: PropertyFacts | None = None  # the last that were not plain, and are good
         self._queues: tuple[Queue, ...] = ()
+        self._exchange = ExchangeCounts()
         self._channel: Channel | None = None
         self.run: list[Message] = []
 
@@ -141,6 +147,7 @@ class Publisher:
             and not command.immediate
         ):
             self._channel = channel
+            self._exchange = route.counts
             self._queues = route.queues
             self.run = [message]
             return True
@@ -151,6 +158,7 @@ class Publisher:
         is_cheap = self._context.work < WORK_MAX
         if is_plain and is_cheap and route.queues and channel.is_plain:
             self._channel = channel
+            self._exchange = route.counts
             self._queues = route.queues
             self.run = [message]
             return True
@@ -183,6 +191,11 @@ class Publisher:
             return
         self._channel = None
         run, self.run = self.run, []  # or an idle connection would keep its last messages
+        count = len(run)
+        channel.counts.publish += count
+        self._context.counts.publish += count
+        self._exchange.publish_in += count
+        self._exchange.publish_out += count * len(self._queues)
         add_to_batches(channel, run, self._queues)
 
     def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
@@ -241,16 +254,17 @@ class Publisher:
             raise AmqpError(ReplyCode.ACCESS_REFUSED, text)
         if record.type == "topic":
             check_topic(channel, "write", exchange, routing_key)
+        counts = context.node_counts.of_exchange(vhost, exchange)
         if not exchange and routing_key.startswith(reply_to.PREFIX):
-            return CachedRoute()
+            return CachedRoute(counts)
         if context.catalogue.looks_inside(vhost, exchange):
-            return CachedRoute(looks_inside=True)
+            return CachedRoute(counts, looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
         if routed is None:
-            return CachedRoute()
+            return CachedRoute(counts)
         context.work += routed.looked
-        uids = tuple([queue.uid for queue in routed.queues])
-        return CachedRoute(self._destinations.setdefault(uids, routed.queues), routed.stores)
+        key = exchange, tuple([queue.uid for queue in routed.queues])
+        return CachedRoute(counts, self._destinations.setdefault(key, routed.queues), routed.stores)
 
     def _publish_one(self, channel: Channel, command: Publish, route: CachedRoute) -> None:
         """Publish what the fast path can't: one message, all rules.
@@ -267,6 +281,9 @@ class Publisher:
         if keys:
             self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, decoded, keys, route, command)
+        copied = sum([len(queues) for _, queues in copies])
+        self._exchange = route.counts
+        self._count_one(channel, message, keys, copied, is_returned=is_returned)
         if channel.transaction is not None:
             hold_for_commit(channel, original, copies, is_mandatory=command.mandatory)
         else:
@@ -279,6 +296,18 @@ class Publisher:
                 channel.confirms.confirm((seqno,))
         if not message.exchange:
             self._reply(message, keys)
+
+    def _count_one(
+        self, channel: Channel, message: Message, keys: list[str], copies: int, *, is_returned: bool
+    ) -> None:
+        names = [] if message.exchange else [message.routing_key, *keys]
+        is_reply = any(name.startswith(reply_to.PREFIX) for name in names)
+        for counts in (channel.counts, self._context.counts):
+            counts.publish += 1
+            counts.return_unroutable += is_returned
+            counts.drop_unroutable += not (is_returned or copies or is_reply)
+        self._exchange.publish_in += 1
+        self._exchange.publish_out += copies
 
     def _check_keys(self, channel: Channel, exchange: str, keys: list[str]) -> None:
         """Topic permissions hold for every key, or CC would lead around them."""

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from broker.amqp import spec
 from broker.amqp.assembler import Command, Publish
 from broker.amqp.frames import encode_ack
+from broker.counters import MessageCounts
 from broker.errors import AmqpError, ReplyCode
 from broker.fifo.commands import Discard, Release, Requeue, SetActive, Settle
 from broker.message import Message
@@ -37,20 +38,30 @@ class ChannelConsumer(DeliverySource):
         tag_bytes: The consumer tag as it stands in frames.
         exclusive: No other consumer beside it; for listings.
         arguments: As the client gave them; for listings.
+        is_in_order: Messages that come back to its queue are delivered before new ones.
     """
 
     __slots__ = (
         "arguments",
         "exclusive",
         "is_attached",
+        "is_in_order",
         "no_ack",
         "prefetch",
         "queue",
         "tag_bytes",
     )
 
-    def __init__(self, queue: Queue, tag: str, *, no_ack: bool, prefetch: int) -> None:
-        super().__init__(queue.uid, tag)
+    def __init__(
+        self,
+        queue: Queue,
+        tag: str,
+        counts: MessageCounts | None = None,
+        *,
+        no_ack: bool,
+        prefetch: int,
+    ) -> None:
+        super().__init__(queue.uid, tag, counts)
         self.queue = queue
         self.no_ack = no_ack
         self.prefetch = prefetch
@@ -58,10 +69,13 @@ class ChannelConsumer(DeliverySource):
         self.tag_bytes = tag.encode("utf-8", "surrogateescape")
         self.exclusive = False
         self.arguments: dict[str, object] = {}
+        self.is_in_order = queue.type == "classic" and "x-max-priority" not in queue.arguments
 
     def again(self) -> ChannelConsumer:
         """The same consumer at its queue's next master: another source of deliveries."""
-        other = ChannelConsumer(self.queue, self.tag, no_ack=self.no_ack, prefetch=self.prefetch)
+        other = ChannelConsumer(
+            self.queue, self.tag, self.counts, no_ack=self.no_ack, prefetch=self.prefetch
+        )
         other.is_attached = self.is_attached
         other.exclusive, other.arguments = self.exclusive, self.arguments
         return other
@@ -129,6 +143,7 @@ class Channel:
         deleting: uid of the queue whose queue.delete has no answer yet; 0 without one.
         lost_tags: Tags of consumers that ended with that queue: basic.cancel follows delete-ok.
         reply_key: Tells this channel's direct reply-to consumer; "" without one.
+        counts: What happened to its messages.
     """
 
     __slots__ = (
@@ -139,6 +154,7 @@ class Channel:
         "confirms",
         "consumers",
         "context",
+        "counts",
         "deleting",
         "generation",
         "get_sources",
@@ -192,6 +208,7 @@ class Channel:
         self.commit: Commit | None = None
         self.reply_key = ""
         self.reply_tag = ""
+        self.counts = MessageCounts()
 
     @property
     def in_use(self) -> int:
@@ -270,6 +287,9 @@ class Channel:
         for source, numbers in taken:
             by_source.setdefault(source, []).extend(numbers)
         for source, numbers in by_source.items():
+            if kind is not Requeue:
+                self.counts.ack += len(numbers)
+                self.context.counts.ack += len(numbers)
             token = 0 if settled is None else self.ask(settled, settled)
             command = kind(self.channel_id, source.tag, numbers)
             self.emit(QueueRequest(source.queue_uid, command, token))
@@ -301,9 +321,14 @@ class Channel:
 
     def flush_confirms(self) -> None:
         """Write the verdicts that have come."""
-        if self.confirms is None or not self.confirms.has_news:
+        confirms = self.confirms
+        if confirms is None or not confirms.has_news:
             return
-        for verdict in self.confirms.flush():
+        verdicts = confirms.flush()
+        told = confirms.confirmed - self.counts.confirm
+        self.counts.confirm += told
+        self.context.counts.confirm += told
+        for verdict in verdicts:
             if verdict.ok:
                 frame = encode_ack(self.number, verdict.seqno, multiple=verdict.multiple)
                 self.context.out.append(frame)

@@ -30,7 +30,12 @@ class ConfirmVerdict(NamedTuple):
 
 
 class Confirms:
-    """Sequence numbers and verdicts of one channel. Owner: the channel."""
+    """Sequence numbers and verdicts of one channel. Owner: the channel.
+
+    Attributes:
+        issued: How many publishes were numbered.
+        confirmed: How many of them were confirmed, as of the last `flush`.
+    """
 
     __slots__ = (
         "_answered",
@@ -41,11 +46,13 @@ class Confirms:
         "_low",
         "_nacks",
         "_waits",
+        "confirmed",
         "issued",
     )
 
     def __init__(self) -> None:
         self.issued = 0
+        self.confirmed = 0
         self._inbox: list[int] = []
         self._low = 0
         self._answered: set[int] = set()
@@ -132,8 +139,11 @@ class Confirms:
         ):
             self._low = self._last_low = last
             self._fresh_low += len(inbox)
+            self.confirmed += len(inbox)
             return
-        self._fresh += [seqno for seqno in inbox if self._answer(seqno)]
+        fresh = [seqno for seqno in inbox if self._answer(seqno)]
+        self.confirmed += len(fresh)
+        self._fresh += fresh
         self._advance()
 
     def _answer(self, seqno: int) -> bool:

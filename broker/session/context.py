@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.amqp.frames import method_frame
 from broker.amqp.spec import Method
+from broker.counters import MessageCounts, NodeCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Settle
 from broker.metadata.access import Access, Action, refused
@@ -74,6 +75,8 @@ class Context:
         work: Steps of routing since the last call, the queues that messages go to included.
         drawn: State of `draw`; 0 before its first use.
         consumer_count: How many consumers of a queue this node knows of, by its uid.
+        node_counts: The node's counters.
+        counts: Those of the connection's vhost.
     """
 
     facts: ConnectionFacts
@@ -97,8 +100,11 @@ class Context:
     work: int = 0
     drawn: int = 0
     consumer_count: Callable[[int], int] = _none_known
+    node_counts: NodeCounts = field(default_factory=NodeCounts)
+    counts: MessageCounts = field(default_factory=MessageCounts)
 
     def __post_init__(self) -> None:
+        self.counts = self.node_counts.of_vhost(self.facts.vhost)
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT
 
     def send(self, channel: int, method: Method) -> None:
@@ -126,9 +132,11 @@ class Context:
             self.effects += self.publishes.values()
             self.publishes.clear()
         if self.settles:
-            self.effects += [
-                QueueRequest(source.queue_uid, settle) for source, settle in self.settles.items()
-            ]
+            for source, settle in self.settles.items():
+                self.effects.append(QueueRequest(source.queue_uid, settle))
+                count = len(settle.numbers)
+                source.counts.ack += count
+                self.counts.ack += count
             self.settles.clear()
 
     def exchange(self, name: str) -> Exchange:

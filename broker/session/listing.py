@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from broker.counters import MessageCounts
 from broker.session.channel import Channel
 
 
@@ -49,6 +50,8 @@ class ChannelFacts(NamedTuple):
         consumer_count: How many consumers it has.
         consumers: Those, by tag; described as they are read, and read once.
         channel_id: Its id among queues.
+        key: The channel's key.
+        counts: What happened to its messages.
     """
 
     number: int
@@ -63,7 +66,9 @@ class ChannelFacts(NamedTuple):
     global_prefetch: int
     consumer_count: int
     consumers: Iterator[ConsumerFacts]
-    channel_id: str = ""
+    channel_id: str
+    key: int
+    counts: MessageCounts
 
 
 def facts_of_channel(channel: Channel) -> ChannelFacts:
@@ -97,4 +102,6 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
             for consumer in list(channel.consumers.values())
         ),
         channel_id=channel.channel_id,
+        key=channel.key,
+        counts=channel.counts,
     )

@@ -86,6 +86,7 @@ def _declare_active(channel: Channel, method: spec.QueueDeclare, asked: str) -> 
 
     def declared(result: object) -> None:
         assert isinstance(result, Declared)
+        context.node_counts.churn.queue_declared += 1
         shown = result.queue.name if server_named else asked
         _answer_declare(channel, result.queue, shown, no_wait=method.no_wait)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from broker.amqp import spec
 from broker.amqp.assembler import Ack, Command, Fault, MethodCommand, Publish
+from broker.counters import MessageCounts, NodeCounts
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.commands import Cancel
 from broker.message import Delivery, Message
@@ -70,6 +71,8 @@ class Session:
         owner: The connection as owner of exclusive queues, for `EndConnection(owner)`.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
         rest: Commands that the last `handle` has put off: the next one's, before any others.
+        unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
+            soon if there are any.
     """
 
     def __init__(
@@ -82,10 +85,17 @@ class Session:
         limits: SessionLimits | None = None,
         quota: Quota | None = None,
         consumer_count: Callable[[int], int] | None = None,
+        counts: NodeCounts | None = None,
     ) -> None:
         self._quota = quota
         self._context = Context(
-            facts, catalogue, access, limits or SessionLimits(), names, placement
+            facts,
+            catalogue,
+            access,
+            limits or SessionLimits(),
+            names,
+            placement,
+            node_counts=counts or NodeCounts(),
         )
         if consumer_count is not None:
             self._context.consumer_count = consumer_count
@@ -93,7 +103,7 @@ class Session:
         self.owner = facts.owner
         self.is_closed = False
         self.rest: list[Command] = []
-        self._unfinished: list[int] = []  # keys of channels that hold commands for `go_on`
+        self.unfinished: list[int] = []
         self._channels: dict[int, Channel] = {}
         self._publisher = basic_publish.Publisher(self._context)
         self._timeouts: dict[int, int] = {}  # of queues' consumers, in milliseconds
@@ -178,11 +188,6 @@ class Session:
         self.rest = list(remaining)
         return self._take()
 
-    @property
-    def has_unfinished(self) -> bool:
-        """True if channels that wait no more still hold commands back: call `go_on` soon."""
-        return bool(self._unfinished)
-
     def go_on(self, now_ms: int) -> list[Effect]:
         """Run more of what `complete` had to leave: held commands were expensive to route.
 
@@ -194,7 +199,7 @@ class Session:
         """
         self._context.now_ms = now_ms
         self._context.work = 0
-        keys, self._unfinished = self._unfinished, []
+        keys, self.unfinished = self.unfinished, []
         for key in keys:
             channel = self._by_key(key)
             if channel is not None and not channel.is_closing:
@@ -308,7 +313,7 @@ class Session:
     @property
     def wants_flush(self) -> bool:
         """True if there are bytes in `out`, confirms to write, or commands for `go_on`."""
-        return bool(self.out or self._news or self._unfinished)
+        return bool(self.out or self._news or self.unfinished)
 
     def flush(self) -> None:
         """Write gathered confirms. Call once a tick, before writing `out`."""
@@ -379,6 +384,10 @@ class Session:
             channel = self._channels.get(number)
             if channel is not None:
                 yield facts_of_channel(channel)
+
+    def channel_counts(self) -> list[tuple[int, MessageCounts]]:
+        """Return the key and the counters of each channel."""
+        return [(each.key, each.counts) for each in self._channels.values()]
 
     # What follows is not for the shell.
 
@@ -512,7 +521,7 @@ class Session:
         while channel.held and (channel.commit is not None or not channel.is_waiting):
             if self._context.work >= WORK_MAX and channel.commit is None:
                 channel.wait()
-                self._unfinished.append(channel.key)
+                self.unfinished.append(channel.key)
                 return
             self._dispatch(channel.next_held())
 
@@ -538,6 +547,7 @@ class Session:
             self._close_connection(error)
             return
         opened = Channel(self._context, number)
+        self._context.node_counts.churn.channel_created += 1
         self._channels[number] = opened
         if self._quota is not None:
             self._quota.channel_opened(self._context.facts.user)
@@ -617,6 +627,7 @@ class Session:
 
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.number]
+        self._context.node_counts.churn.channel_closed += 1
         self._news.pop(channel.number, None)
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, 1)
@@ -649,6 +660,7 @@ class Session:
     def _end_channels(self) -> None:
         for channel in self._channels.values():
             channel.end()
+        self._context.node_counts.churn.channel_closed += len(self._channels)
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, len(self._channels))
         self._channels.clear()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from broker.counters import MessageCounts
 from broker.errors import AmqpError, ReplyCode
 
 _RUN_LENGTH_MAX = 1024
@@ -28,13 +29,22 @@ class DeliverySource:
         tag: Consumer tag; "" for basic.get.
         is_lost: The queue has ended it: what it delivered belongs to an older epoch.
         is_counted: What it delivered counts for the channel-wide prefetch limit.
+        counts: The channel's counters.
     """
 
-    __slots__ = ("is_counted", "is_lost", "queue_uid", "tag")
+    __slots__ = ("counts", "is_counted", "is_lost", "queue_uid", "tag")
 
-    def __init__(self, queue_uid: int, tag: str, *, is_counted: bool = True) -> None:
+    def __init__(
+        self,
+        queue_uid: int,
+        tag: str,
+        counts: MessageCounts | None = None,
+        *,
+        is_counted: bool = True,
+    ) -> None:
         self.queue_uid = queue_uid
         self.tag = tag
+        self.counts = counts or MessageCounts()
         self.is_lost = False
         self.is_counted = is_counted
 

@@ -318,12 +318,13 @@ class HalfSent:
 
 
 class Messages(Protocol):
-    """The incomplete messages of a connection (`broker.amqp.connection`)."""
+    """The incomplete messages of a connection (`broker.amqp.assembler`).
 
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes that it buffers of them."""
-        ...
+    Attributes:
+        partial_bytes: Bytes that it buffers of them.
+    """
+
+    partial_bytes: int
 
     @property
     def missing_bytes(self) -> int:

@@ -417,7 +417,7 @@ def test_heartbeats_go_out_after_half_the_interval_of_silence() -> None:
     assert client.heard() == [HEARTBEAT]
     client.at(59_999)
     assert client.heard() == []
-    client.machine.wrote(START_MS + 50_000)
+    client.machine.wrote_ms = START_MS + 50_000
     client.at(79_999)
     assert client.heard() == []
 
@@ -595,10 +595,10 @@ def test_the_client_leaves() -> None:
     client = client_in(State.RUNNING)
     content = build_message("", "", Properties(), bytes(9), channel=2, frame_max=16).content
     client.send(method_frame(2, spec.BasicPublish()), content[:-9])
-    assert client.machine.partial_bytes > 0
+    assert client.machine.assembler.partial_bytes > 0
     commands = client.send(DECLARE, CLOSE, DECLARE)
     assert [command.channel for command in commands] == [1]
-    assert client.machine.partial_bytes == 0
+    assert client.machine.assembler.partial_bytes == 0
     [event] = client.events()
     assert isinstance(event, PeerClosed)
     assert (event.code, event.text) == (200, "bye")
@@ -786,7 +786,7 @@ def test_a_lost_connection_lets_go_of_its_buffers(state: State) -> None:
     client = client_in(state)
     client.send(PUBLISH[:-3])
     client.machine.lost()
-    assert client.machine.partial_bytes == 0
+    assert client.machine.assembler.partial_bytes == 0
     assert not client.machine.has_input
     assert client.send(PUBLISH) == []
     assert client.machine.next_deadline_ms() is None

@@ -153,7 +153,7 @@ class Node:
     def find(self, uid: int) -> Sink:
         return self.sink
 
-    def is_valid(self) -> bool:
+    def is_valid(self, _now_ms: int | None = None) -> bool:
         return self.is_valid_lease
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from broker.amqp import methods, spec
 from broker.amqp.assembler import Ack, Command, MethodCommand, Publish
 from broker.amqp.content import Properties, build_message, facts_of, raw_properties
+from broker.counters import NodeCounts
 from broker.errors import AmqpError, Refusal, ReplyCode, quoted
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine as Fifo
@@ -50,6 +51,7 @@ class World:
         self.held: list[tuple[Client, Effect]] = []
         self.refusing: set[int] = set()  # queues that reject what is published to them
         self.log: list[Effect] = []
+        self.counts = NodeCounts()
         founder = commands.Bootstrap("c", "c", ((NODE, "a:1"), ("rabbit@b", "b:1")))
         self.apply(founder)
         self.apply(commands.BootNode(NODE, BOOT, "a:1"))
@@ -231,6 +233,7 @@ class Client:
             limits,
             quota,
             world.consumer_count,
+            world.counts,
         )
         world.clients[connection_id] = self
 

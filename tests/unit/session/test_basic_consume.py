@@ -436,7 +436,7 @@ def test_a_quorum_queue_s_repeated_deliveries_tell_their_count() -> None:
     with_headers = build_message("", "q", Properties(headers=sent, message_id="m"), b"body" * 9)
     bare = build_message("", "q", Properties(), b"")
     once = [Delivery(1, 0, with_headers)]
-    assert counted(once) is once
+    assert counted(once) == once
     first, again, empty = counted([*once, Delivery(2, 3, with_headers), Delivery(3, 1, bare)])
     assert first.message is with_headers
     found = decode_properties(again.message)

@@ -1,0 +1,190 @@
+"""Numbers of messages and clients that are counted since the node started. Pure.
+
+Whoever works on a batch adds its length once, to the object that stands for the place: a channel,
+a vhost, an exchange, a queue. Nobody looks a counter up on the path of a message; they are read
+where listings and metrics are made.
+
+Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MESSAGE_KEYS: Final = (
+    "publish",
+    "confirm",
+    "return_unroutable",
+    "drop_unroutable",
+    "deliver",
+    "deliver_no_ack",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "redeliver",
+    "ack",
+)
+"""The order of `MessageCounts.values`; between nodes new ones are appended."""
+
+CHURN_KEYS: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_declared",
+    "queue_created",
+    "queue_deleted",
+)
+
+
+class MessageCounts:
+    """What happened to messages at one place: a channel, a queue, or a vhost's clients of a node.
+
+    Attributes:
+        publish: Messages that were published; at a queue those that it took.
+        confirm: Of those, messages that were confirmed to their publishers.
+        return_unroutable: Mandatory messages that went back.
+        drop_unroutable: Messages without a route that were dropped.
+        deliver: Messages that were delivered to consumers that acknowledge.
+        deliver_no_ack: Messages that were delivered to consumers that don't.
+        get: Messages that basic.get took, to be acknowledged.
+        get_no_ack: Messages that basic.get took without.
+        get_empty: basic.get that found nothing.
+        redeliver: Of all that was delivered or taken, messages that had been handed out before.
+        ack: Messages that were acknowledged, or rejected for good.
+    """
+
+    __slots__ = MESSAGE_KEYS
+
+    def __init__(self) -> None:
+        self.publish = 0
+        self.confirm = 0
+        self.return_unroutable = 0
+        self.drop_unroutable = 0
+        self.deliver = 0
+        self.deliver_no_ack = 0
+        self.get = 0
+        self.get_no_ack = 0
+        self.get_empty = 0
+        self.redeliver = 0
+        self.ack = 0
+
+    def values(self) -> tuple[int, ...]:
+        """All counters, in the order of `MESSAGE_KEYS`."""
+        return (
+            self.publish,
+            self.confirm,
+            self.return_unroutable,
+            self.drop_unroutable,
+            self.deliver,
+            self.deliver_no_ack,
+            self.get,
+            self.get_no_ack,
+            self.get_empty,
+            self.redeliver,
+            self.ack,
+        )
+
+
+class ExchangeCounts:
+    """What went through one exchange at this node.
+
+    Attributes:
+        publish_in: Messages that clients published to it.
+        publish_out: Messages that it gave to queues: one that goes to three queues counts as three.
+    """
+
+    __slots__ = ("publish_in", "publish_out")
+
+    def __init__(self) -> None:
+        self.publish_in = 0
+        self.publish_out = 0
+
+
+class ChurnCounts:
+    """Clients and queues that came and went at this node."""
+
+    __slots__ = CHURN_KEYS
+
+    def __init__(self) -> None:
+        self.connection_created = 0
+        self.connection_closed = 0
+        self.channel_created = 0
+        self.channel_closed = 0
+        self.queue_declared = 0
+        self.queue_created = 0
+        self.queue_deleted = 0
+
+    def values(self) -> tuple[int, ...]:
+        """All counters, in the order of `CHURN_KEYS`."""
+        return (
+            self.connection_created,
+            self.connection_closed,
+            self.channel_created,
+            self.channel_closed,
+            self.queue_declared,
+            self.queue_created,
+            self.queue_deleted,
+        )
+
+
+class NodeCounts:
+    """All counters of a node that do not belong to a single channel or queue.
+
+    Attributes:
+        churn: Clients and queues that came and went.
+        vhosts: What the node's clients did, by vhost.
+        exchanges: By vhost and name.
+        received_bytes: From connections that have ended.
+        sent_bytes: To connections that have ended.
+    """
+
+    __slots__ = (
+        "_gone",
+        "_gone_routed",
+        "churn",
+        "exchanges",
+        "received_bytes",
+        "sent_bytes",
+        "vhosts",
+    )
+
+    def __init__(self) -> None:
+        self.churn = ChurnCounts()
+        self.vhosts: dict[str, MessageCounts] = {}
+        self.exchanges: dict[tuple[str, str], ExchangeCounts] = {}
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self._gone: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)  # of vhosts that were deleted
+        self._gone_routed = 0  # by exchanges that were deleted
+
+    def of_vhost(self, vhost: str) -> MessageCounts:
+        """Return the counters of a vhost, made at first use."""
+        return self.vhosts.setdefault(vhost, MessageCounts())
+
+    def of_exchange(self, vhost: str, name: str) -> ExchangeCounts:
+        """Return the counters of an exchange, made at first use; call it where a route is found."""
+        return self.exchanges.setdefault((vhost, name), ExchangeCounts())
+
+    def messages(self) -> tuple[int, ...]:
+        """The sums over all vhosts that ever were, in the order of `MESSAGE_KEYS`."""
+        found = [self._gone, *[counts.values() for counts in self.vhosts.values()]]
+        return tuple(map(sum, zip(*found, strict=True)))
+
+    def routed(self) -> int:
+        """Copies of messages that all exchanges gave to queues, deleted exchanges too."""
+        return self._gone_routed + sum([each.publish_out for each in self.exchanges.values()])
+
+    def forget_vhost(self, vhost: str) -> None:
+        """A vhost is deleted: its counters go, and those of its exchanges; the sums stay."""
+        gone = self.vhosts.pop(vhost, None)
+        if gone is not None:
+            self._gone = tuple(map(sum, zip(self._gone, gone.values(), strict=True)))
+        for key in [key for key in self.exchanges if key[0] == vhost]:
+            self.forget_exchange(*key)
+
+    def forget_exchange(self, vhost: str, name: str) -> None:
+        """An exchange is deleted; what it routed stays in the sum."""
+        gone = self.exchanges.pop((vhost, name), None)
+        if gone is not None:
+            self._gone_routed += gone.publish_out

@@ -1,0 +1,107 @@
+"""What sessions and queues count (`broker.counters`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.amqp import spec
+from broker.counters import MESSAGE_KEYS, MessageCounts
+from tests.unit.session.rig import Client, World, publish
+
+
+@pytest.fixture
+def client() -> Client:
+    found = Client(World(), 1).open()
+    found.call(spec.QueueDeclare(queue="q"))
+    return found
+
+
+def counted(counts: MessageCounts) -> dict[str, int]:
+    """The counters that are not 0."""
+    return {name: n for name, n in zip(MESSAGE_KEYS, counts.values(), strict=True) if n}
+
+
+def places(client: Client) -> list[dict[str, int]]:
+    """The counters of the channel, of the vhost, and of the queue q."""
+    world = client.world
+    (fifo,) = world.fifos.values()
+    channel = client.session._channels[1]
+    return [
+        counted(channel.counts),
+        counted(world.counts.of_vhost("/")),
+        counted(fifo.messages.counts),
+    ]
+
+
+def exchange(client: Client, name: str) -> tuple[int, int]:
+    counts = client.world.counts.of_exchange("/", name)
+    return counts.publish_in, counts.publish_out
+
+
+def test_a_batch_is_counted_at_its_channel_vhost_queue_and_exchange(client: Client):
+    client.call(spec.ConfirmSelect())
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c", no_ack=True))
+    client.feed(*[publish("q") for _ in range(7)])
+    whole = {"publish": 7, "confirm": 7, "deliver_no_ack": 7}
+    assert places(client) == [whole, whole, {"publish": 7, "deliver_no_ack": 7}]
+    assert exchange(client, "") == (7, 7)
+
+
+def test_an_exchange_counts_what_came_and_a_copy_for_each_queue(client: Client):
+    client.call(spec.QueueDeclare(queue="q2"))
+    for queue in ("q", "q2"):
+        client.call(spec.QueueBind(queue=queue, exchange="amq.fanout"))
+    client.feed(*[publish("", "amq.fanout") for _ in range(5)], publish("q"))
+    assert (exchange(client, "amq.fanout"), exchange(client, "")) == ((5, 10), (1, 1))
+    assert counted(client.world.counts.of_vhost("/")) == {"publish": 6}
+
+
+def test_exchanges_that_lead_to_the_same_queue_are_told_apart(client: Client):
+    client.call(spec.QueueBind(queue="q", exchange="amq.fanout"))
+    mixed = [publish("", "amq.fanout"), publish("q"), publish("q"), publish("", "amq.fanout")]
+    client.feed(*mixed)
+    client.feed(*mixed)
+    assert (exchange(client, "amq.fanout"), exchange(client, "")) == ((4, 4), (4, 4))
+
+
+def test_deliveries_acks_and_what_comes_again(client: Client):
+    client.feed(*[publish("q") for _ in range(4)])
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    client.call(spec.BasicAck(delivery_tag=2, multiple=True))
+    client.call(spec.BasicReject(delivery_tag=3, requeue=True))
+    client.call(spec.BasicReject(delivery_tag=4))
+    found = {"publish": 4, "deliver": 5, "redeliver": 1, "ack": 3}
+    assert places(client) == [found] * 3
+
+
+def test_get_counts_by_what_it_found(client: Client):
+    client.feed(publish("q"), publish("q"))
+    client.call(spec.BasicGet(queue="q"), spec.BasicNack(delivery_tag=1, requeue=True))
+    client.call(spec.BasicGet(queue="q"), spec.BasicGet(queue="q", no_ack=True))
+    client.call(spec.BasicGet(queue="q"))
+    found = {"publish": 2, "get": 2, "get_no_ack": 1, "get_empty": 1, "redeliver": 1}
+    assert places(client) == [found] * 3
+
+
+def test_messages_without_a_route_are_dropped_or_returned(client: Client):
+    client.feed(publish("nowhere"), publish("nowhere", mandatory=True))
+    found = {"publish": 2, "return_unroutable": 1, "drop_unroutable": 1}
+    assert places(client) == [found, found, {}]
+    assert exchange(client, "") == (2, 0)
+
+
+def test_channels_that_come_and_go(client: Client):
+    churn = client.world.counts.churn
+    client.open(2)
+    client.call(spec.ChannelClose(), channel=2)
+    assert (churn.channel_created, churn.channel_closed, churn.queue_declared) == (2, 1, 1)
+    client.session.close_channels()
+    assert churn.channel_closed == 2
+
+
+def test_sums_never_fall_when_a_vhost_is_deleted(client: Client):
+    client.feed(publish("q"))
+    counts = client.world.counts
+    counts.forget_vhost("/")
+    assert (counts.vhosts, counts.exchanges) == ({}, {})
+    assert (counts.messages()[0], counts.routed()) == (1, 1)
