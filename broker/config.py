@@ -138,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         consumer_timeout_ms: `consumer_timeout`: how long a delivery may stay unacknowledged;
             None never closes.
         tcp_backlog: `tcp_listen_options.backlog`.
+        statistics_interval_ms: `collect_statistics_interval`: rates are those of so long.
         tcp_nodelay: `tcp_listen_options.nodelay`.
         tcp_keepalive: `tcp_listen_options.keepalive`.
         tcp_send_buffer_bytes: `tcp_listen_options.sndbuf`, None for the system's.
@@ -224,6 +225,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     handshake_timeout_ms: int = 10_000
     consumer_timeout_ms: int | None = 1_800_000
     tcp_backlog: int = 128
+    statistics_interval_ms: int = 5_000
     tcp_nodelay: bool = True
     tcp_keepalive: bool = False
     tcp_send_buffer_bytes: int | None = None
@@ -274,6 +276,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         first = self.amqp_listeners[0]
         return Listener(first.host, first.port + 20_000 if first.port else 0)
 
+    def urls(self) -> list[str]:
+        """Return where clients reach the node from this machine: AMQP first, then HTTP."""
+        http, https = self.management_listener, self.management_tls_listener
+        ports = [("amqp", each) for each in self.amqp_listeners]
+        ports += [("amqps", each) for each in self.amqp_tls_listeners]
+        ports += [(scheme, at) for scheme, at in (("http", http), ("https", https)) if at]
+        found = [f"{scheme}://{_reachable(at.host)}:{at.port}" for scheme, at in ports]
+        metrics = self.metrics_listener
+        return found if metrics is None else [*found, _metrics_url(metrics)]
+
     def peer_address(self, node: str) -> tuple[str, int] | None:
         """The address configured for a node, None when there is none.
 
@@ -284,6 +296,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if peer.node == node:
                 return peer.host, peer.port
         return None
+
+
+def _metrics_url(at: Listener) -> str:
+    return f"http://{_reachable(at.host)}:{at.port}/metrics"
+
+
+def _reachable(host: str) -> str:
+    """Return a listener's host as a URL of this machine has it."""
+    if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
 
 
 def full_node_name(name: str) -> str:

@@ -123,6 +123,13 @@ def _natural(text: str) -> int:
     return value
 
 
+def _interval(text: str) -> int:
+    value = _integer(text)
+    if value < _INTERVAL_MS_MIN:
+        raise ValueError(f"milliseconds, at least {_INTERVAL_MS_MIN}")
+    return value
+
+
 def _unlimited(text: str) -> int | None:
     return None if text in ("infinity", "unlimited", "undefined", "false", "-1") else _natural(text)
 
@@ -263,6 +270,7 @@ _OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergen
 _LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
 _REPAIR = "quorum_queue.continuous_membership_reconciliation"
 DAY_MS = 86_400_000
+_INTERVAL_MS_MIN = 100
 
 # key -> (field of Settings, reader)
 SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -297,6 +305,7 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "ssl_cert_login_from": ("certificate_login", str),
     "consumer_timeout": ("consumer_timeout_ms", _unlimited),
     "tcp_listen_options.backlog": ("tcp_backlog", _natural),
+    "collect_statistics_interval": ("statistics_interval_ms", _interval),
     "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
     "tcp_listen_options.keepalive": ("tcp_keepalive", _flag),
     "tcp_listen_options.sndbuf": ("tcp_send_buffer_bytes", size_bytes),

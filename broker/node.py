@@ -42,6 +42,7 @@ from broker.config import Settings
 from broker.errors import Refusal
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
+from broker.management.metrics.server import MetricsServer
 from broker.management.operations.registry import Operations
 from broker.management.operations.start_definitions import StartDefinitions
 from broker.management.resources.rights import attempts
@@ -122,6 +123,7 @@ class Node:
         self._member: _Member | None = None
         self._serving: Serving | None = None
         self._management: ManagementServer | None = None
+        self._metrics: MetricsServer | None = None
         self._operations = Operations(self)
         self._definitions = StartDefinitions(
             settings.definitions_paths,
@@ -206,11 +208,13 @@ class Node:
                 tasks.create_task(
                     every(DOORS_S, self._doors.look_at_certificates), name="certificates"
                 ),
+                tasks.create_task(
+                    every(
+                        self.settings.statistics_interval_ms / 1000, self._operations.reports.sample
+                    ),
+                    name="statistics",
+                ),
             ]
-            settings = self.settings
-            if settings.management_listener or settings.management_tls_listener:
-                self._management = ManagementServer(self, self._operations)
-                await self._management.start()
             starting = tasks.create_task(self._start())
             await self._stopping.wait()
             starting.cancel()
@@ -229,7 +233,14 @@ class Node:
         self._stopping.set()
 
     async def _start(self) -> None:
+        settings = self.settings
         try:
+            if settings.management_listener or settings.management_tls_listener:
+                self._management = ManagementServer(self, self._operations)
+                await self._management.start()
+            if settings.metrics_listener:
+                self._metrics = MetricsServer(self, self._operations.reports)
+                await self._metrics.start()
             await self.start_app()
         except _Stopping:
             return
@@ -241,15 +252,16 @@ class Node:
         if self.settings.pid_file is not None:
             await asyncio.to_thread(_write_pid, Path(self.settings.pid_file))
         interpreter.settle_memory()
-        _log.info("Server startup complete")
+        _log.info("Server startup complete; connect to %s", ", ".join(self.settings.urls()))
 
     async def _stop(self) -> None:
         _log.info("node.stopping")
         async with self._lock:
             await self._stop_serving("broker forced connection closure with reason 'shutdown'")
             await self._leave_member()
-        if self._management is not None:
-            await self._management.stop()
+        for server in (self._management, self._metrics):
+            if server is not None:
+                await server.stop()
         _log.info("node.stopped")
 
     # Parts that can be stopped apart (`NodeControl`)

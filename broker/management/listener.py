@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -29,6 +28,7 @@ from broker.doors.admission import Admission
 from broker.management.answers import ApiError
 from broker.management.origins import Origins
 from broker.server.entrance.doors import Doors
+from broker.server.entrance.ports import open_port
 from broker.server.entrance.tls import TlsFacts, TlsPort
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ IDLE_TIMEOUT_S: Final = 60.0
 LINE_BYTES_MAX: Final = 8_192
 REASON_CHARACTERS_MAX: Final = 200
 SHUTDOWN_S: Final = 1.0
+_BACKLOG: Final = 128
 
 
 class ApiConnection(web.RequestHandler):
@@ -217,22 +218,33 @@ class ApiListener:
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def start(self, listener: Listener | None, tls_listener: Listener | None = None) -> None:
+    async def start(
+        self,
+        listener: Listener | None,
+        tls_listener: Listener | None = None,
+        *,
+        setting: str = "management.tcp.port",
+    ) -> None:
         """Listen.
 
         Args:
             listener: Where to speak HTTP; None: nowhere.
             tls_listener: Where to speak HTTPS, for which `use_tls` was called; None: nowhere.
+            setting: The key of rabbitmq.conf that says where to speak HTTP.
 
         Raises:
             OSError: The address is taken.
         """
         await self._runner.setup()
         if listener is not None:
-            self._server = await _listen(self._accept, listener)
+            self._server = await open_port(
+                self._accept, listener, backlog=_BACKLOG, setting=setting
+            )
         if tls_listener is not None:
             assert self._tls is not None
-            self._tls_server = await _listen(self._tls, tls_listener)
+            self._tls_server = await open_port(
+                self._tls, tls_listener, backlog=_BACKLOG, setting="management.ssl.port"
+            )
             port = int(self._tls_server.sockets[0].getsockname()[1])
             _log.info("Management plugin: HTTPS listener started on port %d", port)
 
@@ -259,9 +271,3 @@ class ApiListener:
             origins=self._origins,
             head_timeout_s=self._head_timeout_s,
         )
-
-
-async def _listen(accept: Callable[[], asyncio.Protocol], at: Listener) -> asyncio.Server:
-    return await asyncio.get_running_loop().create_server(
-        accept, at.host or None, at.port, backlog=128, reuse_address=True
-    )

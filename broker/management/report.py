@@ -19,6 +19,9 @@ from broker.cluster.membership import ClusterMembership
 from broker.management.answers import plain
 from broker.management.control import NodeControl
 from broker.management.pace import STEP, kept, mapped
+from broker.management.statistics.collector import Collector
+from broker.management.statistics.measured import Measured, NodeStatistics
+from broker.management.statistics.message_stats import detailed, of_messages
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
 from broker.server import resource_usage
@@ -34,6 +37,8 @@ CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
 QUEUES: Final = "queues"
 TOTALS: Final = "totals"
+STATISTICS: Final = "statistics"
+EXCHANGES: Final = "exchanges"
 
 CHANNEL_ID: Final = "_holder"
 """The key of a consumer's item for its channel's id in the queue; not shown to clients."""
@@ -46,7 +51,8 @@ class Wanted(msgspec.Struct, array_like=True):
     """The parts of a report that are asked for.
 
     Attributes:
-        parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS.
+        parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS and EXCHANGES,
+            which is STATISTICS with the exchanges'.
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
@@ -66,6 +72,7 @@ class Served(msgspec.Struct, array_like=True):
         stat: Its counts.
         syncing: Messages that a synchronisation of its mirrors has sent so far, None without one.
         voters: Replicas of a quorum queue that have a vote; None for other queues.
+        measured: Its counters, and how fast it fills.
     """
 
     uid: int
@@ -73,6 +80,7 @@ class Served(msgspec.Struct, array_like=True):
     stat: QueueStat
     syncing: int | None = None
     voters: list[str] | None = None
+    measured: Measured = msgspec.field(default_factory=Measured)
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -120,6 +128,7 @@ class Report(msgspec.Struct, array_like=True):
         owners: Its connections that own exclusive queues.
         held: Queues that its publishers wait for.
         totals: Sums of all of them.
+        statistics: Counters of its vhosts and exchanges.
     """
 
     node: Item = {}
@@ -131,6 +140,7 @@ class Report(msgspec.Struct, array_like=True):
     owners: list[Owner] = []
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
+    statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
 
     @property
     def things(self) -> int:
@@ -140,12 +150,15 @@ class Report(msgspec.Struct, array_like=True):
         return listed + queues + sum(self.totals.connections.values())
 
 
-def report_of(control: NodeControl, wanted: Wanted) -> Generator[None, None, Report]:
+def report_of(
+    control: NodeControl, wanted: Wanted, collector: Collector
+) -> Generator[None, None, Report]:
     """Make this node's report, in steps.
 
     Args:
         control: The node.
         wanted: What to say.
+        collector: Knows the rates.
     """
     report, name = Report(), control.name
     if NODE in wanted.parts:
@@ -153,20 +166,26 @@ def report_of(control: NodeControl, wanted: Wanted) -> Generator[None, None, Rep
         yield
     connections = connections_of(control, wanted.connection)
     if CONNECTIONS in wanted.parts:
-        report.connections = yield from mapped(connections, lambda each: _connection(each, name))
+        report.connections = yield from mapped(
+            connections, lambda each: _connection(each, name, collector)
+        )
     if CHANNELS in wanted.parts:
         report.channels = yield from _collected(
-            _channel(each, facts, name) for each in connections for facts in _facts(each)
+            _channel(each, facts, name, collector) for each in connections for facts in _facts(each)
         )
     if CONSUMERS in wanted.parts:
         report.consumers = yield from _consumers(control, connections, wanted.uids)
     if QUEUES in wanted.parts:
-        yield from _queues(control, report, None if wanted.uids is None else set(wanted.uids))
+        uids = None if wanted.uids is None else set(wanted.uids)
+        yield from _queues(control, report, uids, collector)
         report.owners = yield from _collected(
             owner for each in connections for owner in _owners(control, each)
         )
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
+    with_exchanges = EXCHANGES in wanted.parts
+    if with_exchanges or STATISTICS in wanted.parts:
+        report.statistics = yield from collector.node(with_exchanges=with_exchanges)
     return report
 
 
@@ -218,7 +237,7 @@ def _consumers(
 
 
 def _queues(
-    control: NodeControl, report: Report, uids: set[int] | None
+    control: NodeControl, report: Report, uids: set[int] | None, collector: Collector
 ) -> Generator[None, None, None]:
     serving, cluster = control.serving, control.cluster
     if serving is None or cluster is None:
@@ -228,7 +247,7 @@ def _queues(
     else:
         found = map(serving.catalogue.queue_by_uid, uids)
         queues = [queue for queue in found if queue is not None]
-    served = yield from mapped(queues, lambda queue: _served(serving, cluster, queue))
+    served = yield from mapped(queues, lambda queue: _served(serving, cluster, queue, collector))
     report.served = [each for each in served if each is not None]
     report.replicas = [
         replica.record.uid
@@ -239,7 +258,9 @@ def _queues(
     report.held = [remote.record.uid for remote in held]
 
 
-def _served(serving: Serving, cluster: ClusterMembership, queue: Queue) -> Served | None:
+def _served(
+    serving: Serving, cluster: ClusterMembership, queue: Queue, collector: Collector
+) -> Served | None:
     counted: list[object] = []  # answered before the call returns, if at all
     serving.queues.stat_here(queue.uid, counted.append)
     if not counted or not isinstance(counted[0], QueueStat):
@@ -251,7 +272,8 @@ def _served(serving: Serving, cluster: ClusterMembership, queue: Queue) -> Serve
         term = queue.ring.epoch
     syncing = None if ring is None else ring.syncing
     voters = None if group is None else list(group.voters)
-    return Served(queue.uid, term, counted[0], syncing, voters)
+    measured = collector.queue(queue.uid)
+    return Served(queue.uid, term, counted[0], syncing, voters, measured)
 
 
 def _owners(control: NodeControl, connection: AmqpConnection) -> Iterator[Owner]:
@@ -356,7 +378,7 @@ def listeners(control: NodeControl) -> list[Item]:
     ]
 
 
-def _connection(connection: AmqpConnection, node: str) -> Item:
+def _connection(connection: AmqpConnection, node: str, collector: Collector) -> Item:
     info, session = connection.info, connection.session
     item: Item = {
         "auth_mechanism": info.mechanism,
@@ -372,8 +394,7 @@ def _connection(connection: AmqpConnection, node: str) -> Item:
         "peer_port": info.peer_port,
         "port": info.port,
         "protocol": "AMQP 0-9-1",
-        "recv_oct": info.received_bytes,
-        "send_oct": info.sent_bytes,
+        **detailed(("recv_oct", "send_oct"), collector.connection(connection)),
         **_tls(info.tls),
         "state": connection.state,
         "timeout": info.heartbeat_s,
@@ -403,8 +424,11 @@ def _tls(tls: TlsFacts | None) -> Item:
     }
 
 
-def _channel(connection: AmqpConnection, facts: ChannelFacts, node: str) -> Item:
+def _channel(
+    connection: AmqpConnection, facts: ChannelFacts, node: str, collector: Collector
+) -> Item:
     info = connection.info
+    measured = collector.channel(info.connection_id, facts.key, facts.counts)
     return {
         "acks_uncommitted": facts.uncommitted_acks,
         "confirm": facts.is_confirming,
@@ -415,6 +439,7 @@ def _channel(connection: AmqpConnection, facts: ChannelFacts, node: str) -> Item
         },
         "consumer_count": facts.consumer_count,
         "global_prefetch_count": facts.global_prefetch,
+        "message_stats": of_messages(measured),
         "messages_unacknowledged": facts.unacknowledged,
         "messages_uncommitted": facts.uncommitted_messages,
         "messages_unconfirmed": facts.unconfirmed,

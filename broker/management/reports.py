@@ -40,6 +40,8 @@ from broker.management.report import (
     report_of,
 )
 from broker.management.shared import Shared
+from broker.management.statistics.collector import Collector
+from broker.management.statistics.measured import NodeStatistics
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class _Packed(msgspec.Struct, array_like=True):
     owners: list[Owner] = []
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
+    statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,12 +86,18 @@ class Reports:
 
     Attributes:
         pace: Divides the loop's time; for all long work of the API.
+        collector: The rates of what this node counts.
     """
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control
         self._gatherings: dict[tuple[str, ...], Shared[dict[str, Report]]] = {}
         self.pace = WorkPacer()
+        self.collector = Collector(control)
+
+    async def sample(self) -> None:
+        """Sample this node's counters; call it every `statistics_interval_ms`."""
+        await self.pace.run(self.collector.sample())
 
     def serve(self, links: Links) -> None:
         """Answer other nodes from now on."""
@@ -126,7 +135,7 @@ class Reports:
 
     async def local(self, wanted: Wanted) -> Report:
         """Return this node's report."""
-        return await self.pace.run(report_of(self._control, wanted), first=True)
+        return await self.pace.run(report_of(self._control, wanted, self.collector), first=True)
 
     async def _ask_all(self, wanted: Wanted) -> dict[str, Report]:
         here, cluster = self._control.name, self._control.cluster
@@ -197,6 +206,7 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.owners,
         report.held,
         report.totals,
+        report.statistics,
     )
 
 
@@ -211,4 +221,5 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.owners,
         packed.held,
         packed.totals,
+        packed.statistics,
     )

@@ -17,6 +17,7 @@ from broker.message import Message
 from broker.metadata.results import Changes
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
+from broker.server.entrance.ports import open_port
 from broker.server.entrance.tls import TlsFacts, TlsPort
 
 _log = logging.getLogger(__name__)
@@ -114,10 +115,12 @@ class AmqpListener:
         self.tls_ports.clear()
         try:
             for listener in settings.amqp_listeners:
-                self.ports.append(await self._listen(listener, self._accept))
+                at = await self._listen(listener, self._accept, "listeners.tcp.default")
+                self.ports.append(at)
             if self._tls is not None:
                 for listener in settings.amqp_tls_listeners:
-                    self.tls_ports.append(await self._listen(listener, self._tls))
+                    at = await self._listen(listener, self._tls, "listeners.ssl.default")
+                    self.tls_ports.append(at)
         except OSError:
             self.close_ports()
             raise
@@ -127,11 +130,9 @@ class AmqpListener:
             _log.info("started TLS (SSL) listener on %s:%d", _bracketed(listener.host), port)
         self._tell_limit()
 
-    async def _listen(self, listener: Listener, accept: _Accept) -> int:
+    async def _listen(self, listener: Listener, accept: _Accept, setting: str) -> int:
         settings = self._context.settings
-        server = await asyncio.get_running_loop().create_server(
-            accept, listener.host or None, listener.port, backlog=settings.tcp_backlog
-        )
+        server = await open_port(accept, listener, backlog=settings.tcp_backlog, setting=setting)
         self._servers.append((server, accept))
         for listening in server.sockets:
             _set_options(listening, settings)
@@ -254,6 +255,7 @@ class AmqpListener:
         self._last_id += 1
         connection = AmqpConnection(self._context, self._last_id, self._ended, tls)
         self.connections[self._last_id] = connection
+        self._context.counts.churn.connection_created += 1
         if self._clients() >= self.connections_max and not self.is_short_of_files:
             self.is_short_of_files = True
             asyncio.get_running_loop().call_soon(self._park)  # the server is at work in this call
@@ -304,6 +306,10 @@ class AmqpListener:
 
     def _ended(self, connection: AmqpConnection) -> None:
         self.connections.pop(connection.info.connection_id, None)
+        counts = self._context.counts
+        counts.churn.connection_closed += 1
+        counts.received_bytes += connection.info.received_bytes
+        counts.sent_bytes += connection.info.sent_bytes
         if self.is_short_of_files:
             self._ticks = 0  # look with the next tick
         if not self.connections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,24 @@ def refused(node: Node) -> str:
     assert node.process.wait(30) == 1
     (line,) = [line for line in node.full_log().splitlines() if "node.not_started" in line]
     return line
+
+
+@pytest.mark.parametrize(
+    ("port", "setting"),
+    [
+        ("amqp_port", "listeners.tcp.default"),
+        ("management_port", "management.tcp.port"),
+    ],
+)
+def test_a_port_that_another_program_has_is_one_line_that_names_the_setting(
+    node: Node, port: str, setting: str
+) -> None:
+    number = getattr(node, port)
+    with socket.create_server(("127.0.0.1", number)):
+        line = refused(node)
+    assert f"cannot listen on 127.0.0.1:{number}: Address already in use;" in line
+    assert line.endswith(f"or set {setting} to another one")
+    assert "Traceback" not in node.full_log()
 
 
 def test_after_a_clean_stop_nothing_is_counted_and_after_a_kill_everything_is(node: Node) -> None:

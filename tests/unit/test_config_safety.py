@@ -219,7 +219,7 @@ def test_advanced_config_is_read_and_replaces_what_rabbitmq_conf_says(tmp_path: 
         '  {auth_backends, [rabbit_auth_backend_internal]}, {default_pass, <<"a\\"b">>},\n'
         '  {default_user_tags, [monitoring]}, {loopback_users, [<<"me">>]},\n'
         '  {default_permissions, [<<"a">>, <<"b">>, <<"c">>]},\n'
-        '  {collect_statistics_interval, 5000}, {made_up, [{password, "hush"}]}]},\n'
+        '  {delegate_count, 5000}, {made_up, [{password, "hush"}]}]},\n'
         " {rabbitmq_shovel, [{shovels, []}]}]."
     )
     environ = {"RABBITMQ_ADVANCED_CONFIG_FILE": str(tmp_path / "elsewhere")}
@@ -230,7 +230,7 @@ def test_advanced_config_is_read_and_replaces_what_rabbitmq_conf_says(tmp_path: 
     assert settings.default_permissions == ("a", "b", "c")
     assert settings.loopback_users == {"guest", "me"}
     assert sorted(warning.removeprefix(f"{advanced}:") for warning in warnings) == [
-        "5: collect_statistics_interval is RabbitMQ's, WarrenMQ does not support it: no effect",
+        "5: delegate_count is RabbitMQ's, WarrenMQ does not support it: no effect",
         "5: {rabbit, made_up} is not supported: no effect",
         "6: shovel.shovels is RabbitMQ's, WarrenMQ does not support it: no effect",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from broker.config import Settings
+from broker.config import Listener, Settings
 from broker.node import EXIT_METADATA_FAILED, Node
 
 
@@ -26,7 +26,7 @@ import gc
 import subprocess
 import sys
 
-from broker.config import Settings
+from broker.config import Listener, Settings
 from broker.node import run
 
 def started(_node):
@@ -39,3 +39,24 @@ run(Settings(), started)
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
     assert int(done.stdout) < 2_000, done.stderr
+
+
+def test_the_end_of_the_start_says_where_to_connect() -> None:
+    settings = Settings(
+        amqp_listeners=(Listener("", 5672), Listener("::1", 5673)),
+        amqp_tls_listeners=(Listener("10.0.0.7", 5671),),
+        management_listener=None,
+        management_tls_listener=Listener("0.0.0.0", 15671),
+        metrics_listener=None,
+    )
+    assert settings.urls() == [
+        "amqp://localhost:5672",
+        "amqp://[::1]:5673",
+        "amqps://10.0.0.7:5671",
+        "https://localhost:15671",
+    ]
+    assert Settings().urls() == [
+        "amqp://localhost:5672",
+        "http://localhost:15672",
+        "http://localhost:15692/metrics",
+    ]

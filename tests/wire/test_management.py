@@ -28,7 +28,6 @@ NOT_KEPT = {
     "idle_since",
     "memory",
     "message_bytes_persistent",
-    "message_stats",
     "messages_persistent",
     "next_deliver_seq_id",
     "pending_raft_commands",

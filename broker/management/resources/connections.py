@@ -115,8 +115,30 @@ async def delete(call: Call) -> web.Response:
     return no_content()
 
 
+async def delete_of_user(call: Call) -> web.Response:
+    """DELETE /api/connections/username/USER: all of that user's, at all nodes."""
+    user = call.name("user")
+    if user != call.user.name:
+        call.require("administrator")
+    reason = clean_reason(call.request.headers.get("X-Reason", ""))
+    reports = await call.reports.gather(CONNECTIONS)
+    found = [
+        (item["node"], item["name"])
+        for report in reports.values()
+        for item in report.connections
+        if item["user"] == user
+    ]
+    for node, name in found:
+        try:
+            await call.reports.close_connection(node, name, reason)
+        except CallFailed as why:
+            raise unavailable(f"node {node} did not answer: {why}") from why
+    return no_content()
+
+
 ROUTES = (
     listing("/api/connections", show_all),
+    Endpoint("DELETE", "/api/connections/username/{user}", delete_of_user),
     listing("/api/connections/username/{user}", show_user),
     Endpoint("GET", "/api/connections/{name}", show),
     Endpoint("DELETE", "/api/connections/{name}", delete),

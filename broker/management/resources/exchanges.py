@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -11,8 +12,10 @@ from broker.management import pace, paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import QUEUES
+from broker.management.report import EXCHANGES, QUEUES
 from broker.management.resources.queues import QueueStates
+from broker.management.statistics.measured import Measured, total
+from broker.management.statistics.message_stats import of_exchange
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareExchange, DeleteExchange
 from broker.metadata.records import STORE_PREFIX, Exchange
@@ -59,12 +62,39 @@ async def show_vhost(call: Call) -> Parts:
 
 async def _show(call: Call, exchanges: list[Exchange]) -> Parts:
     delayed = await _delayed(call, exchanges)
+    counted = await _counted(call)
     return await call.listed(
         exchanges,
-        lambda each: item(each, call.catalogue) | delayed.get((each.vhost, each.name), {}),
+        lambda each: {
+            **item(each, call.catalogue),
+            **delayed.get((each.vhost, each.name), {}),
+            **_stats(counted.get((each.vhost, each.name), Measured())),
+        },
         lambda each: (each.vhost, each.name),
         lambda each: plain(each.name),
     )
+
+
+async def _counted(call: Call) -> dict[tuple[str, str], Measured]:
+    """The counters of all exchanges, of all nodes together."""
+    reports = await call.reports.gather(EXCHANGES)
+
+    def added() -> Generator[None, None, dict[tuple[str, str], Measured]]:
+        found: dict[tuple[str, str], Measured] = {}
+        for report in reports.values():
+            for number, (vhost, name, measured) in enumerate(report.statistics.exchanges, 1):
+                known = found.get((vhost, name))
+                found[vhost, name] = measured if known is None else total((known, measured))
+                if not number % pace.STEP:
+                    yield
+        return found
+
+    return await call.reports.pace.run(added())
+
+
+def _stats(measured: Measured) -> dict[str, Any]:
+    stats = of_exchange(measured)
+    return {"message_stats": stats} if stats else {}
 
 
 async def _delayed(call: Call, exchanges: list[Exchange]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -92,18 +122,20 @@ async def show(call: Call) -> web.Response:
     found = {**item(exchange, call.catalogue), "incoming": [], "outgoing": []}
     for more in (await _delayed(call, [exchange])).values():
         found |= more
+    counted = await _counted(call)
+    found |= _stats(counted.get((exchange.vhost, exchange.name), Measured()))
     return json(paging.only_columns(found, call.query))
 
 
 async def put(call: Call) -> web.Response:
-    """PUT /api/exchanges/VHOST/NAME: declare; `type` must be said."""
+    """PUT /api/exchanges/VHOST/NAME: declare; without a `type` a direct one."""
     vhost, name = call.vhost(), call.exchange_name("name")
     body = await call.body()
     given = request_body.table(body, "arguments")
     command = DeclareExchange(
         vhost=vhost,
         name=name,
-        type=request_body.text(body, "type"),
+        type=request_body.text(body, "type", "direct"),
         durable=request_body.flag(body, "durable"),
         auto_delete=request_body.flag(body, "auto_delete"),
         internal=request_body.flag(body, "internal"),

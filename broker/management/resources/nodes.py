@@ -10,8 +10,9 @@ from broker.management import paging
 from broker.management.answers import json, not_found
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import NODE, Report
+from broker.management.report import NODE, STATISTICS, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
+from broker.management.statistics.message_stats import of_churn
 from broker.metadata.records import Node
 from broker.storage.commit_stats import SYNC_BOUNDS_S
 
@@ -90,7 +91,9 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "event_loop": facts.get("event_loop", {}),
         "processors": facts["processors"],
         "run_queue": 0,
-        "rates_mode": "none",
+        "rates_mode": "basic",
+        "being_drained": False,
+        **of_churn(report.statistics.churn),
         "exchange_types": EXCHANGE_TYPES,
         "auth_mechanisms": [
             {"name": name, "description": _MECHANISMS.get(name, name), "enabled": True}
@@ -120,7 +123,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
 
 async def show_all(call: Call) -> Parts:
     """GET /api/nodes."""
-    reports = await call.reports.gather(NODE)
+    reports = await call.reports.gather(NODE, STATISTICS)
     nodes = sorted(call.catalogue.nodes(), key=lambda node: node.name)
     items = [_item(call, node, reports.get(node.name)) for node in nodes]
     return await call.listed_items(items)
@@ -131,7 +134,7 @@ async def show(call: Call) -> web.Response:
     node = call.catalogue.node(call.name("node"))
     if node is None:
         raise not_found()
-    reports = await call.reports.gather(NODE)
+    reports = await call.reports.gather(NODE, STATISTICS)
     return json(paging.only_columns(_item(call, node, reports.get(node.name)), call.query))
 
 

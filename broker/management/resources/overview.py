@@ -10,8 +10,10 @@ from broker.management import paging, request_body
 from broker.management.answers import encode, json, no_content
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import NODE, TOTALS, product_version
-from broker.management.resources.queues import totals
+from broker.management.report import NODE, STATISTICS, TOTALS, product_version
+from broker.management.resources.queues import of_vhosts, totals
+from broker.management.statistics.measured import total
+from broker.management.statistics.message_stats import of_churn, of_messages
 from broker.metadata.commands import SetClusterName
 from broker.routing.types import TYPES
 
@@ -22,6 +24,9 @@ _PLUGINS: Final = {
     "x-random": "AMQP random exchange",
     "x-recent-history": "Recent History Exchange.",
 }
+_RETENTION: Final[dict[str, list[int]]] = {"global": [], "basic": [], "detailed": []}
+"""Rates are those of the last `collect_statistics_interval`; there is no history yet."""
+
 EXCHANGE_TYPES: Final = tuple(
     {
         "name": name,
@@ -34,7 +39,7 @@ EXCHANGE_TYPES: Final = tuple(
 
 async def show(call: Call) -> Parts:
     """GET /api/overview; who does not monitor sees the totals of what is visible to it."""
-    gathered = await call.reports.gather(NODE, TOTALS)
+    gathered = await call.reports.gather(NODE, TOTALS, STATISTICS)
     reports = gathered.values()
     settings, catalogue = call.control.settings, call.catalogue
     is_monitor = call.has_tag("monitoring")
@@ -42,7 +47,8 @@ async def show(call: Call) -> Parts:
     vhosts = {vhost.name for vhost in catalogue.vhosts() if call.sees(vhost.name)}
     found: dict[str, Any] = {
         "management_version": settings.compat_version,
-        "rates_mode": "none",
+        "rates_mode": "basic",
+        "sample_retention_policies": _RETENTION,
         "exchange_types": EXCHANGE_TYPES,
         "product_version": product_version(),
         "product_name": "WarrenMQ",
@@ -50,8 +56,8 @@ async def show(call: Call) -> Parts:
         "cluster_name": catalogue.cluster_name,
         "disable_stats": False,
         "enable_queue_totals": True,
-        "message_stats": {},
-        "churn_rates": {},
+        "message_stats": of_messages(of_vhosts(reports, vhosts)),
+        "churn_rates": of_churn(total(each.statistics.churn for each in reports)),
         "queue_totals": totals(reports, vhosts),
         "object_totals": {
             "channels": sum(_of_user(report.totals.channels, own) for report in reports),

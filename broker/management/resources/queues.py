@@ -28,6 +28,8 @@ from broker.management.listings import Parts
 from broker.management.pace import STEP
 from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
+from broker.management.statistics.measured import Measured, total
+from broker.management.statistics.message_stats import levels, of_queue
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
@@ -87,6 +89,11 @@ class QueueStates:
         """A queue's counts; None when the node that serves it did not answer."""
         found = self.served.get(uid)
         return None if found is None else found[1].stat
+
+    def measured(self, uid: int) -> Measured:
+        """A queue's counters and rates; none when the node that serves it did not answer."""
+        found = self.served.get(uid)
+        return Measured() if found is None else found[1].measured
 
     def node(self, queue: Queue) -> str:
         """Return the node that serves a queue; "" for a quorum queue without a leader."""
@@ -170,6 +177,10 @@ def item(
             kind = "single_active" if consumers.has_single(queue) else "exclusive"
             found[f"{kind}_consumer_tag"] = plain(stat.active[1])
         found |= _counts(stat)
+        measured = states.measured(queue.uid)
+        found |= levels(measured)
+        if stats := of_queue(measured):
+            found["message_stats"] = stats
         if queue.type == "classic":
             found |= _counts_in_memory(stat)
             found["backing_queue_status"] = _backing_queue_status(
@@ -284,7 +295,17 @@ def _version(queue: Queue, catalogue: Catalogue, default: int) -> int:
     return found if isinstance(found, int) else default
 
 
-def totals(reports: Iterable[Report], vhosts: Collection[str]) -> Item:
+def of_vhosts(reports: Iterable[Report], vhosts: Collection[str]) -> Measured:
+    """The counters of some vhosts, of all nodes together; ask for STATISTICS."""
+    return total(
+        measured
+        for report in reports
+        for vhost, measured in report.statistics.vhosts.items()
+        if vhost in vhosts
+    )
+
+
+def totals(reports: Collection[Report], vhosts: Collection[str]) -> Item:
     """Messages of all queues of some vhosts together.
 
     A queue whose leader changes just now may be counted twice, or not at all.
@@ -297,7 +318,9 @@ def totals(reports: Iterable[Report], vhosts: Collection[str]) -> Item:
     ]
     ready = sum(sums.ready for sums in found)
     unacked = sum(sums.unacked for sums in found)
+    measured = of_vhosts(reports, vhosts)
     return {
+        **levels(measured),
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
@@ -440,6 +463,7 @@ async def put(call: Call) -> web.Response:
             queue_limit=call.serving.context.limits.cluster_queues,
         )
     )
+    call.serving.context.counts.churn.queue_declared += 1
     return stored(is_new=isinstance(result, Declared) and result.created)
 
 
@@ -507,6 +531,7 @@ def _check_not_owned(queue: Queue) -> None:
 
 ROUTES = (
     listing("/api/queues", show_all),
+    listing("/api/queues/detailed", show_all),
     listing("/api/queues/{vhost}", show_vhost),
     Endpoint("GET", "/api/queues/{vhost}/{name}", show),
     Endpoint("PUT", "/api/queues/{vhost}/{name}", put),

@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from broker.config import Listener, Settings
+from broker.counters import MessageCounts, NodeCounts
 from broker.management.app import ManagementServer
 from broker.management.control import NodeError
 from broker.management.listener import HEAD_TIMEOUT_S, ApiListener
@@ -60,6 +61,9 @@ class Queues:
 
     def count_here(self, uid):
         return self.stats.get(uid)
+
+    def counts_here(self, _uid):
+        return MessageCounts()
 
     def remotes(self):
         return [
@@ -127,6 +131,7 @@ class Control:
             ),
             queues=Queues(asker),
             context=SimpleNamespace(
+                counts=NodeCounts(),
                 place=lambda *_: (ONE, (ONE,)),
                 node=ONE,
                 boot=BOOT_ONE,

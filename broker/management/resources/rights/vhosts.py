@@ -10,8 +10,9 @@ from broker.management import paging, request_body
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import NODE, TOTALS, Report
-from broker.management.resources.queues import totals
+from broker.management.report import NODE, STATISTICS, TOTALS, Report
+from broker.management.resources.queues import of_vhosts, totals
+from broker.management.statistics.message_stats import of_messages
 from broker.metadata.commands import AddVhost, DeleteVhost
 from broker.metadata.records import Vhost
 
@@ -29,6 +30,7 @@ def _item(vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
         "default_queue_type": vhost.default_queue_type or "undefined",
         "description": plain(vhost.description),
         **totals(reports.values(), {vhost.name}),
+        "message_stats": of_messages(of_vhosts(reports.values(), {vhost.name})),
         "metadata": {
             "description": plain(vhost.description),
             "tags": list(vhost.tags),
@@ -42,7 +44,7 @@ def _item(vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
 
 async def show_all(call: Call) -> Parts:
     """GET /api/vhosts."""
-    reports = await call.reports.gather(NODE, TOTALS)
+    reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
     return await call.listed(
         [vhost for vhost in call.catalogue.vhosts() if call.sees(vhost.name)],
         lambda vhost: _item(vhost, reports),
@@ -56,7 +58,7 @@ async def show(call: Call) -> web.Response:
     vhost = call.catalogue.vhost(call.vhost())
     if vhost is None:
         raise not_found()
-    reports = await call.reports.gather(NODE, TOTALS)
+    reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
     return json(paging.only_columns(_item(vhost, reports), call.query))
 
 

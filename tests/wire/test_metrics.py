@@ -1,0 +1,148 @@
+"""The port of metrics of a real node, read by Prometheus' own parser."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.nodes import Node, free_ports
+
+ASKED_BY_BOARDS = [
+    "rabbitmq_build_info",
+    "rabbitmq_channels",
+    "rabbitmq_channels_closed_total",
+    "rabbitmq_channels_opened_total",
+    "rabbitmq_connections",
+    "rabbitmq_connections_closed_total",
+    "rabbitmq_connections_opened_total",
+    "rabbitmq_consumers",
+    "rabbitmq_disk_space_available_bytes",
+    "rabbitmq_global_messages_acknowledged_total",
+    "rabbitmq_global_messages_confirmed_total",
+    "rabbitmq_global_messages_delivered_consume_auto_ack_total",
+    "rabbitmq_global_messages_delivered_consume_manual_ack_total",
+    "rabbitmq_global_messages_delivered_get_auto_ack_total",
+    "rabbitmq_global_messages_delivered_get_manual_ack_total",
+    "rabbitmq_global_messages_get_empty_total",
+    "rabbitmq_global_messages_received_confirm_total",
+    "rabbitmq_global_messages_received_total",
+    "rabbitmq_global_messages_redelivered_total",
+    "rabbitmq_global_messages_routed_total",
+    "rabbitmq_global_messages_unroutable_dropped_total",
+    "rabbitmq_global_messages_unroutable_returned_total",
+    "rabbitmq_identity_info",
+    "rabbitmq_process_max_fds",
+    "rabbitmq_process_max_tcp_sockets",
+    "rabbitmq_process_open_fds",
+    "rabbitmq_process_open_tcp_sockets",
+    "rabbitmq_process_resident_memory_bytes",
+    "rabbitmq_queue_messages_ready",
+    "rabbitmq_queue_messages_unacked",
+    "rabbitmq_queues",
+    "rabbitmq_queues_created_total",
+    "rabbitmq_queues_declared_total",
+    "rabbitmq_queues_deleted_total",
+    "rabbitmq_raft_log_commit_index",
+    "rabbitmq_raft_log_last_applied_index",
+    "rabbitmq_raft_log_last_written_index",
+    "rabbitmq_raft_log_snapshot_index",
+    "rabbitmq_raft_term_total",
+    "rabbitmq_resident_memory_limit_bytes",
+]
+"""Names in the queries of RabbitMQ's boards Overview and Quorum-Queues-Raft, but for
+rabbitmq_global_publishers and rabbitmq_raft_entry_commit_latency_seconds (docs/metrics.md)."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
+    """A node with its port of metrics."""
+    (port,) = free_ports(1)
+    settings = ["prometheus.tcp.ip=127.0.0.1", f"prometheus.tcp.port={port}"]
+    node = Node("metrics", tmp_path_factory.mktemp("metrics"), settings)
+    try:
+        node.start()
+        yield node, port
+    finally:
+        node.end()
+
+
+def scraped(port: int, path: str = "/metrics") -> dict[tuple[str, ...], float]:
+    """Each sample by its name and labels' values."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    return {
+        (each.name, *each.labels.values()): each.value
+        for family in families
+        for each in family.samples
+    }
+
+
+def test_boards_find_the_names_that_they_ask_for(own: tuple[Node, int]):
+    names = {key[0] for key in scraped(own[1])}
+    assert [name for name in ASKED_BY_BOARDS if name not in names] == []
+
+
+def test_the_values_are_what_a_client_has_counted(own: tuple[Node, int]):
+    node, port = own
+    before = scraped(port)
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("m", durable=True, arguments={"x-queue-type": "quorum"})
+        for _ in range(20):
+            channel.basic_publish("", "m", b"12345")
+        for _ in range(5):
+            method, _, _ = channel.basic_get("m")
+        channel.basic_ack(method.delivery_tag, multiple=True)
+        after = scraped(port)
+        each = scraped(port, "/metrics/per-object")
+    amqp = "amqp091"
+    grown = {
+        ("rabbitmq_global_messages_received_total", amqp): 20,
+        ("rabbitmq_global_messages_confirmed_total", amqp): 20,
+        ("rabbitmq_global_messages_routed_total", amqp): 20,
+        ("rabbitmq_global_messages_delivered_get_manual_ack_total", amqp): 5,
+        ("rabbitmq_global_messages_acknowledged_total", amqp): 5,
+        ("rabbitmq_queue_messages_ready",): 15,
+        ("rabbitmq_queues_created_total",): 1,
+        ("rabbitmq_connections",): 1,
+        ("rabbitmq_channels",): 1,
+    }
+    assert {key: after[key] - before[key] for key in grown} == grown
+    assert each["rabbitmq_queue_messages_ready", "/", "m"] == 15
+    assert each["rabbitmq_queue_messages_ready_bytes", "/", "m"] == 75
+    assert each["rabbitmq_raft_log_commit_index", "/", "m"] > 0
+    assert (
+        after["rabbitmq_raft_log_commit_index",] == each["rabbitmq_raft_log_commit_index", "/", "m"]
+    )
+
+
+def test_bytes_and_sums_do_not_fall_when_a_connection_ends(own: tuple[Node, int]):
+    node, port = own
+    with node.connect():
+        before = scraped(port)
+    after = scraped(port)
+    for name in ("rabbitmq_connection_incoming_bytes_total", "rabbitmq_connections_closed_total"):
+        assert after[name,] >= before[name,] > 0 or name.endswith("closed_total")
+    assert (
+        after["rabbitmq_connections_closed_total",] > before["rabbitmq_connections_closed_total",]
+    )
+
+
+def test_what_is_not_there_is_404(own: tuple[Node, int]):
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        scraped(own[1], "/api/overview")
+
+
+def test_ten_scrapers_at_once_share_a_text(own: tuple[Node, int]):
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(lambda _: scraped(own[1])["rabbitmq_connections",], range(10)))
+    assert found == [0] * 10

@@ -1,0 +1,89 @@
+"""Counters and rates of a real node over HTTP, beside what a real client has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nodes import Node, wait_until
+
+ROUND = 50
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node whose rates are those of a fifth of a second."""
+    directory: Path = tmp_path_factory.mktemp("statistics")
+    node = Node("statistics", directory, ["collect_statistics_interval=200"])
+    try:
+        node.start()
+        yield node
+    finally:
+        node.end()
+
+
+def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
+    with own.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("counted", durable=True)
+        channel.queue_bind("counted", "amq.direct", "key")
+        sent = 0
+        rates: list[float] = []
+
+        def publish() -> bool:
+            """Until the overview shows a rate: while it is published, not after."""
+            nonlocal sent
+            for _ in range(ROUND):
+                channel.basic_publish("amq.direct", "key", b"x")
+            sent += ROUND
+            stats = own.api("GET", "/overview")["message_stats"]
+            rates.append(stats.get("publish_details", {"rate": 0})["rate"])
+            return rates[-1] > 0
+
+        wait_until(publish, "a rate of publishes")
+        for _ in range(ROUND):
+            method, _, _ = channel.basic_get("counted")
+            channel.basic_ack(method.delivery_tag)
+        channel.basic_publish("", "nowhere", b"x")
+
+        def shown() -> list[dict[str, Any]]:
+            channels = own.api("GET", "/channels")
+            places = [own.api("GET", "/overview"), own.api("GET", "/vhosts/%2F"), channels[0]]
+            return [each["message_stats"] for each in places]
+
+        for stats in shown():
+            found = {key: stats[key] for key in ("publish", "confirm", "get", "ack", "deliver_get")}
+            assert found == {
+                "publish": sent + 1,
+                "confirm": sent + 1,
+                "get": ROUND,
+                "ack": ROUND,
+                "deliver_get": ROUND,
+            }
+            assert stats["drop_unroutable"] == 1
+        queue = own.api("GET", "/queues/%2F/counted")
+        found = {key: queue["message_stats"][key] for key in ("publish", "get", "ack")}
+        assert found == {"publish": sent, "get": ROUND, "ack": ROUND}
+        exchange = own.api("GET", "/exchanges/%2F/amq.direct")["message_stats"]
+        assert (exchange["publish_in"], exchange["publish_out"]) == (sent, sent)
+        by_rate = own.api(
+            "GET", "/queues?sort=message_stats.publish_details.rate&sort_reverse=true"
+        )
+        assert by_rate[0]["name"] == "counted"
+        bytes_in = own.api("GET", "/connections")[0]
+        assert bytes_in["recv_oct"] > sent
+        assert {"recv_oct_details", "send_oct_details"} <= {*bytes_in}
+
+    def is_over() -> bool:
+        stats = own.api("GET", "/overview")["message_stats"]
+        return bool(stats["publish_details"]["rate"] == 0)
+
+    wait_until(is_over, "the rates' end when nobody publishes")
+    overview = own.api("GET", "/overview")
+    assert overview["message_stats"]["publish"] == sent + 1
+    assert overview["churn_rates"]["queue_created"] == 1
+    assert overview["churn_rates"]["connection_closed"] == overview["churn_rates"]["channel_closed"]
