@@ -109,6 +109,21 @@ def blank_hash(algorithm: str) -> str:
     return base64.b64encode(bytes(hashing.salt_bytes + hashing.digest_bytes)).decode()
 
 
+def hashing_of(text: str, default: str) -> str:
+    """Tell which algorithm made a stored hash, by its length.
+
+    Args:
+        text: base64 of salt and digest.
+        default: The answer where no length fits, or several do.
+    """
+    try:
+        size = len(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return default
+    found = [name for name, each in HASHINGS.items() if each.salt_bytes + each.digest_bytes == size]
+    return default if default in found or len(found) != 1 else found[0]
+
+
 def hash_fault(text: str, algorithm: str) -> str | None:
     """Say why no password could match a stored hash, None if one could.
 

@@ -14,6 +14,7 @@ from broker.management.resources import (
     definitions,
     delays,
     exchanges,
+    features,
     health,
     messages,
     node_control,
@@ -58,5 +59,6 @@ ROUTES: tuple[Endpoint, ...] = (
     *limits.ROUTES,
     *policies.ROUTES,
     *definitions.ROUTES,
+    *features.ROUTES,
     *health.ROUTES,
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
@@ -23,7 +24,15 @@ from aiohttp import web
 
 from broker.errors import quoted
 from broker.management import paging, request_body
-from broker.management.answers import bad_request, json, no_content, not_found, plain, refuse
+from broker.management.answers import (
+    ApiError,
+    bad_request,
+    json,
+    no_content,
+    not_found,
+    plain,
+    refuse,
+)
 from broker.management.call import DEFAULT_EXCHANGE, Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept, mapped
@@ -157,8 +166,16 @@ def _destination(call: Call) -> tuple[DestinationKind, str]:
 
 
 async def show_between(call: Call) -> Parts:
-    """GET /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION."""
-    return await _show(call, _between(call))
+    """GET /api/bindings/VHOST/e/SOURCE/q|e/DESTINATION; none where an end does not exist."""
+    _destination(call)
+    call.vhost()
+    try:
+        found = _between(call)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        found = []
+    return await _show(call, found)
 
 
 def _one(call: Call) -> Binding:

@@ -86,9 +86,18 @@ class _Verdicts:
             return await self._done
 
 
+async def publish_to_default(call: Call) -> web.Response:
+    """POST /api/exchanges/VHOST//publish: to the default exchange, by its own name."""
+    return await _publish(call, "")
+
+
 async def publish(call: Call) -> web.Response:
     """POST /api/exchanges/VHOST/NAME/publish; `{"routed"}` once every queue has it."""
-    vhost, exchange = call.vhost(), call.exchange_name("name")
+    return await _publish(call, call.exchange_name("name"))
+
+
+async def _publish(call: Call, exchange: str) -> web.Response:
+    vhost = call.vhost()
     record = call.catalogue.exchange(vhost, exchange)
     if record is None:
         raise not_found()
@@ -292,13 +301,15 @@ def _shown(result: GetResult, encoding: str, truncate: int | None) -> dict[str, 
     }
 
 
-def _shown_properties(delivery: Delivery) -> dict[str, object]:
+def _shown_properties(delivery: Delivery) -> dict[str, object] | list[object]:
+    """The properties that are set; [] for none, as RabbitMQ writes an empty proplist."""
     properties = decode_properties(delivery.message)
-    return {
+    found = {
         name: plain(value)
         for name in Properties.__struct_fields__
         if (value := getattr(properties, name)) is not None
     }
+    return found or []
 
 
 def _encoded(body: bytes, encoding: str) -> tuple[str, str]:
@@ -347,5 +358,6 @@ async def prove_alive(call: Call, vhost: str) -> None:
 
 ROUTES = (
     Endpoint("POST", "/api/exchanges/{vhost}/{name}/publish", publish),
+    Endpoint("POST", "/api/exchanges/{vhost}//publish", publish_to_default),
     Endpoint("POST", "/api/queues/{vhost}/{name}/get", get),
 )

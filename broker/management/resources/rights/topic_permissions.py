@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from broker.management import request_body
-from broker.management.answers import no_content, not_found, plain, stored
+from broker.management import paging, request_body
+from broker.management.answers import json, no_content, not_found, plain, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.resources.rights import users
@@ -76,12 +76,32 @@ async def show(call: Call) -> Parts:
     return await _show(call, _named(call))
 
 
+async def show_one(call: Call) -> web.Response:
+    """GET /api/topic-permissions/VHOST/USER/EXCHANGE."""
+    exchange = call.exchange_name("exchange")
+    for each in _named(call):
+        if each.exchange == exchange:
+            return json(paging.only_columns(item(each), call.query))
+    raise not_found()
+
+
 async def put(call: Call) -> web.Response:
     """PUT /api/topic-permissions/VHOST/USER: an exchange, both expressions; 201 for the first."""
-    check_ends(call)
     body = await call.body()
     request_body.require(body, "exchange", "write", "read")
-    exchange, write, read = (request_body.text(body, key) for key in ("exchange", "write", "read"))
+    return await _set(call, body, request_body.text(body, "exchange"))
+
+
+async def put_one(call: Call) -> web.Response:
+    """PUT /api/topic-permissions/VHOST/USER/EXCHANGE: both expressions."""
+    body = await call.body()
+    request_body.require(body, "write", "read")
+    return await _set(call, body, call.exchange_name("exchange"))
+
+
+async def _set(call: Call, body: request_body.Body, exchange: str) -> web.Response:
+    check_ends(call)
+    write, read = (request_body.text(body, key) for key in ("write", "read"))
     check_pattern("write", write)
     check_pattern("read", read)
     user, vhost = call.name("user"), call.name("vhost")
@@ -113,6 +133,8 @@ ROUTES = (
     listing(_ONE, show, "administrator"),
     Endpoint("PUT", _ONE, put, "administrator"),
     Endpoint("DELETE", _ONE, delete, "administrator"),
+    Endpoint("GET", _ONE + "/{exchange}", show_one, "administrator"),
+    Endpoint("PUT", _ONE + "/{exchange}", put_one, "administrator"),
     Endpoint("DELETE", _ONE + "/{exchange}", delete_one, "administrator"),
     listing("/api/vhosts/{vhost}/topic-permissions", show_vhost, "administrator"),
     listing("/api/users/{user}/topic-permissions", show_user, "administrator"),

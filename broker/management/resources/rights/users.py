@@ -14,7 +14,7 @@ from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.metadata.commands import AddUser, DeleteUser
 from broker.metadata.records import User
-from broker.passwords import HASHINGS, hash_fault, hash_password
+from broker.passwords import HASHINGS, hash_fault, hash_password, hashing_of
 
 TAGS_MAX: Final = 32
 NAME_BYTES_MAX: Final = 255
@@ -80,7 +80,8 @@ async def put(call: Call) -> web.Response:
     if "tags" not in body:
         raise bad_request("tags_not_present")
     tags = request_body.labels(body, "tags", TAGS_MAX)
-    algorithm = request_body.text(body, "hashing_algorithm", call.control.settings.password_hashing)
+    default = call.control.settings.password_hashing
+    algorithm = request_body.text(body, "hashing_algorithm", default)
     if algorithm not in HASHINGS:
         raise bad_request(f"unknown hashing_algorithm {algorithm[:80]!r}")
     password = request_body.text(body, "password", "")
@@ -90,6 +91,8 @@ async def put(call: Call) -> web.Response:
     if body.get("password") is not None:
         password_hash = await _hashed(password, algorithm) if password else ""
     elif password_hash:
+        if "hashing_algorithm" not in body:
+            algorithm = hashing_of(password_hash, algorithm)
         _check_hash(password_hash, algorithm)
     result = await call.propose(AddUser(name, password_hash, algorithm, tags))
     return stored(is_new=result is True)
