@@ -115,6 +115,28 @@ class _Progress:
         self.stopped: tuple[Change, Refusal] | None = None
 
 
+async def read_definitions(
+    data: bytes, vhost: str | None, hashing: str, pace: WorkPacer
+) -> Definitions:
+    """Read a document, in slices.
+
+    Args:
+        data: JSON.
+        vhost: See `reading.read`.
+        hashing: See `reading.read`.
+        pace: Divides the loop's time.
+
+    Raises:
+        ImportRefused: It is not valid.
+    """
+    try:
+        document = await asyncio.to_thread(request_body.parse, data)
+    except ApiError as error:
+        text = f"failed_to_parse_json: {error.reason.removeprefix('not_json: ')}"
+        raise ImportRefused(text, [text]) from None
+    return _valid(await pace.run(reading.read(document, vhost, hashing)))
+
+
 class Importer:
     """Imports definitions into this node's cluster, one document at a time.
 
@@ -143,13 +165,8 @@ class Importer:
         Raises:
             ImportRefused: It is not valid.
         """
-        try:
-            document = await asyncio.to_thread(request_body.parse, data)
-        except ApiError as error:
-            text = f"failed_to_parse_json: {error.reason.removeprefix('not_json: ')}"
-            raise ImportRefused(text, [text]) from None
         hashing = self._control.settings.password_hashing
-        return _valid(await self._pace.run(reading.read(document, vhost, hashing)))
+        return await read_definitions(data, vhost, hashing, self._pace)
 
     async def plan(self, definitions: Definitions) -> Plan:
         """Say what an import would do now.

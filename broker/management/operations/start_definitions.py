@@ -15,6 +15,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.management.control import NodeError
 from broker.management.operations.importing import (
@@ -22,7 +23,9 @@ from broker.management.operations.importing import (
     ImportRefused,
     ImportStopped,
     log_imported,
+    read_definitions,
 )
+from broker.management.pace import WorkPacer
 from broker.metadata.definitions.document import Definitions
 
 _log = logging.getLogger(__name__)
@@ -118,6 +121,33 @@ class StartDefinitions:
             else:
                 log_imported(imported, str(path))
                 return
+
+
+async def check_files(settings: Settings) -> int:
+    """Read the files of definitions that a node with these settings would import.
+
+    Args:
+        settings: The node's.
+
+    Returns:
+        How many there are.
+
+    Raises:
+        NodeError: A file can't be read, or is not valid.
+    """
+    if not settings.definitions_paths:
+        return 0
+    hashing, pace = settings.password_hashing, WorkPacer()
+    try:
+        contents = await asyncio.to_thread(_contents, settings.definitions_paths)
+    except OSError as error:
+        raise NodeError(f"definitions can't be read: {error}") from error
+    for path, data in contents:
+        try:
+            await read_definitions(data, None, hashing, pace)
+        except ImportRefused as refused:
+            raise _broken(path, refused) from None
+    return len(contents)
 
 
 def _broken(path: Path, refused: ImportRefused) -> NodeError:
