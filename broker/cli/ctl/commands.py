@@ -16,6 +16,7 @@ import click
 
 from broker.cli.cluster.layout import HOST, Layout, LayoutError
 from broker.cli.ctl import arguments, listings, offline, output
+from broker.cli.ctl.absent import ABSENT
 from broker.cli.ctl.api import (
     EXIT_NO_HOST,
     EXIT_UNAVAILABLE,
@@ -36,11 +37,6 @@ _TIMEOUTS_S = {"import_definitions": 3600.0}
 
 _HINT = "see `warrenmq ctl --help`"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-_INSTEAD = {
-    "eval": "there is no Erlang here; list_* commands and /api show a node's state",
-    "stop": "use `warrenmq cluster stop`, or SIGTERM",
-    "shutdown": "use `warrenmq cluster stop`, or SIGTERM",
-}
 
 
 @click.command(
@@ -149,8 +145,8 @@ def _check(call: Invocation) -> None:
             raise UsageError("too many arguments.")
         if change.check is not None:
             change.check(call)
-    elif name in _INSTEAD:
-        raise CtlError(EXIT_USAGE, f"{name} is not supported: {_INSTEAD[name]}")
+    elif name in ABSENT:
+        raise CtlError(EXIT_USAGE, f"{name} is not supported: {ABSENT[name]}")
     elif name not in LISTINGS and name not in DESCRIPTIONS:
         near = difflib.get_close_matches(name, _names(), n=1, cutoff=0)
         text = f"\nCommand '{name}' not found. \nDid you mean '{near[0]}'? \n{_HINT}"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker.cli.ctl import delays
-from broker.cli.ctl.accounts import no_such_user, no_vhost
 from broker.cli.ctl.api import Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.clients import pid
-from broker.cli.ctl.parameters import shown
+from broker.cli.ctl.rights.accounts import no_such_user, no_vhost
+from broker.cli.ctl.rights.parameters import shown
 
 Record = Mapping[str, Any]
 _NOT_FOUND = 404
@@ -248,6 +248,11 @@ LISTINGS: dict[str, Listing] = {
     "list_global_parameters": Listing(
         "/api/global-parameters", ("name", "value"), ("name", "value"),
         "Listing global runtime parameters ...", has_columns=False, is_table=True,
+    ),
+    "list_feature_flags": Listing(
+        "/api/feature-flags", ("name", "state"),
+        ("name", "state", "stability", "provided_by", "desc", "doc_url"),
+        "Listing feature flags ...",
     ),
     "list_policies": Listing(
         "/api/policies/{vhost}", _POLICY_COLUMNS, _POLICY_COLUMNS,

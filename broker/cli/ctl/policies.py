@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from broker.cli.ctl.accounts import no_vhost
 from broker.cli.ctl.api import EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.rights.accounts import no_vhost
 
 Run = Callable[[Api, Invocation], str | None]
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from broker.cli.ctl import diagnostics
 from broker.cli.ctl.api import Api, segment
 from broker.cli.ctl.arguments import Invocation
 
@@ -130,6 +131,7 @@ DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str], str]] = {
     "version": (version, ""),
     "listeners": (listeners, ""),
     "environment": (environment, "Application environment of node {node} ..."),
+    **diagnostics.DESCRIPTIONS,
 }
 
 

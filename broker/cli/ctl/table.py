@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.cli.ctl import alarms, changes, definitions, delays, mirroring, policies
+from broker.cli.ctl import alarms, changes, definitions, delays, diagnostics, mirroring, policies
 from broker.cli.ctl.change import Change
-from broker.cli.ctl.rights_table import RIGHTS
+from broker.cli.ctl.rights.table import RIGHTS
 
 CHANGES: dict[str, Change] = {
     **RIGHTS,
@@ -129,6 +129,63 @@ CHANGES: dict[str, Change] = {
         1,
         "PORT",
         "Asking node {node} if there's an active listener on port {0} ...",
+    ),
+    "check_protocol_listener": Change(
+        changes.health("protocol-listener", "a listener is active"),
+        1,
+        1,
+        "PROTOCOL",
+        "Asking node {node} if there's an active listener for protocol {0} ...",
+    ),
+    "check_port_connectivity": Change(
+        diagnostics.check_port_connectivity,
+        0,
+        0,
+        "",
+        "Testing TCP connections to all active listeners on node {node} ...",
+        is_answer=True,
+    ),
+    "is_booting": Change(
+        diagnostics.is_booting, 0, 0, "", "Asking node {node} for its boot status ..."
+    ),
+    "wait": Change(changes.await_startup, 0, 1, "[PIDFILE]", "Waiting for node {node} ..."),
+    "await_online_quorum_plus_one": Change(
+        diagnostics.awaits(
+            "node-is-quorum-critical", "quorum queues would lose their quorum without this node"
+        ),
+        0,
+        0,
+        "",
+        "Will wait for a quorum + 1 of nodes to be online for all quorum queues ...",
+    ),
+    "await_online_synchronized_mirror": Change(
+        diagnostics.awaits(
+            "node-is-mirror-sync-critical",
+            "mirrored queues have no synchronised mirror beside this node",
+        ),
+        0,
+        0,
+        "",
+        "Will wait for a synchronised mirror to be online for all classic mirrored queues ...",
+    ),
+    "enable_feature_flag": Change(
+        diagnostics.enable_feature_flag, 1, 1, "FLAG|all", 'Enabling feature flag "{0}" ...'
+    ),
+    "quorum_status": Change(
+        diagnostics.quorum_status,
+        1,
+        1,
+        "[-p VHOST] QUEUE",
+        "Status of quorum queue {0} on node {node} ...",
+        is_answer=True,
+    ),
+    "list_policies_that_match": Change(
+        diagnostics.list_policies_that_match,
+        1,
+        1,
+        "[-p VHOST] QUEUE",
+        "Listing policies that match queue '{0}' in vhost '{vhost}' ...",
+        is_answer=True,
     ),
     "check_if_node_is_quorum_critical": Change(
         changes.health(

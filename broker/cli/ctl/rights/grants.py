@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.cli.ctl.accounts import user_path, vhost_exists
 from broker.cli.ctl.api import EXIT_NO_USER, EXIT_UNAVAILABLE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.rights.accounts import user_path, vhost_exists
 
 _NOT_FOUND: Final = 404
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.cli.ctl import output
-from broker.cli.ctl.accounts import no_such_user, no_vhost, vhost_exists
 from broker.cli.ctl.api import EXIT_UNAVAILABLE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.rights.accounts import no_such_user, no_vhost, vhost_exists
 
 _ALL = "all"
 _DEFAULT_USER = "guest"

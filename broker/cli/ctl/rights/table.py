@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from broker.cli.ctl import accounts, clients, grants, parameters
+from broker.cli.ctl import clients
 from broker.cli.ctl.change import Change
+from broker.cli.ctl.rights import accounts, grants, parameters
 
 _MANY = 100
 

@@ -1,0 +1,1 @@
+"""Commands about users, permissions, vhosts, limits and parameters."""
