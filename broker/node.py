@@ -111,6 +111,8 @@ class Node:
     Attributes:
         settings: As given.
         clock: The system's.
+        started: Set when the node serves for the first time.
+        failure: Why it did not start; "" if it did, or has not yet.
 
     Raises:
         TlsUnusable: A certificate can't be used; the text says what to do.
@@ -118,6 +120,9 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.started = asyncio.Event()
+        self.failure = ""
+        self._is_process = False
         self.clock: Clock = SystemClock()
         self.started_ms = self.clock.now_ms()
         self._member: _Member | None = None
@@ -145,6 +150,12 @@ class Node:
     def name(self) -> str:
         """Node name."""
         return self.settings.node_name
+
+    @property
+    def management_port(self) -> int:
+        """Where the HTTP API listens; it must be on, without TLS."""
+        assert self._management is not None
+        return self._management.port
 
     @property
     def doors(self) -> Doors:
@@ -196,11 +207,18 @@ class Node:
     # The process
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; returns the exit code."""
+        """Run as a process of its own until SIGTERM or SIGINT; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        self._is_process = True
         self._loop_watch.start()
+        code = await self.serve()
+        self._loop_watch.stop()
+        return code
+
+    async def serve(self) -> int:
+        """Run until `stop`, beside whatever else this event loop runs; returns the exit code."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             doors = [
@@ -222,7 +240,6 @@ class Node:
             await self._stop()
             for each in doors:
                 each.cancel()
-        self._loop_watch.stop()
         return self._exit_code
 
     async def _tick_doors(self) -> None:
@@ -246,12 +263,15 @@ class Node:
             return
         except (OSError, NodeError) as error:
             _log.critical("node.not_started: %s", error)
+            self.failure = str(error)
             self._exit_code = 1
             self.stop()
             return
         if self.settings.pid_file is not None:
             await asyncio.to_thread(_write_pid, Path(self.settings.pid_file))
-        interpreter.settle_memory()
+        if self._is_process:
+            interpreter.settle_memory()
+        self.started.set()
         _log.info("Server startup complete; connect to %s", ", ".join(self.settings.urls()))
 
     async def _stop(self) -> None:

@@ -56,6 +56,12 @@ class ManagementServer:
         self._listener.use_tls(doors, settings.tls_handshake_timeout_ms)
         await self._listener.start(settings.management_listener, settings.management_tls_listener)
 
+    @property
+    def port(self) -> int:
+        """The port of HTTP without TLS, once it listens."""
+        assert self._listener is not None
+        return self._listener.port
+
     async def stop(self) -> None:
         """Stop listening."""
         if self._listener is not None:

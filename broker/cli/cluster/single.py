@@ -1,7 +1,7 @@
-"""`warrenmq.Broker`: one node for a program or a test, in a process of its own, gone with it.
+"""`warrenmq.Broker`: one node for a program, a notebook or a test, gone with it.
 
-A process, not a thread: a broker changes the interpreter's switch interval and owns its signals,
-neither of which a host program should notice.
+`with Broker()` starts a process, which can be killed and started again. `async with Broker()` runs
+the node on the event loop that is running: no process, and a tenth of a second to start.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from broker.cli.cluster.layout import HOST, NodePlace, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
+
+if TYPE_CHECKING:
+    from broker.embedded import EmbeddedNode
 
 
 class Broker:
@@ -22,10 +25,13 @@ class Broker:
         with Broker() as broker:
             pika.BlockingConnection(pika.URLParameters(broker.url))
 
+        async with Broker() as broker:
+            await aio_pika.connect(broker.url)
+
     Args:
         directory: Where it keeps its data; None for a temporary one that goes with it.
         settings: "KEY=VALUE" as for --set.
-        server: The command that runs one node; None for `warrenmq server`.
+        server: The command that runs one node, for `with`; None for `warrenmq server`.
     """
 
     def __init__(
@@ -36,9 +42,11 @@ class Broker:
     ) -> None:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="warrenmq-")
         folder = self._temporary.name if self._temporary else str(directory)
+        self._folder = folder
         self._cluster = Cluster(folder) if server is None else Cluster(folder, server)
         self._settings = tuple(settings)
         self._place: NodePlace | None = None
+        self._embedded: EmbeddedNode | None = None
 
     def start(self) -> Self:
         """Start the node and return when it serves.
@@ -55,6 +63,9 @@ class Broker:
     def stop(self) -> None:
         """Stop it cleanly; a temporary directory goes too."""
         self._cluster.stop()
+        self._forget_folder()
+
+    def _forget_folder(self) -> None:
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -81,10 +92,11 @@ class Broker:
         return f"http://{HOST}:{self._started.management_port}"
 
     @property
-    def _started(self) -> NodePlace:
-        if self._place is None:
+    def _started(self) -> NodePlace | EmbeddedNode:
+        found = self._embedded or self._place
+        if found is None:
             raise ClusterError("the broker was not started")
-        return self._place
+        return found
 
     def __enter__(self) -> Self:
         return self.start()
@@ -96,3 +108,33 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        from broker.embedded import EmbeddedNode  # the broker itself: half a second to import
+
+        try:
+            node = EmbeddedNode(dict(map(_pair, self._settings)), self._folder)
+            await node.start()
+        except BaseException:
+            self._forget_folder()
+            raise
+        self._embedded = node
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        node, self._embedded = self._embedded, None
+        if node is not None:
+            await node.stop()
+        self._forget_folder()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ClusterError(f"settings: expected KEY=VALUE, found {text!r}")
+    return key.strip(), value.strip()
