@@ -19,8 +19,6 @@ _NONE_DEPRECATED: Final = "nothing that RabbitMQ 3.13 deprecates is deprecated h
 
 ABSENT: Final[dict[str, str]] = {
     # rabbitmqctl
-    "autocomplete": "the shell completes `warrenmq` by itself: `_WARRENMQ_COMPLETE=bash_source "
-    "warrenmq`",
     "change_cluster_node_type": "all nodes are disc nodes",
     "decode": "values of settings are not encrypted here",
     "encode": "values of settings are not encrypted here",
@@ -72,6 +70,10 @@ ABSENT: Final[dict[str, str]] = {
     "log_location": "`environment` shows log.file; without it the console has the log",
     "log_tail": f"{_LATER}; read the file of log.file",
     "log_tail_stream": f"{_LATER}; `tail -f` the file of log.file",
+    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": f"{_LATER}; "
+    "check_for_quorum_queues_below_target_size is like it",
+    "metadata_store_status": f"{_LATER}; cluster_status shows the members",
+    "reset_node_auth_attempt_metrics": "use DELETE /api/auth/attempts/NODE",
     "maybe_stuck": f"{_NO_ERLANG}; `status` shows the event loop's longest turns",
     "observer": f"{_NO_ERLANG}; `py-spy top` shows a node's work",
     "os_env": "`environment` shows the settings that act",

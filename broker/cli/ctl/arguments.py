@@ -62,6 +62,8 @@ _FLAGS = {
     "--delete-source": "delete_source",
     "--skip-if-unchanged": "skip_if_unchanged",
     "--help": "help",
+    "-?": "help",
+    "-h": "help",
 }
 
 

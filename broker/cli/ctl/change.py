@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from broker.cli.ctl.api import EXIT_TEMPORARY, Api, CtlError
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.output import Answer
 
 POLL_S = 0.25
 
@@ -26,7 +27,7 @@ class Change(NamedTuple):
         is_answer: True if the result of `run` is printed with -q, too.
     """
 
-    run: Callable[[Api, Invocation], str | None]
+    run: Callable[[Api, Invocation], str | Answer | None]
     least: int
     most: int
     usage: str

@@ -6,7 +6,6 @@ means the first node that answers; else it is http://127.0.0.1:15672.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -26,6 +25,7 @@ from broker.cli.ctl.api import (
     UsageError,
 )
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.help import usage
 from broker.cli.ctl.listings import LISTINGS
 from broker.cli.ctl.status import DESCRIPTIONS
 from broker.cli.ctl.table import CHANGES
@@ -35,7 +35,6 @@ _DEFAULT_TIMEOUT_S = 60.0
 _TIMEOUTS_S = {"import_definitions": 3600.0}
 """Of commands that may take longer: tens of thousands of queues take minutes."""
 
-_HINT = "see `warrenmq ctl --help`"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -50,36 +49,65 @@ def command(words: tuple[str, ...]) -> None:
     sys.exit(run(words, os.environ))
 
 
-def run(words: Sequence[str], environ: Mapping[str, str]) -> int:
+def run(words: Sequence[str], environ: Mapping[str, str], tool: str = usage.PROGRAM) -> int:
     """Run one command line.
 
     Args:
         words: What stands after `warrenmq ctl`.
         environ: The environment: WARRENMQ_DIR, WARRENMQ_URL, WARRENMQ_USER, WARRENMQ_PASSWORD.
+        tool: What the program is called: one of RabbitMQ's names lists that tool's commands.
 
     Returns:
         The exit code, as rabbitmqctl's.
     """
+    formatter = node = ""
     try:
         call = arguments.parse(words)
-        if not call.command or call.command == "help" or "help" in call.flags:
-            click.echo(_help())
-            return 0 if call.command or "help" in call.flags else EXIT_USAGE
+        formatter, node = call.values.get("formatter", "tab"), call.values.get("node", "")
+        helped = _help(call, tool)
+        if helped is not None:
+            return helped
         if offline.is_offline(call):
-            click.echo(offline.run(call, environ))
+            click.echo(output.answered(formatter, offline.run(call, environ), node))
             return 0
-        _check(call)
+        _check(call, tool)
         api, node = find_node(call, environ)
         _execute(api, node, call)
     except UsageError as error:
-        click.echo(_misuse(error, words), err=True)
+        text = usage.misuse(error.text, words, arguments.parse(words).command, tool)
+        click.echo(output.failed(formatter, text, node), err=True)
         return error.exit_code
     except CtlError as error:
-        click.echo(error.text if error.is_plain else f"Error:\n{error.text}", err=True)
+        text = error.text if error.is_plain else f"Error:\n{error.text}"
+        click.echo(output.failed(formatter, text, node), err=True)
         return error.exit_code
     except BrokenPipeError:
         return 0
     return 0
+
+
+def _help(call: Invocation, tool: str) -> int | None:
+    """Answer what asks for help; None for a command that is to be run.
+
+    Raises:
+        CtlError: 64, help on what is no command.
+    """
+    if call.command == "autocomplete":
+        begun = call.arguments[0] if call.arguments else ""
+        click.echo(
+            "".join(f"{name}\n" for name in usage.names(tool) if name.startswith(begun)), nl=False
+        )
+        return 0
+    if call.command and call.command != "help":
+        if "help" not in call.flags:
+            return None
+        click.echo(usage.of_command(call.command, tool))
+        return 0
+    if call.command == "help" and call.arguments:
+        click.echo(usage.of_command(call.arguments[0], tool))
+        return 0
+    click.echo(usage.overview(tool))
+    return 0 if call.command or "help" in call.flags else EXIT_USAGE
 
 
 def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
@@ -130,7 +158,7 @@ def _answers(api: Api) -> bool:
     return True
 
 
-def _check(call: Invocation) -> None:
+def _check(call: Invocation, tool: str) -> None:
     """Refuse what is no command, or has the wrong number of arguments, before any request."""
     name = call.command
     formatter = call.values.get("formatter", "tab")
@@ -148,39 +176,12 @@ def _check(call: Invocation) -> None:
     elif name in ABSENT:
         raise CtlError(EXIT_USAGE, f"{name} is not supported: {ABSENT[name]}")
     elif name not in LISTINGS and name not in DESCRIPTIONS:
-        near = difflib.get_close_matches(name, _names(), n=1, cutoff=0)
-        text = f"\nCommand '{name}' not found. \nDid you mean '{near[0]}'? \n{_HINT}"
-        raise CtlError(EXIT_USAGE, text, is_plain=True)
-
-
-def _misuse(error: CtlError, words: Sequence[str]) -> str:
-    """Return the error, the command line that was typed, and the usage of the command."""
-    name = arguments.parse(words).command
-    usage = CHANGES[name].usage if name in CHANGES else _listing_usage(name)
-    return (
-        f"Error (argument validation): {error.text}\nArguments given:\n\t{' '.join(words)}\n\n"
-        f"Usage\n\nwarrenmq ctl {name} {usage}".rstrip()
-    )
-
-
-def _listing_usage(name: str) -> str:
-    row = LISTINGS[name]
-    parts = {
-        "[--vhost <vhost>]": "{vhost}" in row.banner,
-        "<name>": "{0}" in row.path,
-        "[--no-table-headers]": True,
-        "[<column> ...]": row.has_columns,
-    }
-    return " ".join(part for part, is_there in parts.items() if is_there)
-
-
-def _names() -> list[str]:
-    return [*LISTINGS, *DESCRIPTIONS, *CHANGES, *offline.USAGE]
+        raise CtlError(EXIT_USAGE, usage.unknown(name, tool), is_plain=True)
 
 
 def _execute(api: Api, node: str, call: Invocation) -> None:
     formatter = call.values.get("formatter", "tab")
-    is_quiet = bool(call.flags & {"quiet", "silent"}) or formatter in ("json", "csv")
+    is_quiet = bool(call.flags & {"quiet", "silent"}) or formatter in output.SCRIPTED
     if call.command in LISTINGS:
         plan = listings.plan(call)
         _print_banner(plan.banner, is_quiet=is_quiet)
@@ -190,16 +191,16 @@ def _execute(api: Api, node: str, call: Invocation) -> None:
         click.echo(text, nl=plan.listing.is_table and not text)
     elif call.command in DESCRIPTIONS:
         describe, banner = DESCRIPTIONS[call.command]
-        text = describe(api, call)
+        text = output.answered(formatter, describe(api, call), node) or ""
         _print_banner(banner.replace("{node}", node), is_quiet=is_quiet)
-        click.echo(text, nl=False)
+        click.echo(text, nl=not text.endswith("\n"))
     else:
         change = CHANGES[call.command]
         banner = change.banner if isinstance(change.banner, str) else change.banner(call)
         _print_banner(_filled(banner, node, call), is_quiet=is_quiet)
-        said = change.run(api, call)
-        if said is not None and (change.is_answer or not is_quiet):
-            click.echo(said)
+        said = output.answered(formatter, change.run(api, call), node)
+        if said is not None and (change.is_answer or formatter == "json" or not is_quiet):
+            click.echo(said.removesuffix("\n"))
 
 
 def _filled(banner: str, node: str, call: Invocation) -> str:
@@ -212,26 +213,3 @@ def _filled(banner: str, node: str, call: Invocation) -> str:
 def _print_banner(banner: str, *, is_quiet: bool) -> None:
     if banner and not is_quiet:
         click.echo(banner)
-
-
-def _help() -> str:
-    lines = [
-        "Usage: warrenmq ctl [OPTIONS] COMMAND [ARGUMENTS]",
-        "",
-        "  -n NODE         a node of the local cluster, node1 or rabbit@node1",
-        "  --dir DIR       the local cluster's directory (WARRENMQ_DIR, .warrenmq)",
-        "  --url URL       a management API, http://127.0.0.1:15672 (WARRENMQ_URL)",
-        "  --user U --password P   guest, guest (WARRENMQ_USER, WARRENMQ_PASSWORD)",
-        "  -p VHOST        /",
-        "  -q, -s          no banners; no banners and no headers",
-        "  --formatter F   tab, json, csv, pretty_table",
-        "  --no-table-headers, -t SECONDS",
-        "",
-        "Commands:",
-    ]
-    lines += [f"  {name} {_listing_usage(name)}" for name in LISTINGS]
-    lines += [f"  {name}" for name in DESCRIPTIONS]
-    lines += [f"  {name} {change.usage}".rstrip() for name, change in CHANGES.items()]
-    lines += ["", "On a stopped node's data folder, when others are lost for good:"]
-    lines += [f"  {name} {usage}" for name, usage in offline.USAGE.items()]
-    return "\n".join(lines)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from broker.cli.ctl.api import EXIT_UNAVAILABLE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.change import PollUntilTimeout
+from broker.cli.ctl.output import Answer
 
 CONNECT_TIMEOUT_S: Final = 5.0
 _AWAIT_S: Final = 120.0
@@ -27,7 +28,7 @@ def _node(api: Api) -> tuple[str, dict[str, Any]]:
     return name, api.get(f"/api/nodes/{segment(name)}")
 
 
-def alarms(api: Api, call: Invocation) -> str:
+def alarms(api: Api, _call: Invocation) -> Answer:
     """The alarms that are set, of all nodes."""
     rows = [
         {"node": node["name"], "alarm": alarm}
@@ -35,11 +36,8 @@ def alarms(api: Api, call: Invocation) -> str:
         for alarm, key in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
         if node.get(key)
     ]
-    if _as_json(call):
-        return json.dumps({"alarms": rows}) + "\n"
-    if not rows:
-        return "No alarms are set, cluster-wide\n"
-    return "".join(f"{row['alarm']} alarm on node {row['node']}\n" for row in rows)
+    lines = [f"{row['alarm']} alarm on node {row['node']}" for row in rows]
+    return Answer("\n".join(lines) or "No alarms are set, cluster-wide", {"alarms": rows})
 
 
 def memory_breakdown(api: Api, call: Invocation) -> str:
@@ -167,7 +165,7 @@ def is_booting(api: Api, _call: Invocation) -> str:
     return "the node has booted" if is_ready else "the node is still booting"
 
 
-DESCRIPTIONS: Final[dict[str, tuple[Callable[[Api, Invocation], str], str]]] = {
+DESCRIPTIONS: Final[dict[str, tuple[Callable[[Api, Invocation], str | Answer], str]]] = {
     "alarms": (alarms, "Asking node {node} to report any known resource alarms ..."),
     "memory_breakdown": (memory_breakdown, "Reporting memory breakdown on node {node} ..."),
     "report": (report, "Reporting server status of node {node} ..."),

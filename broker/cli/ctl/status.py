@@ -9,6 +9,7 @@ from typing import Any
 from broker.cli.ctl import diagnostics
 from broker.cli.ctl.api import Api, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.output import Answer
 
 
 def cluster_status(api: Api, call: Invocation) -> str:
@@ -108,23 +109,39 @@ def _event_loop(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def version(api: Api, _: Invocation) -> str:
+def version(api: Api, call: Invocation) -> Answer:
     """The version clients see."""
-    return str(api.get("/api/overview").get("rabbitmq_version", "")) + "\n"
+    found = str(api.get("/api/overview").get("rabbitmq_version", ""))
+    value = {"version": found} if call.command == "version" else found
+    return Answer(found, {"value": value})
 
 
-def listeners(api: Api, _: Invocation) -> str:
+def listeners(api: Api, _: Invocation) -> Answer:
     """Return the addresses at which this node listens."""
     overview = api.get("/api/overview")
-    return "\n".join(_listeners(overview.get("listeners", []), overview.get("node", ""))) + "\n"
+    node = overview.get("node", "")
+    found = [each for each in overview.get("listeners", []) if each.get("node") in (None, node)]
+    facts = [
+        {
+            "node": node,
+            "interface": each.get("ip_address", ""),
+            "port": each.get("port", 0),
+            "protocol": each.get("protocol", ""),
+        }
+        for each in found
+    ]
+    return Answer("\n".join(_listeners(found, node)), {"listeners": facts})
 
 
-def environment(api: Api, _: Invocation) -> str:
+def environment(api: Api, _: Invocation) -> Answer:
     """The settings that were read, without secrets."""
-    return "\n".join(api.get("/api/cluster/status").get("environment", [])) + "\n"
+    lines = [str(line) for line in api.get("/api/cluster/status").get("environment", [])]
+    pairs = (line.partition(" = ") for line in lines)
+    settings = {key.strip(): value.strip() for key, _, value in pairs}
+    return Answer("\n".join(lines), {"settings": settings})
 
 
-DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str], str]] = {
+DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str | Answer], str]] = {
     "cluster_status": (cluster_status, "Cluster status of node {node} ..."),
     "status": (status, "Status of node {node} ..."),
     "server_version": (version, ""),

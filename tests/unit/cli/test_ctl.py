@@ -110,7 +110,7 @@ def test_values_are_printed_as_terms(api: FakeApi, capsys):
 
 def test_csv_and_drawn_tables(api: FakeApi, capsys):
     ctl(api, "list_queues", "--formatter", "csv")
-    assert capsys.readouterr().out == "name,messages\na,3\nb,0\n"
+    assert capsys.readouterr().out == '"name","messages"\n"a","3"\n"b","0"\n'
     ctl(api, "list_queues", "-q", "--formatter", "pretty_table")
     assert capsys.readouterr().out.splitlines()[1:4] == [
         "│ name │ messages │",

@@ -1,0 +1,1 @@
+"""The help of `ctl`: what commands there are, and what each does."""
