@@ -15,6 +15,7 @@ _COMMANDS = {
     "config": ("broker.cli.config", "Check settings without starting a node."),
     "cluster": ("broker.cli.cluster.commands", "Start and break local clusters."),
     "ctl": ("broker.cli.ctl.commands", "rabbitmqctl's commands over HTTP."),
+    "top": ("broker.cli.top.commands", "Show the cluster in the terminal, live."),
     "perf": ("broker.cli.perf.commands", "Generate load, with perf-test's options."),
 }
 
