@@ -200,6 +200,8 @@ class Node:
             return f"the cluster is forming: {', '.join(missing)} did not join yet"
         if self._definitions.is_loading:
             return "definitions are being imported"
+        if self._serving.is_drained:
+            return "the node is in maintenance mode (revive ends it)"
         if not self._serving.listener.is_open:
             return "clients are not accepted: too few members of the cluster can be reached"
         return ""

@@ -6,6 +6,7 @@ import resource
 import secrets
 from pathlib import Path
 
+from broker import feature_flags
 from broker.cluster.authentication.secret import effective_listener
 from broker.cluster.membership import ClusterSettings
 from broker.cluster.outbound import LinkLimits
@@ -42,6 +43,7 @@ def cluster_settings(
         hashing_algorithm=settings.password_hashing,
         tags=settings.default_user_tags,
         permissions=settings.default_permissions,
+        features=tuple(sorted(feature_flags.KNOWN)),
     )
     return ClusterSettings(
         node=settings.node_name,

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-IDENTITY_VERSION = 1
+from broker import feature_flags
+
+PLAIN_VERSION, IDENTITY_VERSION = 1, 2
+"""The first is written while no feature flag is enabled, so that 0.2.0 still reads the file."""
+
 FILE_NAME = "identity.json"
 
 
@@ -31,7 +35,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The file's contents.
 
     Attributes:
-        version: Of this format.
+        version: Of this format; `IdentityFile.save` sets it.
         node: Node name.
         cluster_id: The cluster this node belongs to; "" for none.
         is_founding: This node founds `cluster_id` and has not yet seen its first entry applied.
@@ -45,9 +49,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         lost: Members that an operator gave up on this node while it was stopped (`force_boot`),
             until group 0 has forgotten them: name -> `forcing.mark`.
         forced_from: The cluster's id before that.
+        features: Feature flags by which this node's data is written: only a version that knows them
+            can read it.
     """
 
-    version: int = IDENTITY_VERSION
+    version: int = PLAIN_VERSION
     node: str
     cluster_id: str = ""
     is_founding: bool = False
@@ -58,6 +64,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     members: dict[str, str] = {}
     lost: dict[str, str] = {}
     forced_from: str = ""
+    features: tuple[str, ...] = ()
 
 
 class IdentityFile:
@@ -99,6 +106,12 @@ class IdentityFile:
                 f"{self._path} belongs to {identity.node}, not to {node}: start it under that "
                 "name, or give this node a data directory of its own"
             )
+        lacks = feature_flags.lacking(identity.features, feature_flags.KNOWN)
+        if lacks:
+            raise IdentityDamaged(
+                f"the data of {node} was written with the feature flags {lacks}, which this "
+                "version of WarrenMQ does not know: start the newer version that wrote it"
+            )
         return identity
 
     def save(self, identity: Identity) -> None:
@@ -107,6 +120,8 @@ class IdentityFile:
         Raises:
             OSError: It is not known to be durable: the node must stop.
         """
+        version = IDENTITY_VERSION if identity.features else PLAIN_VERSION
+        identity = msgspec.structs.replace(identity, version=version)
         data = msgspec.json.format(msgspec.json.encode(identity), indent=2)
         temporary = self._path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

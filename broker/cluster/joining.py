@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from broker import feature_flags
 from broker.cluster import formation
 from broker.cluster.calls import CallFailed
 from broker.cluster.formation import FoundCluster, Join, Standing
@@ -29,10 +30,14 @@ LOOKS_MAX = 50
 
 
 class JoinRequest(msgspec.Struct, array_like=True):
-    """A node without data of group 0 asks to be (again) a member."""
+    """A node without data of group 0 asks to be (again) a member.
+
+    `features` are the feature flags it knows; a node of 0.2.0 names none.
+    """
 
     node: str
     address: str
+    features: tuple[str, ...] = ()
 
 
 class JoinReply(msgspec.Struct, array_like=True):
@@ -192,7 +197,8 @@ class Joining:
         return encode(stands)
 
     async def _join_any(self, members: list[str]) -> bool:
-        request = encode(JoinRequest(self._links.node, self._links.address))
+        known = tuple(sorted(feature_flags.KNOWN))
+        request = encode(JoinRequest(self._links.node, self._links.address, known))
         for member in members:
             try:
                 reply = decode_reply(
@@ -201,8 +207,8 @@ class Joining:
             except CallFailed as why:
                 log.info("membership.join_failed", extra={"member": member, "why": str(why)})
                 continue
-            known = self._file.identity.cluster_id
-            if known and reply.cluster_id != known:
+            own = self._file.identity.cluster_id
+            if own and reply.cluster_id != own:
                 continue
             self._belong(reply.cluster_id, is_founding=False)
             for node, address in reply.addresses.items():
@@ -232,6 +238,7 @@ class Joining:
                 is_forming=promise is not None and promise.cluster_id == cluster_id,
                 promise=None,
                 abandoned=(),
+                features=(),
             )
         )
         log.info("membership.cluster", extra={"cluster_id": cluster_id, "founding": is_founding})

@@ -299,7 +299,15 @@ class ClusterMembership:
         group, node_of = self.metadata.group, self.metadata.catalogue.node
         up = [node for node in self.peers.up() if group is not None and node in group.voters]
         living = [n for n in up if (record := node_of(n)) is not None and record.alive]
+        drained = self.metadata.catalogue.drained()
+        living.sort(key=lambda node: node in drained)
         return living or ([] if self._is_retired else up)
+
+    async def hand_over(self) -> None:
+        """Hand the leadership of group 0 to a node that is not in maintenance, if there is one."""
+        drained = self.metadata.catalogue.drained()
+        if any(node not in drained for node in self._successors()):
+            await self._hand_over()
 
     async def _hand_over(self) -> None:
         """Hand the leadership of group 0 to another node, if one can take it."""
@@ -330,6 +338,8 @@ class ClusterMembership:
                 if self._is_retired:
                     await self._hand_over()  # without a boot it can't end others'
                 else:
+                    if self.node in self.metadata.catalogue.drained():
+                        await self.hand_over()
                     self._end_dead_boots()
                     self._end_silent_memberships()
                 await self._follow_catalogue()
@@ -434,6 +444,8 @@ class ClusterMembership:
     # Following group 0
 
     def _applied(self, changes: Changes) -> None:
+        if changes.features_changed or changes.restored:
+            self._note_features()
         if not (changes.nodes_changed or changes.boots_ended or changes.restored):
             return
         self._wake.set()
@@ -456,6 +468,13 @@ class ClusterMembership:
             self.links.disconnect(node)  # forgotten; guests that are about to join stay
         if known != before:
             self.file.save(msgspec.structs.replace(self.file.identity, members=known))
+
+    def _note_features(self) -> None:
+        """Note in the identity file what an older version can't read: it refuses that file."""
+        known, identity = self.metadata.catalogue.features, self.file.identity
+        if not known <= set(identity.features):  # a start replays the log from a time before
+            features = tuple(sorted(known.union(identity.features)))
+            self.file.save(msgspec.structs.replace(identity, features=features))
 
     def _peer_event(self, event: PeerStateChange) -> None:
         told = {"node": event.node, "boot": event.boot, "verdict": event.verdict.value}

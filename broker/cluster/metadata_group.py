@@ -19,6 +19,7 @@ import msgspec
 
 from broker.cluster import payload_types
 from broker.cluster.calls import CallFailed
+from broker.cluster.feature_gate import FeatureGate
 from broker.cluster.lease import RENEW_MS, LeaseBook, NodeLease
 from broker.cluster.links import Links
 from broker.cluster.outbound import CONTROL
@@ -87,6 +88,7 @@ class MetadataGroup:
         self.lease = NodeLease()
         self.book = LeaseBook()
         self.group: Group | None = None
+        self.gate = FeatureGate(links, machine.catalogue)
         self._links = links
         self._host = host
         self._clock = clock
@@ -257,7 +259,17 @@ class MetadataGroup:
 
     async def _lead(self, data: bytes) -> Outcome:
         """Commit an entry here, and wait until all who may hold a lease have applied it."""
-        data = await self._judged(data)
+        request = commands.decode_request(data)
+        refusal = await self.gate.enter(request.command)
+        if refusal is not None:
+            return self.applied_index, refusal
+        try:
+            return await self._append(data, request)
+        finally:
+            self.gate.leave(request.command)
+
+    async def _append(self, data: bytes, request: commands.Request) -> Outcome:
+        data = await self._judged(data, request)
         group = self.group
         if group is None or not self._is_leading:
             raise NotLeader(self.leader)
@@ -280,13 +292,12 @@ class MetadataGroup:
         await everywhere
         return index, result
 
-    async def _judged(self, data: bytes) -> bytes:
+    async def _judged(self, data: bytes, request: commands.Request) -> bytes:
         """Write into a BootNode whether it is the first after a stop of all; nothing else changes.
 
         The entry that comes of it is appended in the same turn of the loop: no boot that begins
         later can lose what it declares to this one.
         """
-        request = commands.decode_request(data)
         command = request.command
         if not isinstance(command, commands.BootNode):
             return data

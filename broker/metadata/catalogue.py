@@ -58,6 +58,7 @@ class Catalogue:
         index: Group 0 index of the last applied entry.
         cluster_id: "" before Bootstrap.
         cluster_name: What users see.
+        features: Names of the feature flags that are enabled.
         alternate_missing: Called while routing with vhost, exchange and its alternate when the
             message needs the alternate and there is none; does nothing until it is set.
     """
@@ -72,6 +73,7 @@ class Catalogue:
         self.index = 0
         self.cluster_id = ""
         self.cluster_name = ""
+        self.features: frozenset[str] = frozenset()
         self._vhosts: dict[str, VhostTables] = {}
         self._queues: dict[int, Queue] = {}
         self._owned: dict[str, dict[int, None]] = {}
@@ -238,6 +240,10 @@ class Catalogue:
     def node(self, name: str) -> Node | None:
         """A member of the cluster."""
         return self._nodes.get(name)
+
+    def drained(self) -> frozenset[str]:
+        """Names of the members in maintenance mode."""
+        return frozenset(node.name for node in self._nodes.values() if node.being_drained)
 
     def nodes(self) -> list[Node]:
         """All members, alive or not."""

@@ -2,14 +2,19 @@
 
 On the wire and in the log a request is the msgpack array
 `[version, boot, number, lowest, [tag, field, ...]]`. Tags are never used again for something else;
-fields are only appended, with defaults.
+fields are only appended, with defaults. A node that does not know a tag can't decode the request
+and stops following group 0; it ignores appended fields. So both need a feature flag
+(`broker.feature_flags`).
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from broker.amqp.fields import plain_value
+from broker.feature_flags import MAINTENANCE
 from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
@@ -17,7 +22,13 @@ REQUEST_VERSION = 1
 
 
 class Command(msgspec.Struct, array_like=True, frozen=True, tag_field="_tag"):
-    """Base of all commands."""
+    """Base of all commands.
+
+    Attributes:
+        flag: The feature flag without which no node proposes it; "" where 0.2.0 knows it.
+    """
+
+    flag: ClassVar[str] = ""
 
 
 class Bootstrap(Command, frozen=True, tag=1):
@@ -33,6 +44,7 @@ class Bootstrap(Command, frozen=True, tag=1):
         hashing_algorithm: Of `password_hash`.
         tags: The first user's.
         permissions: The first user's in the first vhost: configure, write, read.
+        features: Feature flags that are enabled from the beginning (`feature_flags`).
     """
 
     cluster_id: str
@@ -44,6 +56,7 @@ class Bootstrap(Command, frozen=True, tag=1):
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
     tags: tuple[str, ...] = ("administrator",)
     permissions: tuple[str, str, str] = (".*", ".*", ".*")
+    features: tuple[str, ...] = ()
 
 
 class AddVhost(Command, frozen=True, tag=2):
@@ -305,10 +318,15 @@ class EndBoot(Command, frozen=True, tag=21):
 
 
 class JoinNode(Command, frozen=True, tag=22):
-    """Add a member; it boots later. Result: True if it is new."""
+    """Add a member; it boots later. Result: True if it is new.
+
+    `features` are the feature flags that it knows; a node of 0.2.0 names none. The leader looks at
+    them before the command gets into the log (`broker.cluster.feature_gate`).
+    """
 
     node: str
     address: str
+    features: tuple[str, ...] = ()
 
 
 class ForgetNode(Command, frozen=True, tag=23):
@@ -408,6 +426,28 @@ class EndMemberships(Command, frozen=True, tag=32):
     boot: str
 
 
+class EnableFeatures(Command, frozen=True, tag=34):
+    """Enable feature flags, for ever. Result: True if one of them was not enabled.
+
+    Only the leader of a cluster whose members all know them lets it into the log: to a node that
+    does not, this very command is undecodable.
+    """
+
+    names: tuple[str, ...]
+
+
+class SetMaintenance(Command, frozen=True, tag=35):
+    """Put a member into maintenance mode, or end that. Result: True if it was not so.
+
+    A boot ends it too, as in RabbitMQ.
+    """
+
+    flag: ClassVar[str] = MAINTENANCE
+
+    node: str
+    being_drained: bool
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -442,6 +482,8 @@ AnyCommand = (
     | SetPolicy
     | ClearPolicy
     | ChangeRings
+    | EnableFeatures
+    | SetMaintenance
 )
 
 

@@ -15,7 +15,7 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, snapshot
 from broker.metadata.answers import RememberedAnswers
 from broker.metadata.apply_context import ApplyContext
-from broker.metadata.applying import accounts, exchanges, nodes, queues, sharding
+from broker.metadata.applying import accounts, exchanges, features, nodes, queues, sharding
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring import steps
 from broker.metadata.results import Changes, Result
@@ -55,6 +55,8 @@ _HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] =
     commands.SetPolicy: accounts.set_policy,
     commands.ClearPolicy: accounts.clear_policy,
     commands.ChangeRings: steps.change_rings,
+    commands.EnableFeatures: features.enable_features,
+    commands.SetMaintenance: nodes.set_maintenance,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

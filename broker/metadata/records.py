@@ -191,6 +191,8 @@ class Node(msgspec.Struct, array_like=True, frozen=True):
         address: "HOST:PORT" other nodes reach it at.
         booted_at: Group 0 index of its last BootNode, 0 before the first.
         ended_boots: Its latest boots that have ended, oldest first, boundedly many.
+        being_drained: It is in maintenance mode: it serves no clients and gets no leaders. The next
+            boot ends that.
     """
 
     name: str
@@ -199,6 +201,7 @@ class Node(msgspec.Struct, array_like=True, frozen=True):
     address: str
     booted_at: int = 0
     ended_boots: tuple[str, ...] = ()
+    being_drained: bool = False
 
 
 class Parameter(msgspec.Struct, array_like=True, frozen=True):

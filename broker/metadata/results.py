@@ -45,6 +45,7 @@ class Changes:
         policies_changed: A policy or an operator policy was set or cleared.
         policy_queues: Queues to which another policy, or another definition, applies now, because
             a policy changed; some may be deleted since. See `Catalogue.effective_policy`.
+        features_changed: A feature flag was enabled.
         history_bindings: New bindings of x-recent-history exchanges; some may be gone since.
     """
 
@@ -63,6 +64,7 @@ class Changes:
     policies_changed: bool = False
     policy_queues: list[Queue] = field(default_factory=list)
     history_bindings: list[Binding] = field(default_factory=list)
+    features_changed: bool = False
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True):

@@ -42,6 +42,7 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     index: int
     cluster_id: str
     cluster_name: str
+    features: tuple[str, ...] = ()
 
 
 class BootRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -148,6 +149,7 @@ def _take(record: _Record, catalogue: Catalogue, answers: RememberedAnswers) -> 
             catalogue.index = record.index
             catalogue.cluster_id = record.cluster_id
             catalogue.cluster_name = record.cluster_name
+            catalogue.features = frozenset(record.features)
         case Vhost():
             catalogue.put_vhost(record)
         case Exchange():
@@ -176,7 +178,11 @@ def _take(record: _Record, catalogue: Catalogue, answers: RememberedAnswers) -> 
 
 def _records(catalogue: Catalogue, answers: RememberedAnswers) -> Iterator[_Record]:
     yield SnapshotHead(
-        SNAPSHOT_VERSION, catalogue.index, catalogue.cluster_id, catalogue.cluster_name
+        SNAPSHOT_VERSION,
+        catalogue.index,
+        catalogue.cluster_id,
+        catalogue.cluster_name,
+        tuple(sorted(catalogue.features)),
     )
     yield from sorted(catalogue.vhosts(), key=lambda each: each.name)
     for operator, policies in enumerate((catalogue.policies(), catalogue.operator_policies())):

@@ -17,9 +17,9 @@ from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
-from broker.cluster import placement
 from broker.cluster.authentication import keys
 from broker.cluster.membership import ClusterMembership
+from broker.cluster.replicas import placement
 from broker.cluster.replicas.repair import Led, Repair
 from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s
 from broker.config import Settings
@@ -74,6 +74,9 @@ HAND_OVER_S: Final = 10.0
 
 DRAIN_S: Final = 4.0
 """How much of that it waits for what is under way in them."""
+
+MAINTENANCE_TEXT: Final = "Node was put into maintenance mode"
+"""As rabbit_maintenance.erl, close_all_client_connections/0."""
 
 
 class Serving:
@@ -264,7 +267,7 @@ class Serving:
         await self.formed()
         if self._is_closing:
             return
-        if self.is_valid():
+        if self.is_valid() and not self.is_drained:
             await self.listener.open()
         self._is_let_in = True
         self._cluster.formed()
@@ -318,9 +321,42 @@ class Serving:
         self._is_closing = True
         self.listener.close_ports()
         await self.listener.close_connections(text)
-        await self._groups.hand_over(self._cluster.peers.up())
+        await self._groups.hand_over(self.heirs() or self._cluster.peers.up())
         await self._hand_over_mirrored_queues()
         self._let_go()
+
+    # Maintenance
+
+    @property
+    def is_drained(self) -> bool:
+        """True while this node is in maintenance mode."""
+        record = self.catalogue.node(self._cluster.node)
+        return record is not None and record.being_drained
+
+    def heirs(self) -> list[str]:
+        """Other nodes that are heard and not in maintenance: they may lead in place of this one."""
+        drained = self.catalogue.drained()
+        return [node for node in self._cluster.peers.up() if node not in drained]
+
+    async def suspend_clients(self) -> int:
+        """Close the AMQP ports and all connections (320) for maintenance; returns how many."""
+        count = len(self.listener.connections)
+        self.listener.close_ports()
+        await self.listener.close_connections(MAINTENANCE_TEXT)
+        return count
+
+    async def resume_clients(self) -> None:
+        """Open the AMQP ports after maintenance; without the lease `_guard` does when it is back.
+
+        Raises:
+            OSError: An AMQP address is taken.
+        """
+        if self._is_let_in and not self._is_closing and self.is_valid():
+            await self.listener.open()
+
+    async def hand_over_quorum_queues(self) -> None:
+        """Give the leadership of quorum queues led here to nodes that are not in maintenance."""
+        await self._groups.hand_over(self.heirs())
 
     def _let_go(self) -> None:
         """End what runs here; clients are gone, and what is on disk stays."""
@@ -389,12 +425,15 @@ class Serving:
         # Who was never here yet has no replica of its own to vote with (`QueueGroups.open`).
         nodes = [node for node in self.catalogue.nodes() if node.booted_at]
         running = [node.name for node in nodes if node.alive]
+        drained = self.catalogue.drained()
+        leading = [node for node in running if node not in drained] or running
         led = self.catalogue.homes()
         policy = self.catalogue.effective_policy_for(vhost, name, queue_type)
         configured = self._settings.queue_leader_locator
         strategy = placement.locator(queue_type, arguments, policy, configured)
         if queue_type != "quorum":
-            home = placement.leader(strategy, here, running or [here], led)
+            candidates = running if strategy == "client-local" else leading
+            home = placement.leader(strategy, here, candidates or [here], led)
             return home, (home,)
         size = arguments.get("x-quorum-initial-group-size")
         members = placement.quorum_members(
@@ -404,7 +443,7 @@ class Serving:
             size if isinstance(size, int) else self._settings.quorum_initial_group_size,
             members=[node.name for node in nodes],
         )
-        candidates = [member for member in members if member in running] or [here]
+        candidates = [member for member in members if member in leading] or [here]
         if strategy == placement.SPREAD:
             led = self.catalogue.leaders()
         return placement.leader(strategy, here, candidates, led), members
@@ -448,6 +487,8 @@ class Serving:
         await self._groups.tend(
             self.queues.local_quorum(), self._cluster.peers.up(), self._service.ask_may_vote
         )
+        if self.is_drained:
+            await self.hand_over_quorum_queues()  # elections may have made it a leader again
         led, self.queues.led_lately = self.queues.led_lately, {}
         if led:
             self._repair.look_soon()
@@ -472,8 +513,15 @@ class Serving:
                 yield Led(replica.record, group)
 
     async def _guard(self) -> None:
-        """Wake connections when the lease is back; close everything when it stays away (P4)."""
-        if self.is_valid():
+        """Wake connections when the lease is back; close everything when it stays away (P4).
+
+        In maintenance the ports stay closed whatever the lease.
+        """
+        if self.is_drained:
+            if self.listener.is_open:
+                await self.suspend_clients()
+            self.queues.lease_back()
+        elif self.is_valid():
             if self._is_let_in and not self.listener.is_open and not self._is_closing:
                 _log.info("lease.back")
                 await self.listener.open()

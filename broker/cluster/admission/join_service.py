@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from broker import feature_flags
 from broker.cluster import joining
 from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
+from broker.cluster.feature_gate import lacking_text
 from broker.cluster.joining import JoinReply
 from broker.cluster.links import Links
 from broker.cluster.metadata_group import MetadataGroup
@@ -49,13 +51,18 @@ class JoinService:
             return await self._links.call(
                 leader, joining.JOIN_METHOD, payload, joining.JOIN_TIMEOUT_S
             )
+        lacks = feature_flags.lacking(self._metadata.catalogue.features, request.features)
+        if lacks:
+            raise CallFailed(lacking_text(request.node, lacks))
         group = self._metadata.group
         assert group is not None, "a leader has its group"
         log.info("membership.joining", extra={"node": request.node, "through": node})
         try:
             if request.node in (*group.voters, *group.learners):
                 await group.remove(request.node)
-            result = await self._metadata.propose(commands.JoinNode(request.node, request.address))
+            result = await self._metadata.propose(
+                commands.JoinNode(request.node, request.address, request.features)
+            )
             if isinstance(result, Refusal):
                 raise CallFailed(result.text)
             if request.node not in (*group.voters, *group.learners):

@@ -10,6 +10,7 @@ import msgspec
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
 from broker.metadata.apply_context import ApplyContext, delete_queue
+from broker.metadata.applying import features
 from broker.metadata.applying.exchanges import predeclare
 from broker.metadata.arguments import MODULES
 from broker.metadata.policies import Policy
@@ -49,6 +50,7 @@ def bootstrap(context: ApplyContext, command: commands.Bootstrap) -> Result:
             permission = Permission(command.user, command.vhost, *command.permissions)
             catalogue.put_permission(permission)
         context.changes.users_changed.append(command.user)
+    features.enable(context, command.features)
     return None
 
 

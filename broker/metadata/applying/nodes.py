@@ -38,7 +38,12 @@ def boot_node(context: ApplyContext, command: commands.BootNode) -> Result:
         _forget_transient_exchanges(context)
     context.catalogue.put_node(
         msgspec.structs.replace(
-            node, boot=command.boot, alive=True, address=command.address, booted_at=context.index
+            node,
+            boot=command.boot,
+            alive=True,
+            address=command.address,
+            booted_at=context.index,
+            being_drained=False,
         )
     )
     context.changes.nodes_changed.append(command.node)
@@ -51,6 +56,24 @@ def end_boot(context: ApplyContext, command: commands.EndBoot) -> Result:
     if node is None or node.boot is None or node.boot != command.boot:
         return False
     _end(context, node)
+    return True
+
+
+def set_maintenance(context: ApplyContext, command: commands.SetMaintenance) -> Result:
+    """Begin or end a member's maintenance.
+
+    Source:
+        rabbit_maintenance.erl (3.13), mark_as_being_drained/0, unmark_as_being_drained/0.
+    """
+    node = context.catalogue.node(command.node)
+    if node is None:
+        text = f"node '{command.node}' is not a member of this cluster"
+        return Refusal(ReplyCode.NOT_ALLOWED, text)
+    if node.being_drained == command.being_drained:
+        return False
+    record = msgspec.structs.replace(node, being_drained=command.being_drained)
+    context.catalogue.put_node(record)
+    context.changes.nodes_changed.append(command.node)
     return True
 
 

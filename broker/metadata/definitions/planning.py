@@ -74,7 +74,7 @@ class Change(NamedTuple):
 
     Attributes:
         what: "queue 'q' in vhost '/'".
-        command: What to propose; a queue has no home yet, see `broker.cluster.placement`.
+        command: What to propose; a queue has no home yet, see `broker.cluster.replicas.placement`.
         is_new: False: it is there, and changes.
         detail: What of it changes, "password, tags"; "" for what is new.
     """

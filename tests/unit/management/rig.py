@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import ClientSession
 from yarl import URL
 
+from broker.cluster.feature_gate import FeatureGate
 from broker.config import Listener, Settings
 from broker.counters import MessageCounts, NodeCounts
 from broker.management.app import ManagementServer
@@ -81,7 +82,8 @@ class Cluster:
     def __init__(self, asker) -> None:
         catalogue = asker.machine.catalogue
         self.asker = asker
-        self.metadata = SimpleNamespace(catalogue=catalogue, leader=ONE)
+        gate = FeatureGate(SimpleNamespace(node=ONE, serve=lambda *_: None), catalogue)
+        self.metadata = SimpleNamespace(catalogue=catalogue, leader=ONE, applied_index=0, gate=gate)
         self.file = SimpleNamespace(identity=SimpleNamespace(cluster_id="cluster-1"))
         self.links = SimpleNamespace(address="127.0.0.1:1")
         self.peers = SimpleNamespace(up=list)
@@ -139,6 +141,7 @@ class Control:
                 new_name=lambda: "x",
             ),
             is_valid=lambda: True,
+            is_drained=False,
         )
         board = Board(ONE)
         self.serving.context.alarms = board

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster.placement import SPREAD, leader, locator, quorum_members
+from broker.cluster.replicas.placement import SPREAD, leader, locator, quorum_members
 
 
 def test_declaring_node_and_those_with_fewest_replicas() -> None:
