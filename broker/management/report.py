@@ -30,6 +30,7 @@ from broker.server.connection import AmqpConnection
 from broker.server.entrance.tls import TlsFacts
 from broker.server.serving import Serving
 from broker.session.listing import ChannelFacts, ConsumerFacts
+from raft.group import Group
 
 NODE: Final = "node"
 CONNECTIONS: Final = "connections"
@@ -39,6 +40,10 @@ QUEUES: Final = "queues"
 TOTALS: Final = "totals"
 STATISTICS: Final = "statistics"
 EXCHANGES: Final = "exchanges"
+
+BEHIND_ENTRIES: Final = 1_000
+"""A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
+it is asked for a vote, or for a majority, within milliseconds."""
 
 CHANNEL_ID: Final = "_holder"
 """The key of a consumer's item for its channel's id in the queue; not shown to clients."""
@@ -73,6 +78,7 @@ class Served(msgspec.Struct, array_like=True):
         syncing: Messages that a synchronisation of its mirrors has sent so far, None without one.
         voters: Replicas of a quorum queue that have a vote; None for other queues.
         measured: Its counters, and how fast it fills.
+        behind: Members of a quorum queue that lack more than BEHIND_ENTRIES of what is committed.
     """
 
     uid: int
@@ -81,6 +87,7 @@ class Served(msgspec.Struct, array_like=True):
     syncing: int | None = None
     voters: list[str] | None = None
     measured: Measured = msgspec.field(default_factory=Measured)
+    behind: list[str] = []
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -273,7 +280,14 @@ def _served(
     syncing = None if ring is None else ring.syncing
     voters = None if group is None else list(group.voters)
     measured = collector.queue(queue.uid)
-    return Served(queue.uid, term, counted[0], syncing, voters, measured)
+    behind = [] if group is None else _behind(group)
+    return Served(queue.uid, term, counted[0], syncing, voters, measured, behind)
+
+
+def _behind(group: Group) -> list[str]:
+    status = group.status()
+    enough = status.commit_index - BEHIND_ENTRIES
+    return [node for node, index in status.matches.items() if index < enough]
 
 
 def _owners(control: NodeControl, connection: AmqpConnection) -> Iterator[Owner]:
@@ -333,10 +347,11 @@ def _node(control: NodeControl) -> Item:
         "sockets_max": control.doors.shares.clients,
         "doors": control.doors.facts(),
         "event_loop": control.loop_watch.facts(),
+        "applied_index": 0 if control.cluster is None else control.cluster.metadata.applied_index,
         "journal": {} if control.journal is None else control.journal.stats.facts(),
         "pid": os.getpid(),
         "uptime_ms": max(0, control.clock.now_ms() - control.started_ms),
-        "is_serving": serving is not None and serving.listener.is_open,
+        "is_serving": serving is not None and (serving.listener.is_open or serving.is_drained),
         "listeners": listeners(control),
         "version": product_version(),
         "compat_version": settings.compat_version,

@@ -10,9 +10,6 @@ from typing import Final
 _NO_ERLANG: Final = "there is no Erlang here"
 _STREAMS: Final = "there are no streams yet"
 _PLUGINS: Final = "what RabbitMQ's plugins do is built in; there is nothing to switch"
-_UPGRADE: Final = (
-    "a node is stopped and started: its leaders are handed over first, and move back by `rebalance`"
-)
 _LATER: Final = "not there yet"
 _MIRRORED: Final = "mirrored queues are here to stay: list_policies shows theirs"
 _NONE_DEPRECATED: Final = "nothing that RabbitMQ 3.13 deprecates is deprecated here"
@@ -90,10 +87,6 @@ ABSENT: Final[dict[str, str]] = {
     "replaced",
     "peek": f"{_LATER}; POST /api/queues/VHOST/NAME/get with ack_requeue_true shows the head",
     "reclaim_quorum_memory": "logs are trimmed by themselves",
-    # rabbitmq-upgrade
-    "drain": _UPGRADE,
-    "revive": _UPGRADE,
-    "post_upgrade": "use rebalance",
     # rabbitmq-plugins
     **dict.fromkeys(("directories", "disable", "enable", "is_enabled", "list", "set"), _PLUGINS),
     # rabbitmq-streams

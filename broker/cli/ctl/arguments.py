@@ -38,6 +38,7 @@ _VALUED = {
     "--format": "format",
     "--vhost-pattern": "vhost_pattern",
     "--queue-pattern": "queue_pattern",
+    "--tolerate": "tolerate",
 }
 _FLAGS = {
     "-q": "quiet",

@@ -19,6 +19,10 @@ def cluster_status(api: Api, call: Invocation) -> str:
         return json.dumps(found) + "\n"
     partitions = [f"{node}: {', '.join(o)}" for node, o in found.get("partitions", {}).items()]
     versions = [f"{node}: {text}" for node, text in found.get("versions", {}).items()]
+    maintenance = [
+        f"Node: {node}, status: {status}"
+        for node, status in found.get("maintenance_status", {}).items()
+    ]
     listeners = [
         f"Node: {node}, interface: {one['interface']}, port: {one['port']},"
         f" protocol: {one['protocol']}"
@@ -30,6 +34,7 @@ def cluster_status(api: Api, call: Invocation) -> str:
         ("Disk Nodes", found.get("disk_nodes", [])),
         ("Running Nodes", found.get("running_nodes", [])),
         ("Versions", versions),
+        ("Maintenance status", maintenance),
         ("Alarms", [str(alarm) for alarm in found.get("alarms", [])] or ["(none)"]),
         ("Network Partitions", partitions or ["(none)"]),
         ("Listeners", listeners),
@@ -54,6 +59,7 @@ def status(api: Api, call: Invocation) -> str:
                 f"{overview.get('product_name', 'WarrenMQ')} version:"
                 f" {overview.get('product_version', '')}",
                 f"Uptime (seconds): {int(node.get('uptime', 0)) // 1000}",
+                f"Is under maintenance?: {str(bool(node.get('being_drained'))).lower()}",
             ],
         ),
         (

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from broker.cli.ctl import alarms, changes, definitions, delays, diagnostics, mirroring, policies
+from broker.cli.ctl import (
+    alarms,
+    changes,
+    definitions,
+    delays,
+    diagnostics,
+    mirroring,
+    policies,
+    upgrades,
+)
 from broker.cli.ctl.change import Change
 from broker.cli.ctl.rights.table import RIGHTS
 
@@ -167,6 +176,28 @@ CHANGES: dict[str, Change] = {
         0,
         "",
         "Will wait for a synchronised mirror to be online for all classic mirrored queues ...",
+    ),
+    "drain": Change(
+        upgrades.drain,
+        0,
+        0,
+        "",
+        "Will put node {node} into maintenance mode. "
+        "The node will no longer serve any client traffic!",
+    ),
+    "revive": Change(
+        upgrades.revive, 0, 0, "", "Will put node {node} back into a regular operating mode"
+    ),
+    "post_upgrade": Change(
+        upgrades.post_upgrade, 0, 0, "", "Executing post upgrade checks...", is_answer=True
+    ),
+    "safe_to_stop": Change(
+        upgrades.safe_to_stop,
+        0,
+        1,
+        "[NODE] [--tolerate KIND,...]",
+        "Checking whether a stop would interrupt anybody ...",
+        is_answer=True,
     ),
     "enable_feature_flag": Change(
         diagnostics.enable_feature_flag, 1, 1, "FLAG|all", 'Enabling feature flag "{0}" ...'

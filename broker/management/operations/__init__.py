@@ -7,6 +7,7 @@ group 0, whichever node was asked.
     remote.py       has the right node run an operation
     syncing.py      begins and ends the synchronisation of mirrors
     balance.py      P  which queue should be served by which node
+    draining.py     maintenance mode: a node without clients and leaders
     rebalance.py    moves them, one after another
     plan.py         P  what a classic queue would lose in a quorum queue
     mover.py        P  carries messages from one queue to another

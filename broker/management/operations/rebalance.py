@@ -171,7 +171,8 @@ class Rebalance:
         if cluster is None:
             return
         reports = await self._reports.gather(QUEUES)
-        nodes = sorted(reports)
+        drained = cluster.metadata.catalogue.drained()
+        nodes = sorted(node for node in reports if node not in drained)
         queues = movable(cluster.metadata.catalogue, reports, selection)
         tried: set[int] = set()
         while (move := next_move(queues, nodes, tried)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.cluster.links import Links
 from broker.management.control import NodeControl
 from broker.management.operations.delays import Delays
+from broker.management.operations.draining import Maintenance
 from broker.management.operations.importing import Importer
 from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
@@ -29,6 +30,7 @@ class Operations:
         delays: Messages kept by x-delayed-message exchanges.
         importer: Of definitions.
         migrations: Of classic queues into quorum queues.
+        maintenance: Of this node.
         rebalance: Of masters and leaders.
         syncing: Of mirrors that lack messages.
     """
@@ -41,6 +43,7 @@ class Operations:
         self.migrations = Migrations(control, self.remote)
         self.syncing = Syncing(control, self.remote)
         self.rebalance = Rebalance(control, self.remote, self.reports)
+        self.maintenance = Maintenance(control)
 
     def serve(self, links: Links) -> None:
         """Do for other nodes what they ask, from now on."""

@@ -15,7 +15,6 @@ from broker.management.resources import (
     delays,
     exchanges,
     features,
-    health,
     messages,
     node_control,
     nodes,
@@ -24,6 +23,7 @@ from broker.management.resources import (
     queues,
     replicas,
 )
+from broker.management.resources.checks import health, stopping
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -61,4 +61,5 @@ ROUTES: tuple[Endpoint, ...] = (
     *definitions.ROUTES,
     *features.ROUTES,
     *health.ROUTES,
+    *stopping.ROUTES,
 )

@@ -39,6 +39,10 @@ async def status(call: Call) -> web.Response:
             node: f"RabbitMQ {report.node['compat_version']}, WarrenMQ {report.node['version']}"
             for node, report in sorted(reports.items())
         },
+        "maintenance_status": {
+            node.name: "under maintenance" if node.being_drained else "not under maintenance"
+            for node in (cluster.metadata.catalogue.nodes() if cluster else ())
+        },
         "listeners": {
             node: [
                 {

@@ -1,7 +1,8 @@
-"""Feature flags: `/api/feature-flags`. What RabbitMQ 3.13's flags stand for is always on here.
+"""Feature flags: `/api/feature-flags`: RabbitMQ 3.13's, and those of this cluster.
 
-Operators' tools list them and enable all of them after an upgrade. Those of streams are unavailable
-until there are streams.
+What RabbitMQ's flags stand for is always on here, but for those that group 0 has
+(`broker.feature_flags`): they are off after an upgrade, until all nodes know them and an
+operator enables them. Those of streams are unavailable until there are streams.
 
 Source: rabbit_core_ff.erl, rabbit_mgmt_wm_feature_flags.erl.
 """
@@ -12,9 +13,11 @@ from typing import Final
 
 from aiohttp import web
 
+from broker import feature_flags
 from broker.management.answers import bad_request, no_content
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
+from broker.metadata.commands import EnableFeatures
 
 _ENABLED: Final = "enabled"
 _ON: Final = {
@@ -64,18 +67,42 @@ FLAGS: Final = tuple(
 )
 
 
+def _of_cluster(call: Call) -> list[dict[str, str]]:
+    """The flags that group 0 has, as they are."""
+    return [
+        {
+            "name": flag.name,
+            "desc": flag.text,
+            "doc_url": "",
+            "state": _ENABLED if flag.name in call.catalogue.features else "disabled",
+            "stability": "stable",
+            "provided_by": "rabbit",
+        }
+        for flag in feature_flags.FLAGS
+    ]
+
+
 async def show_all(call: Call) -> Parts:
     """GET /api/feature-flags."""
-    return await call.listed_items([dict(each) for each in FLAGS])
+    items = [dict(each) for each in FLAGS] + _of_cluster(call)
+    return await call.listed_items(sorted(items, key=lambda each: each["name"]))
 
 
 async def enable(call: Call) -> web.Response:
-    """PUT /api/feature-flags/FLAG/enable: nothing is left to do for one that is known.
+    """PUT /api/feature-flags/FLAG/enable: nothing is left to do for one that is always on.
 
     Raises:
-        ApiError: 400 for an unknown one, and for one of streams.
+        ApiError: 400 for an unknown one, for one of streams, and for one that a node of the cluster
+            does not know, or can't be asked about: the reason names the node.
     """
     name = call.name("flag")
+    if name in feature_flags.KNOWN:
+        if name not in call.catalogue.features:
+            why_not = await call.cluster.metadata.gate.why_not((name,))
+            if why_not:
+                raise bad_request(f"{name} can't be enabled: {why_not}")
+            await call.propose(EnableFeatures((name,)))
+        return no_content()
     state = {each["name"]: each["state"] for each in FLAGS}.get(name)
     if state is None:
         raise bad_request("unsupported")

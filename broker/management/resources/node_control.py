@@ -7,8 +7,9 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
+from broker.errors import Refusal
 from broker.management import request_body
-from broker.management.answers import bad_request, json, no_content, unavailable
+from broker.management.answers import bad_request, json, no_content, refuse, unavailable
 from broker.management.call import Call, Endpoint
 from broker.management.control import NodeError
 
@@ -50,7 +51,32 @@ async def join_cluster(call: Call) -> web.Response:
     return await _done(call, "join_cluster", call.control.join_cluster(node))
 
 
+async def drain(call: Call) -> web.Response:
+    """POST /api/node/drain: put this node into maintenance mode; answered when it is drained."""
+    assert call.serving is not None, "or it raises"
+    _log.info("node.drain", extra={"user": call.user.name})
+    result = await call.operations.maintenance.drain()
+    if isinstance(result, Refusal):
+        refuse(result)
+    return json(result)
+
+
+async def revive(call: Call) -> web.Response:
+    """POST /api/node/revive: end the maintenance mode of this node."""
+    assert call.serving is not None, "or it raises"
+    _log.info("node.revive", extra={"user": call.user.name})
+    try:
+        result = await call.operations.maintenance.revive()
+    except OSError as error:
+        raise unavailable(f"revive failed: {error.strerror or error}") from error
+    if isinstance(result, Refusal):
+        refuse(result)
+    return no_content()
+
+
 ROUTES = (
+    Endpoint("POST", "/api/node/drain", drain, "administrator"),
+    Endpoint("POST", "/api/node/revive", revive, "administrator"),
     Endpoint("POST", "/api/node/stop_app", stop_app, "administrator"),
     Endpoint("POST", "/api/node/start_app", start_app, "administrator"),
     Endpoint("POST", "/api/node/reset", reset, "administrator"),

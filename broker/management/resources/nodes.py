@@ -65,6 +65,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "name": node.name,
         "type": "disc",
         "running": report is not None and bool(report.node["is_serving"]),
+        "being_drained": node.being_drained,
         "partitions": [],
         "cluster_links": [],
     }
@@ -92,7 +93,6 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "processors": facts["processors"],
         "run_queue": 0,
         "rates_mode": "basic",
-        "being_drained": False,
         **of_churn(report.statistics.churn),
         "exchange_types": EXCHANGE_TYPES,
         "auth_mechanisms": [

@@ -117,6 +117,11 @@ class QueueStates:
         found = self.served.get(uid)
         return None if found is None else found[1].voters
 
+    def behind(self, uid: int) -> list[str]:
+        """Members of a quorum queue that lack much of its log, as far as its leader said."""
+        found = self.served.get(uid)
+        return [] if found is None else found[1].behind
+
     def state(self, queue: Queue) -> str:
         """One of "running", "flow", "syncing", "promoting", "minority" and "down"."""
         if self.syncing(queue.uid) is not None:

@@ -15,9 +15,9 @@ from broker.management.answers import UNAVAILABLE, bad_request, json, not_found
 from broker.management.call import Call, Endpoint
 from broker.management.pace import kept
 from broker.management.report import NODE, QUEUES, Report
+from broker.management.resources.checks.stop_safety import is_only_copy_on
 from broker.management.resources.messages import prove_alive
 from broker.management.resources.queues import QueueStates, group_sizes
-from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 
 _PROTOCOLS: Final = {
@@ -176,7 +176,7 @@ async def mirror_sync_critical(call: Call) -> web.Response:
         return _ok(reason="single node cluster")
 
     def is_critical(queue: Queue) -> bool:
-        return _is_only_copy_on(queue, here, call.catalogue)
+        return is_only_copy_on(queue, here, call.catalogue)
 
     critical = [
         {
@@ -191,16 +191,6 @@ async def mirror_sync_critical(call: Call) -> web.Response:
         text = "There are classic mirrored queues without online synchronised mirrors"
         return _failed(text, queues=critical)
     return _ok()
-
-
-def _is_only_copy_on(queue: Queue, node: str, catalogue: Catalogue) -> bool:
-    """True for a queue that shall be mirrored and has all of its messages on one node only."""
-    ring = queue.ring
-    if ring is None:
-        return queue.home == node and catalogue.ha_policy(queue) is not None
-    if ring.master is None or ring.master.node != node:
-        return False
-    return not any(mirror in ring.synced for mirror in ring.mirrors())
 
 
 async def aliveness(call: Call) -> web.Response:

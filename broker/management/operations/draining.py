@@ -1,0 +1,127 @@
+"""Maintenance mode of this node: no clients and no leaders, until `revive` or the next boot.
+
+Group 0 notes it first, so that no other node gives this one a leader; then clients are closed, then
+leaders are handed over: of quorum queues, masters of mirrored queues, group 0. Replicas and mirrors
+here go on: stopping them, as RabbitMQ stops its followers, would take a copy away before the node
+stops (decision 0060). Classic queues that are not mirrored stay.
+
+Source: rabbit_maintenance.erl (3.13), drain/0, revive/0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from broker import feature_flags
+from broker.cluster.membership import ClusterMembership
+from broker.errors import Refusal, quoted
+from broker.management.control import NodeControl
+from broker.metadata.commands import SetMaintenance
+from broker.metadata.records import Queue
+from broker.server.serving import Serving
+
+_log = logging.getLogger(__name__)
+
+MASTERS_S: Final = 30.0
+"""How long masters of mirrored queues may take to move; each pauses for some milliseconds."""
+
+LOOK_S: Final = 0.1
+
+
+class Maintenance:
+    """Puts this node into maintenance mode, and back.
+
+    Args:
+        control: The node.
+    """
+
+    def __init__(self, control: NodeControl) -> None:
+        self._control = control
+
+    async def drain(self) -> dict[str, Any] | Refusal:
+        """Put the node into maintenance mode; doing so again hands over what has come back.
+
+        Returns:
+            `connections` closed, and `kept`: queues that this node still serves, with the reason;
+            or why it can't be done. A cluster with nodes that do not know maintenance mode can't.
+        """
+        serving, cluster = self._parts()
+        command = SetMaintenance(self._control.name, being_drained=True)
+        refusal = feature_flags.refusal(command.flag, cluster.metadata.catalogue.features)
+        if refusal is not None:
+            return refusal
+        _log.warning("maintenance.begins")
+        result = await cluster.propose(command)
+        if isinstance(result, Refusal):
+            return result
+        closed = await serving.suspend_clients()
+        await serving.hand_over_quorum_queues()
+        await self._hand_over_masters(serving)
+        await cluster.hand_over()
+        kept = _kept(serving, cluster)
+        _log.warning("maintenance.drained", extra={"connections": closed, "kept": len(kept)})
+        return {"connections": closed, "kept": kept}
+
+    async def revive(self) -> Refusal | None:
+        """End the maintenance mode; clients are let in when this returns.
+
+        Raises:
+            OSError: An AMQP address was taken meanwhile.
+        """
+        serving, cluster = self._parts()
+        if not serving.is_drained:
+            return None
+        result = await cluster.propose(SetMaintenance(self._control.name, being_drained=False))
+        if isinstance(result, Refusal):
+            return result
+        await serving.resume_clients()
+        _log.warning("maintenance.ended")
+        return None
+
+    def _parts(self) -> tuple[Serving, ClusterMembership]:
+        serving, cluster = self._control.serving, self._control.cluster
+        assert serving is not None, "the caller has looked"
+        assert cluster is not None, "what serves belongs to a cluster"
+        return serving, cluster
+
+    async def _hand_over_masters(self, serving: Serving) -> None:
+        """Ask masters to move to a synchronised mirror, again and again, for they forget."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + MASTERS_S
+        while loop.time() < ends_s:
+            moving = [
+                serving.queues.mirrored.request_master(membership.record.uid, target)
+                for membership in serving.queues.mirrored.masters()
+                if (target := _target(serving, membership.record)) is not None
+            ]
+            if not any(moving):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+def _target(serving: Serving, queue: Queue) -> str | None:
+    """The node of the oldest synchronised mirror that may lead; None if there is none."""
+    ring, heirs = queue.ring, serving.heirs()
+    if ring is None:
+        return None
+    ready = [each.node for each in ring.mirrors() if each in ring.synced and each.node in heirs]
+    return ready[0] if ready else None
+
+
+def _kept(serving: Serving, cluster: ClusterMembership) -> list[dict[str, str]]:
+    """What this node still serves, and why."""
+    kept = []
+    for queue in serving.queues.served_here():
+        if queue.type == "quorum":
+            group = cluster.host.group(queue.uid)
+            if group is None or not group.is_leader:
+                continue
+            why = "no other member of the queue could take over"
+        elif queue.ring is not None:
+            why = "it has no synchronised mirror on a node that is not in maintenance"
+        else:
+            why = "a classic queue that is not mirrored stays with its node"
+        kept.append({"queue": quoted("queue", queue.name, queue.vhost), "why": why})
+    return kept

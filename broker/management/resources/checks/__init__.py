@@ -1,0 +1,1 @@
+"""Health checks: `/api/health/checks`. `stop_safety` decides what stands against a stop."""
