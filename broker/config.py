@@ -40,7 +40,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS at a listener: `ssl_options.*` or `management.ssl.*`.
+    """TLS at a listener: `ssl_options.*`, `management.ssl.*` or `prometheus.ssl.*`.
 
     Attributes:
         certfile: Path of the node's certificate, PEM, followed by intermediate ones.
@@ -54,6 +54,9 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
         versions: Of "tlsv1.2" and "tlsv1.3".
         ciphers: OpenSSL's names of cipher suites of TLS 1.2, best first; empty: OpenSSL's choice.
         honor_cipher_order: The node's order of cipher suites counts, not the client's.
+        crl_check: "peer": clients' certificates are looked up in `crlfile`; "true": those of the
+            authorities between, too; "": none.
+        crlfile: Path of the authorities' lists of revoked certificates (CRL), PEM.
     """
 
     certfile: str
@@ -66,6 +69,8 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[str, ...] = ("tlsv1.3", "tlsv1.2")
     ciphers: tuple[str, ...] = ()
     honor_cipher_order: bool = True
+    crl_check: str = ""
+    crlfile: str = ""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +105,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         amqp_tls: `ssl_options.*`; None where there is no certificate.
         tls_handshake_timeout_ms: `ssl_handshake_timeout`: how long a TLS handshake may take.
         certificate_login: `ssl_cert_login_from`: what of a client's certificate is the user name
-            of the mechanism EXTERNAL: "distinguished_name" or "common_name".
+            of the mechanism EXTERNAL: "distinguished_name", "common_name" or
+            "subject_alternative_name".
+        certificate_login_san_type: `ssl_cert_login_san_type`: "dns", "ip", "email" or "uri".
+        certificate_login_san_index: `ssl_cert_login_san_index`: which of that type, from 0.
+        proxy_protocol: Connections to AMQP ports begin with a header of the PROXY protocol.
+        proxy_trusted: `proxy_protocol.trusted_proxies.N`: networks that may send one,
+            "10.0.0.0/8"; empty: every address.
         management_listener: `management.tcp.*`; `management.tcp.port = none`, and where there is
             `management.ssl.*` alone: None.
         management_tls_listener: `management.ssl.ip` and `.port`; None: no HTTPS.
@@ -114,6 +125,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         management_headers: `management.csp.policy`, `management.hsts.policy` and
             `management.headers.*`: (HTTP header, value) that replace the API's own.
         metrics_listener: `prometheus.tcp.*`; None switches it off.
+        metrics_tls_listener: `prometheus.ssl.ip` and `.port`; None: no HTTPS.
+        metrics_tls: The other keys of `prometheus.ssl.*`.
         cluster_listener: `cluster.listen`; default: the first AMQP port + 20000, as RabbitMQ's
             distribution port. See `inter_node_listener`.
         cluster_secret: `cluster.secret`, `cluster.secret_file`, RABBITMQ_ERLANG_COOKIE. Nodes of
@@ -195,6 +208,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     amqp_tls: TlsSettings | None = None
     tls_handshake_timeout_ms: int = 5_000
     certificate_login: str = "distinguished_name"
+    certificate_login_san_type: str = "dns"
+    certificate_login_san_index: int = 0
+    proxy_protocol: bool = False
+    proxy_trusted: tuple[str, ...] = ()
     management_listener: Listener | None = Listener("", 15672)
     management_tls_listener: Listener | None = None
     management_tls: TlsSettings | None = None
@@ -204,6 +221,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     management_cors_max_age_s: int = 1_800
     management_headers: tuple[tuple[str, str], ...] = ()
     metrics_listener: Listener | None = Listener("", 15692)
+    metrics_tls_listener: Listener | None = None
+    metrics_tls: TlsSettings | None = None
 
     cluster_listener: Listener | None = None
     cluster_secret: str = ""
@@ -283,8 +302,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ports += [("amqps", each) for each in self.amqp_tls_listeners]
         ports += [(scheme, at) for scheme, at in (("http", http), ("https", https)) if at]
         found = [f"{scheme}://{_reachable(at.host)}:{at.port}" for scheme, at in ports]
-        metrics = self.metrics_listener
-        return found if metrics is None else [*found, _metrics_url(metrics)]
+        metrics = (("http", self.metrics_listener), ("https", self.metrics_tls_listener))
+        return found + [_metrics_url(scheme, at) for scheme, at in metrics if at]
 
     def peer_address(self, node: str) -> tuple[str, int] | None:
         """The address configured for a node, None when there is none.
@@ -298,8 +317,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def _metrics_url(at: Listener) -> str:
-    return f"http://{_reachable(at.host)}:{at.port}/metrics"
+def _metrics_url(scheme: str, at: Listener) -> str:
+    return f"{scheme}://{_reachable(at.host)}:{at.port}/metrics"
 
 
 def _reachable(host: str) -> str:

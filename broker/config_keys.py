@@ -15,6 +15,7 @@ import msgspec
 
 from broker import config_rabbitmq, config_safety
 from broker.config import Listener, Peer, Settings, TlsSettings, full_node_name
+from broker.config_tls import chosen_suites, cipher, crl_check, network
 
 DEFAULT_PEER_PORT = 25_672
 _LISTENER_KEY_PARTS = 3
@@ -303,6 +304,9 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
         lambda text: _limit(text) or DAY_MS,
     ),
     "ssl_cert_login_from": ("certificate_login", str),
+    "ssl_cert_login_san_type": ("certificate_login_san_type", str),
+    "ssl_cert_login_san_index": ("certificate_login_san_index", _natural),
+    "proxy_protocol": ("proxy_protocol", _flag),
     "consumer_timeout": ("consumer_timeout_ms", _unlimited),
     "tcp_listen_options.backlog": ("tcp_backlog", _natural),
     "collect_statistics_interval": ("statistics_interval_ms", _interval),
@@ -356,11 +360,12 @@ _FIXED: dict[str, tuple[Callable[[str], Any], Any, str]] = {
     ),
 }
 _MECHANISMS = "auth_mechanisms."
-_ALSO_READ = (_MECHANISMS, "ssl_cert_login_from")
+_PROXIES = "proxy_protocol.trusted_proxies."
+_ALSO_READ = (_MECHANISMS, "ssl_cert_login_")
 """Keys whose accepted values are settings, not only requests for nothing."""
 
 _VERIFY = _one_of("verify_none", "verify_peer")
-_TLS_PREFIXES = ("ssl_options", "management.ssl")
+_TLS_PREFIXES = ("ssl_options", "management.ssl", "prometheus.ssl")
 _TLS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "certfile": ("certfile", str),
     "keyfile": ("keyfile", str),
@@ -371,14 +376,15 @@ _TLS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "depth": ("depth", _natural),
     "honor_cipher_order": ("honor_cipher_order", _flag),
     "honor_ecc_order": ("honor_ecc_order", _flag),
+    "crl_check": ("crl_check", crl_check),
+    "crlfile": ("crlfile", str),
 }
-_CIPHER = re.compile(r"[A-Z0-9_-]+")
-_MANAGEMENT_TCP = ("management.tcp.", "management.listener.")
+# keys of TLS at an HTTP port -> (its default port, field of Settings, keys of HTTP without TLS)
+_WEB_TLS: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "management.ssl": (15_671, "management", ("management.tcp.", "management.listener.")),
+    "prometheus.ssl": (15_691, "metrics", ("prometheus.tcp.",)),
+}
 _TLS_VERSION = _one_of("tlsv1.2", "tlsv1.3")
-_TLS13_SUITES = frozenset(
-    ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
-)
-"""The cipher suites of TLS 1.3, all of which OpenSSL offers; Python's ssl can't choose of them."""
 _LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
 _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
     "log.level": ("level", _level),
@@ -402,6 +408,7 @@ _GROUPED = (
     "listeners.tcp.default",
     "listeners.ssl.default",
     *(f"{family}.{name}" for family in _TLS_PREFIXES for name in _TLS),
+    _PROXIES,
     "management.ssl.port",
     "management.ssl.ip",
     "management.tcp.port",
@@ -412,6 +419,8 @@ _GROUPED = (
     *_HEADERS,
     "prometheus.tcp.port",
     "prometheus.tcp.ip",
+    "prometheus.ssl.port",
+    "prometheus.ssl.ip",
     *config_safety.KEYS,
     "default_permissions.configure",
     "default_permissions.read",
@@ -467,6 +476,7 @@ class _Reader:
         self._logging()
         self._listeners()
         self._tls()
+        self._proxies()
         self._management()
         self._users()
         self._definitions()
@@ -579,7 +589,7 @@ class _Reader:
             self.values[field] = at
 
     def _tls(self) -> None:
-        """Read `listeners.ssl.*`, `ssl_options.*` and `management.ssl.*`."""
+        """Read `listeners.ssl.*`, `ssl_options.*`, and TLS of HTTP ports."""
         _, keys = self._family_or_none("listeners.ssl")
         first = self.left[keys[0]] if keys else None
         found = [self.take(key, listener) for key in keys]
@@ -590,19 +600,36 @@ class _Reader:
             self._needs(
                 self.left[external[0]], "listeners.ssl.default and ssl_options.verify = verify_peer"
             )
-        management = self.family("management.ssl.")
-        if not management:
+        for prefix in _WEB_TLS:
+            self._web_tls(prefix)
+
+    def _web_tls(self, prefix: str) -> None:
+        """Read the keys of TLS of one HTTP port, which replaces HTTP unless that is configured."""
+        port, field, plain = _WEB_TLS[prefix]
+        keys = self.family(f"{prefix}.")
+        if not keys:
             return
-        first = self.left[management[0]]
-        port, host = 15_671, ""
-        if "management.ssl.port" in self.left:
-            port = self.take("management.ssl.port", _port)
-        if "management.ssl.ip" in self.left:
-            host = self.take("management.ssl.ip", str)
-        self.values["management_tls"] = self._tls_options("management.ssl", first)
-        self.values["management_tls_listener"] = Listener(host, port)
-        if not any(key.startswith(_MANAGEMENT_TCP) for key in self.entries):
-            self.values["management_listener"] = None
+        first, host = self.left[keys[0]], ""
+        if f"{prefix}.port" in self.left:
+            port = self.take(f"{prefix}.port", _port)
+        if f"{prefix}.ip" in self.left:
+            host = self.take(f"{prefix}.ip", str)
+        self.values[f"{field}_tls"] = self._tls_options(prefix, first)
+        self.values[f"{field}_tls_listener"] = Listener(host, port)
+        if not any(key.startswith(plain) for key in self.entries):
+            self.values[f"{field}_listener"] = None
+
+    def _proxies(self) -> None:
+        """Read who may send a header of the PROXY protocol."""
+        is_on = bool(self.values.get("proxy_protocol"))
+        keys = self.family(_PROXIES)
+        if keys and not is_on:
+            text = f"{keys[0]} has no effect without proxy_protocol = true"
+            self.warn(self.left[keys[0]], text)
+        elif is_on and not keys:
+            text = "any client may claim any address: name the proxies in " + _PROXIES + "N"
+            self.warn(self.entries["proxy_protocol"], f"proxy_protocol = true: {text}")
+        self.values["proxy_trusted"] = tuple(self.take(key, network) for key in keys)
 
     def _tls_options(self, prefix: str, asked_by: Entry | None) -> TlsSettings | None:
         """Read one family of options of TLS.
@@ -619,7 +646,7 @@ class _Reader:
         }
         values.pop("honor_ecc_order", None)  # OpenSSL has one option for both orders
         versions = self._listed(f"{prefix}.versions.", _TLS_VERSION)
-        ciphers = self._listed(f"{prefix}.ciphers.", _cipher)
+        ciphers = self._listed(f"{prefix}.ciphers.", cipher)
         if not (values or versions or ciphers) and asked_by is None:
             return None
         if "certfile" not in values:
@@ -630,17 +657,30 @@ class _Reader:
             self._needs(entries["verify"], f"{prefix}.cacertfile")
         if values.get("is_required") and not values.get("is_verified"):
             self._needs(entries["fail_if_no_peer_cert"], f"{prefix}.verify = verify_peer")
+        self._revocation(prefix, entries, values)
         if asked_by is None:
             text = f"{prefix}.certfile has no effect without listeners.ssl.default"
             self.warn(entries["certfile"], text)
         if _UNUSABLE in (*values.values(), *versions, *ciphers):
             return None
-        chosen = _chosen_suites(versions or TlsSettings(certfile="").versions, ciphers)
+        chosen = chosen_suites(versions or TlsSettings(certfile="").versions, ciphers)
         if isinstance(chosen, str):
             at = next(each for name, each in entries.items() if name.startswith("ciphers."))
             self.problems.append(f"{at.source}: {prefix}.ciphers {chosen}")
             return None
         return TlsSettings(**values, versions=chosen[0], ciphers=chosen[1])
+
+    def _revocation(self, prefix: str, entries: dict[str, Entry], values: dict[str, Any]) -> None:
+        """Check that a list of revoked certificates is there and is looked at."""
+        asked, is_listed = values.get("crl_check"), bool(values.get("crlfile"))
+        if asked is _UNUSABLE:
+            return
+        if asked and not values.get("is_verified"):
+            self._needs(entries["crl_check"], f"{prefix}.verify = verify_peer")
+        if asked and not is_listed:
+            self._needs(entries["crl_check"], f"{prefix}.crlfile, a file of lists of revoked ones")
+        if is_listed and not asked:
+            self._needs(entries["crlfile"], f"{prefix}.crl_check = peer")
 
     def _listed(self, prefix: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
         return tuple(self.take(key, read) for key in self.family(prefix))
@@ -716,36 +756,6 @@ class _Reader:
                 self.problems.append(f"{entry.source}: unknown key {key}; did you mean {near}?")
                 continue
             self.warn(entry, f"{key} is RabbitMQ's, WarrenMQ does not support it: no effect")
-
-
-def _chosen_suites(
-    versions: tuple[str, ...], ciphers: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]] | str:
-    """Tell which versions of TLS a list of cipher suites leaves, and their suites of TLS 1.2.
-
-    Returns:
-        Both; or what is wrong with the list, and what to do.
-    """
-    if not ciphers:
-        return versions, ()
-    newer = _TLS13_SUITES.intersection(ciphers)
-    older = tuple(each for each in ciphers if each not in _TLS13_SUITES)
-    if newer and newer != _TLS13_SUITES:
-        return (
-            "must list all three suites of TLS 1.3 or none, for Python's ssl can't choose of them: "
-            + ", ".join(sorted(_TLS13_SUITES))
-        )
-    left = {"tlsv1.3": bool(newer), "tlsv1.2": bool(older)}
-    kept = tuple(each for each in versions if left[each])
-    if not kept:
-        return f"has no suite of {', '.join(versions)}: add some, or change versions"
-    return kept, older
-
-
-def _cipher(text: str) -> str:
-    if _CIPHER.fullmatch(text) is None:
-        raise ValueError("one name of a cipher suite such as ECDHE-RSA-AES256-GCM-SHA384")
-    return text
 
 
 def _peer_address(text: str) -> Listener:

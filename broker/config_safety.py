@@ -32,12 +32,13 @@ _NODES_LISTED = frozenset(
 )
 _NOTHING: frozenset[str] = frozenset()
 
-_METRICS_TLS = "TLS at the port of metrics is not supported yet; remove it, and use a proxy there"
 _TLS_OPTION = "this option of TLS is not supported; remove it"
 _TLS_FILES = "certificates and keys are read from files; write certfile, keyfile and cacertfile"
 _OLD_LISTENER = "this old form is not supported; write management.ssl.port and management.ssl.*"
-_SAN = "names are taken from the subject alone; write distinguished_name or common_name, and remove"
-_SAN += " ssl_cert_login_san_*"
+_LOGIN_FROM = frozenset(("distinguished_name", "common_name", "subject_alternative_name"))
+_LOGIN = "names are not taken from there; write distinguished_name, common_name or"
+_LOGIN += " subject_alternative_name"
+_SAN = "names of this kind are not read; write dns, ip, email or uri"
 _MECHANISMS = "only PLAIN, AMQPLAIN and EXTERNAL are supported; remove it"
 _DEFINITIONS = (
     "definitions are imported from local files only; download them before the start, and name the"
@@ -74,24 +75,21 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
     ("ssl_options", _NONE, _TLS_OPTION),
     *(
         (f"{family}.{name}", kept, advice)
-        for family in ("ssl_options", "management.ssl")
+        for family in ("ssl_options", "management.ssl", "prometheus.ssl")
         for name, kept, advice in (
             ("key.$", _NOTHING, _TLS_FILES),
             ("cert", _NOTHING, _TLS_FILES),
             ("cacerts.$", _NOTHING, _TLS_FILES),
             ("client_renegotiation", _OFF, _TLS_OPTION),
             ("secure_renegotiate", _ON, _TLS_OPTION),
-            ("crl_check", _OFF, _TLS_OPTION),
             ("$", _NOTHING, _TLS_OPTION),
         )
     ),
-    ("ssl_cert_login_from", frozenset(("distinguished_name", "common_name")), _SAN),
-    ("ssl_cert_login_san_type", _NOTHING, _SAN),
-    ("ssl_cert_login_san_index", _NOTHING, _SAN),
+    ("ssl_cert_login_from", _LOGIN_FROM, _LOGIN),
+    ("ssl_cert_login_san_type", frozenset(("dns", "ip", "email", "uri")), _SAN),
     ("management.listener.ssl", _OFF, _OLD_LISTENER),
     ("management.listener.ssl_opts", _NONE, _OLD_LISTENER),
     ("management.listener.ssl_opts.$", _NOTHING, _OLD_LISTENER),
-    ("prometheus.ssl.$", _NOTHING, _METRICS_TLS),
     (
         "auth_backends.$",
         _INTERNAL,
@@ -99,11 +97,6 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
         " 'warrenmq ctl add_user'",
     ),
     ("auth_mechanisms.$", frozenset(("PLAIN", "AMQPLAIN", "EXTERNAL")), _MECHANISMS),
-    (
-        "proxy_protocol",
-        _OFF,
-        "the PROXY protocol is not supported yet; remove it, here and in the proxy",
-    ),
     ("definitions.import_backend", _LOCAL_FILES, _DEFINITIONS),
     ("definitions.https.$", _NOTHING, _DEFINITIONS),
     ("definitions.tls.$", _NOTHING, _DEFINITIONS),
@@ -159,6 +152,8 @@ TLS_OPTIONS = frozenset(
     (
         "cacertfile",
         "certfile",
+        "crl_check",
+        "crlfile",
         "depth",
         "fail_if_no_peer_cert",
         "honor_cipher_order",
@@ -168,7 +163,9 @@ TLS_OPTIONS = frozenset(
         "verify",
     )
 )
-"""Options that work in `ssl_options` and `management.ssl`, beside `versions` and `ciphers`."""
+"""Options that work in each family of keys of TLS, beside `versions` and `ciphers`."""
+
+_WEB_FAMILIES = ("management.ssl.", "prometheus.ssl.")
 
 _TLS_FAMILIES = ("versions", "ciphers")
 _TLS_WITHOUT_EFFECT = frozenset(
@@ -185,6 +182,7 @@ _TLS_WITHOUT_EFFECT = frozenset(
         "request_timeout",
         "reuse_session",
         "reuse_sessions",
+        "shutdown_timeout",
         "sni",
     )
 )
@@ -216,8 +214,8 @@ def _is_tls_option(key: str) -> bool:
     """True for a key of TLS that is read, or is a warning as others are."""
     if key.startswith("ssl_options."):
         option = key.removeprefix("ssl_options.")
-    elif key.startswith("management.ssl."):
-        option = key.removeprefix("management.ssl.")
+    elif key.startswith(_WEB_FAMILIES):
+        option = key.split(".", 2)[2]
         if option in ("port", "ip"):
             return True
     else:

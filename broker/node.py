@@ -135,7 +135,7 @@ class Node:
             self._operations.importer,
             skip_if_unchanged=settings.definitions_skip_if_unchanged,
         )
-        self._doors = Doors(*certificates_of(settings))
+        self._doors = Doors(certificates_of(settings))
         self._loop_watch = LoopWatch()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -257,7 +257,7 @@ class Node:
             if settings.management_listener or settings.management_tls_listener:
                 self._management = ManagementServer(self, self._operations)
                 await self._management.start()
-            if settings.metrics_listener:
+            if settings.metrics_listener or settings.metrics_tls_listener:
                 self._metrics = MetricsServer(self, self._operations.reports)
                 await self._metrics.start()
             await self.start_app()

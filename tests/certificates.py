@@ -62,6 +62,20 @@ class Authority:
         more = b"" if followed_by is None else _pem(followed_by.certificate)
         return _written(self.folder / name, _pem(certificate) + more, key, password)
 
+    def revoke(self, *pairs: Pair, days: int = 30) -> Path:
+        """The list of certificates that this authority has revoked, in the file it always has."""
+        now = dt.datetime.now(dt.UTC)
+        revoked = x509.CertificateRevocationListBuilder().issuer_name(self.name)
+        revoked = revoked.last_update(now - 2 * DAY).next_update(now + days * DAY)
+        for pair in pairs:
+            number = x509.load_pem_x509_certificate(pair.certfile.read_bytes()).serial_number
+            entry = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now)
+            revoked = revoked.add_revoked_certificate(entry.build())
+        signed = revoked.sign(self._key, hashes.SHA256())
+        path = self.certfile.with_suffix(".crl")
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        return path
+
     def context(self, pair: Pair | None = None) -> ssl.SSLContext:
         """A client's TLS: it trusts this authority, and shows a certificate or none."""
         context = ssl.create_default_context(cafile=str(self.certfile))

@@ -102,6 +102,8 @@ CAPABILITIES: Final[dict[str, object]] = {
 
 _HEADERS_TAKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+_PROXY_HEADERS: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQ")
+"""How version 1 and 2 of the PROXY protocol begin."""
 _CHANNELS_UNLIMITED: Final = 65_535
 
 _SUSPECT_BEATS: Final = 1.5
@@ -353,7 +355,10 @@ class ConnectionMachine:
         self.held = self.held[len(PROTOCOL_HEADER) :]
         if header not in _HEADERS_TAKEN:
             self.out.append(PROTOCOL_HEADER)
-            self._end(f"unsupported protocol header {header!r}")
+            if header.startswith(_PROXY_HEADERS):
+                self._end("PROXY header on a listener without proxy_protocol = true")
+            else:
+                self._end(f"unsupported protocol header {header!r}")
             return False
         self._send(
             spec.ConnectionStart(

@@ -38,6 +38,8 @@ _TIME: Final = re.compile(r"(\w{3}) +(\d+) (\d\d:\d\d:\d\d) (\d{4}) GMT")
 _SPECIAL: Final = re.compile(r'[,+"\\<>;]|^[ #]| $')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
+_KINDS: Final = {"dns": "DNS", "ip": "IP Address", "email": "email", "uri": "URI"}
+
 Name = tuple[tuple[tuple[str, str], ...], ...]
 """A distinguished name: relative ones, each of one or more attributes."""
 
@@ -50,12 +52,28 @@ class PeerCertificate(NamedTuple):
         issuer: Likewise.
         validity: "2026-01-01T00:00:00Z - 2027-01-01T00:00:00Z".
         common_name: "till-1"; several are joined by commas; "": there is none.
+        alternative_names: (type, name) of the subject, in the certificate's order; types are
+            Python's: "DNS", "IP Address", "email", "URI".
     """
 
     subject: str
     issuer: str
     validity: str
     common_name: str
+    alternative_names: tuple[tuple[str, str], ...] = ()
+
+    def alternative_name(self, kind: str, index: int) -> str:
+        """Return one of the subject's alternative names; "": there is none.
+
+        Args:
+            kind: "dns", "ip", "email" or "uri".
+            index: Which of them, from 0.
+
+        Source:
+            rabbit_ssl.erl, peer_cert_auth_name(subject_alternative_name, _).
+        """
+        found = [name for each, name in self.alternative_names if each == _KINDS[kind]]
+        return found[index] if index < len(found) else ""
 
 
 def peer_certificate(decoded: Mapping[str, Any]) -> PeerCertificate:
@@ -71,6 +89,7 @@ def peer_certificate(decoded: Mapping[str, Any]) -> PeerCertificate:
         distinguished_name(decoded.get("issuer", ())),
         f"{_time(decoded.get('notBefore', ''))} - {_time(decoded.get('notAfter', ''))}",
         ",".join(names),
+        tuple(decoded.get("subjectAltName", ())),
     )
 
 

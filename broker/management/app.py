@@ -53,7 +53,9 @@ class ManagementServer:
         """
         settings, doors = self._control.settings, self._control.doors
         self._listener = ApiListener(self.application(), doors.management, self.origins)
-        self._listener.use_tls(doors, settings.tls_handshake_timeout_ms)
+        self._listener.use_tls(
+            doors.certificates.management, doors, settings.tls_handshake_timeout_ms
+        )
         await self._listener.start(settings.management_listener, settings.management_tls_listener)
 
     @property

@@ -25,8 +25,10 @@ from typing_extensions import override
 
 from broker.config import Listener
 from broker.doors.admission import Admission
+from broker.doors.proxy_header import Ends
 from broker.management.answers import ApiError
 from broker.management.origins import Origins
+from broker.server.entrance.certificates import Certificates
 from broker.server.entrance.doors import Doors
 from broker.server.entrance.ports import open_port
 from broker.server.entrance.tls import TlsFacts, TlsPort
@@ -195,16 +197,17 @@ class ApiListener:
         self._tls_server: asyncio.Server | None = None
         self._tls: TlsPort | None = None
 
-    def use_tls(self, doors: Doors, timeout_ms: int) -> None:
+    def use_tls(self, certificates: Certificates | None, doors: Doors, timeout_ms: int) -> None:
         """Prepare a listener with TLS.
 
         Args:
-            doors: They have the certificates.
+            certificates: The port's; None: there is no listener with TLS.
+            doors: The node's.
             timeout_ms: How long a handshake may take.
         """
-        if doors.management_tls is not None:
+        if certificates is not None:
             self._tls = TlsPort(
-                doors.management_tls,
+                certificates,
                 self._admission,
                 doors.turns,
                 doors.tls_failures,
@@ -223,14 +226,17 @@ class ApiListener:
         listener: Listener | None,
         tls_listener: Listener | None = None,
         *,
-        setting: str = "management.tcp.port",
+        family: str = "management",
+        name: str = "Management plugin",
     ) -> None:
         """Listen.
 
         Args:
             listener: Where to speak HTTP; None: nowhere.
             tls_listener: Where to speak HTTPS, for which `use_tls` was called; None: nowhere.
-            setting: The key of rabbitmq.conf that says where to speak HTTP.
+            family: The keys of rabbitmq.conf that say where: "management" for those of
+                `management.tcp` and `management.ssl`.
+            name: What the log calls it.
 
         Raises:
             OSError: The address is taken.
@@ -238,15 +244,15 @@ class ApiListener:
         await self._runner.setup()
         if listener is not None:
             self._server = await open_port(
-                self._accept, listener, backlog=_BACKLOG, setting=setting
+                self._accept, listener, backlog=_BACKLOG, setting=f"{family}.tcp.port"
             )
         if tls_listener is not None:
             assert self._tls is not None
             self._tls_server = await open_port(
-                self._tls, tls_listener, backlog=_BACKLOG, setting="management.ssl.port"
+                self._tls, tls_listener, backlog=_BACKLOG, setting=f"{family}.ssl.port"
             )
             port = int(self._tls_server.sockets[0].getsockname()[1])
-            _log.info("Management plugin: HTTPS listener started on port %d", port)
+            _log.info("%s: HTTPS listener started on port %d", name, port)
 
     async def stop(self) -> None:
         """Stop listening, and close connections."""
@@ -257,9 +263,9 @@ class ApiListener:
             self._tls.close()
         await self._runner.cleanup()
 
-    def welcome(self, tls: TlsFacts) -> ApiConnection:
+    def welcome(self, tls: TlsFacts, ends: Ends | None) -> ApiConnection:
         """A `broker.server.entrance.tls.Host`."""
-        del tls  # a client's certificate opens the door; who asks is told by the password
+        del tls, ends  # a client's certificate opens the door; who asks is told by the password
         return self._accept()
 
     def _accept(self) -> ApiConnection:

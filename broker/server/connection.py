@@ -29,6 +29,7 @@ from broker.amqp.connection import (
     UpdateSecret,
 )
 from broker.amqp.sasl import EXTERNAL
+from broker.doors.proxy_header import Ends
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.commands import EndConnection
@@ -88,6 +89,7 @@ class AmqpConnection(asyncio.Protocol):
         connection_id: Unique within the boot.
         ended: Called once when the socket is gone and everything is released.
         tls: What its TLS handshake settled; None without TLS.
+        ends: What a proxy says of the client; None: the socket's own ends count.
 
     Attributes:
         info: What listings show.
@@ -101,8 +103,9 @@ class AmqpConnection(asyncio.Protocol):
         connection_id: int,
         ended: Callable[[AmqpConnection], None],
         tls: TlsFacts | None = None,
+        ends: Ends | None = None,
     ) -> None:
-        self.info = ConnectionInfo(connection_id, tls)
+        self.info = ConnectionInfo(connection_id, tls, ends)
         self.session: Session | None = None
         self.is_marked = False
         self._context = context
@@ -640,7 +643,7 @@ class AmqpConnection(asyncio.Protocol):
         logins, done = context.doors.logins, partial(self._answer_login, event)
         refusal = ""
         if event.mechanism == EXTERNAL:
-            event.username, refusal = certified_name(info.tls, context.settings.certificate_login)
+            event.username, refusal = certified_name(info.tls, context.settings)
         attempt = LoginAttempt(
             "amqp091", info.peer_host, event.username, event.password, is_loopback=info.is_loopback
         )

@@ -9,6 +9,7 @@ from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.amqp.sasl import EXTERNAL
 from broker.config import Settings
 from broker.doors.admission import is_loopback
+from broker.doors.proxy_header import Ends
 from broker.server.entrance.tls import TlsFacts
 from broker.session.facts import ConnectionFacts
 
@@ -60,13 +61,16 @@ class ConnectionInfo:
         received_bytes: From the client.
         sent_bytes: To the client.
         tls: What its TLS handshake settled; None without TLS.
+        ends: What a proxy says of the client; None: the socket's own ends count.
     """
 
     __slots__ = (
+        "_is_local",
         "channel_max",
         "client_properties",
         "connected_at_ms",
         "connection_id",
+        "ends",
         "frame_max",
         "heartbeat_s",
         "host",
@@ -82,7 +86,9 @@ class ConnectionInfo:
         "vhost",
     )
 
-    def __init__(self, connection_id: int, tls: TlsFacts | None = None) -> None:
+    def __init__(
+        self, connection_id: int, tls: TlsFacts | None = None, ends: Ends | None = None
+    ) -> None:
         self.connection_id = connection_id
         self.name = ""
         self.peer_host, self.peer_port = "", 0
@@ -98,11 +104,16 @@ class ConnectionInfo:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.tls = tls
+        self.ends = ends
+        self._is_local = False
 
     def connected(self, transport: asyncio.Transport, now_ms: int) -> None:
-        """Note the two ends of the socket."""
+        """Note the two ends of the connection: the socket's, or those that a proxy told."""
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
+        self._is_local = is_loopback(peer[0])
+        if self.ends is not None:
+            peer, own = self.ends[:2], self.ends[2:]
         self.peer_host, self.peer_port = peer[0].removeprefix(_IN_IPV4), peer[1]
         self.host, self.port = own[0].removeprefix(_IN_IPV4), own[1]
         self.name = f"{self.peer_host}:{self.peer_port} -> {self.host}:{self.port}"
@@ -120,5 +131,9 @@ class ConnectionInfo:
 
     @property
     def is_loopback(self) -> bool:
-        """True if the client's own address is a loopback one (never the listener's address)."""
-        return is_loopback(self.peer_host)
+        """True if the client's own address is a loopback one (never the listener's address).
+
+        Of a client behind a proxy the proxy's must be one, too: from elsewhere a header can claim
+        any address, and an address of that machine's loopback is none of this one's.
+        """
+        return self._is_local and is_loopback(self.peer_host)

@@ -12,12 +12,14 @@ from typing import Final
 import psutil
 
 from broker.config import Listener, Settings
+from broker.doors.proxy_header import Ends
 from broker.errors import ReplyCode
 from broker.message import Message
 from broker.metadata.results import Changes
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
 from broker.server.entrance.ports import open_port
+from broker.server.entrance.proxies import Behind, ProxyPort, TrustedProxies
 from broker.server.entrance.tls import TlsFacts, TlsPort
 
 _log = logging.getLogger(__name__)
@@ -78,15 +80,16 @@ class AmqpListener:
         self._parked: list[tuple[socket.socket, _Accept]] = []  # open and not accepted from
         doors = context.doors
         self._tls: TlsPort | None = None
-        if doors.amqp_tls is not None:
+        if doors.certificates.amqp is not None:
             self._tls = TlsPort(
-                doors.amqp_tls,
+                doors.certificates.amqp,
                 doors.handshakes,
                 doors.turns,
                 doors.tls_failures,
                 context.settings.tls_handshake_timeout_ms,
                 self,
             )
+        self._proxied: list[ProxyPort] = []
         self._ticks = 0
         self._last_id = 0
         self._is_empty = asyncio.Event()
@@ -113,13 +116,18 @@ class AmqpListener:
         settings = self._context.settings
         self.ports.clear()
         self.tls_ports.clear()
+        plain: _Accept = self._accept
+        secure: _Accept | None = self._tls
+        if settings.proxy_protocol:
+            plain = self._behind_proxy(self)
+            secure = None if self._tls is None else self._behind_proxy(self._tls)
         try:
             for listener in settings.amqp_listeners:
-                at = await self._listen(listener, self._accept, "listeners.tcp.default")
+                at = await self._listen(listener, plain, "listeners.tcp.default")
                 self.ports.append(at)
-            if self._tls is not None:
+            if secure is not None:
                 for listener in settings.amqp_tls_listeners:
-                    at = await self._listen(listener, self._tls, "listeners.ssl.default")
+                    at = await self._listen(listener, secure, "listeners.ssl.default")
                     self.tls_ports.append(at)
         except OSError:
             self.close_ports()
@@ -129,6 +137,18 @@ class AmqpListener:
         for listener, port in zip(settings.amqp_tls_listeners, self.tls_ports, strict=False):
             _log.info("started TLS (SSL) listener on %s:%d", _bracketed(listener.host), port)
         self._tell_limit()
+
+    def _behind_proxy(self, behind: Behind) -> ProxyPort:
+        doors, settings = self._context.doors, self._context.settings
+        port = ProxyPort(
+            TrustedProxies(settings.proxy_trusted),
+            doors.handshakes,
+            doors.proxy_failures,
+            settings.handshake_timeout_ms,
+            behind,
+        )
+        self._proxied.append(port)
+        return port
 
     async def _listen(self, listener: Listener, accept: _Accept, setting: str) -> int:
         settings = self._context.settings
@@ -157,6 +177,9 @@ class AmqpListener:
         self._parked.clear()
         if self._tls is not None:
             self._tls.close()
+        for port in self._proxied:
+            port.close()
+        self._proxied.clear()
 
     async def close_connections(self, text: str) -> None:
         """Tell every client 320 and why, wait a little, then drop what is left.
@@ -242,18 +265,23 @@ class AmqpListener:
         if connection is not None:
             connection.deliver_reply(channel, key, message)
 
-    def welcome(self, tls: TlsFacts) -> AmqpConnection | None:
+    def welcome(self, tls: TlsFacts, ends: Ends | None) -> AmqpConnection | None:
         """A `broker.server.entrance.tls.Host`."""
-        return self._accept(tls) if self.is_open else None
+        return self._accept(tls, ends) if self.is_open else None
+
+    def introduced(self, ends: Ends | None) -> AmqpConnection | None:
+        """A `broker.server.entrance.proxies.Behind`."""
+        return self._accept(None, ends) if self.is_open else None
 
     def _clients(self) -> int:
-        """Return the number of clients, with those in a TLS handshake."""
+        """Return the number of clients, with those in a TLS handshake or before their header."""
         strangers = 0 if self._tls is None else len(self._tls.strangers)
+        strangers += sum([len(port.strangers) for port in self._proxied])
         return len(self.connections) + strangers
 
-    def _accept(self, tls: TlsFacts | None = None) -> AmqpConnection:
+    def _accept(self, tls: TlsFacts | None = None, ends: Ends | None = None) -> AmqpConnection:
         self._last_id += 1
-        connection = AmqpConnection(self._context, self._last_id, self._ended, tls)
+        connection = AmqpConnection(self._context, self._last_id, self._ended, tls, ends)
         self.connections[self._last_id] = connection
         self._context.counts.churn.connection_created += 1
         if self._clients() >= self.connections_max and not self.is_short_of_files:

@@ -63,7 +63,7 @@ ROWS = (
     Row("1.1", "Frame errors"),
     Row("1.1", "Max message size"),
     Row("1.1", "TLS"),
-    Row("1.1", "PROXY protocol v1/v2", "comes after encrypted listeners"),
+    Row("1.1", "PROXY protocol v1/v2"),
     Row("1.1", "connection.update-secret"),
     Row("1.1", "Handshake timeout"),
     Row("1.1", "Close"),

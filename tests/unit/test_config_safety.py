@@ -18,20 +18,17 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "ssl_options.key.RSAPrivateKey": ("x", None),
     "ssl_options.cert": ("x", None),
     "ssl_options.cacerts.1": ("x", None),
-    "ssl_options.crl_check": ("true", "false"),
     "ssl_options.psk_identity": ("x", None),
     "ssl_options.dhfile": ("/dh.pem", None),
     "ssl_options.client_renegotiation": ("true", "false"),
     "ssl_options.secure_renegotiate": ("false", "true"),
-    "management.ssl.crl_check": ("true", "false"),
     "management.ssl.max_connections": ("10", None),
-    "ssl_cert_login_from": ("subject_alternative_name", None),
-    "ssl_cert_login_san_type": ("dns", None),
-    "ssl_cert_login_san_index": ("0", None),
+    "ssl_cert_login_from": ("email_address", "distinguished_name"),
+    "ssl_cert_login_san_type": ("other_name", "dns"),
     "management.listener.ssl": ("true", "false"),
     "management.listener.ssl_opts": ("some", "none"),
     "management.listener.ssl_opts.keyfile": ("/key.pem", None),
-    "prometheus.ssl.port": ("15691", None),
+    "prometheus.ssl.dhfile": ("/dh.pem", None),
     "auth_backends.1": ("ldap", "internal"),
     "auth_backends.2": ("rabbit_auth_backend_http", "rabbit_auth_backend_internal"),
     "auth_backends.1.authn": ("oauth2", "internal"),
@@ -39,7 +36,6 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "auth_mechanisms.1": ("GSSAPI", "PLAIN"),
     "auth_mechanisms.2": ("ANONYMOUS", "AMQPLAIN"),
     "auth_mechanisms.3": ("RABBIT-CR-DEMO", None),
-    "proxy_protocol": ("true", "false"),
     "definitions.https.url": ("https://example.com/definitions", None),
     "definitions.tls.verify": ("verify_peer", None),
     "definitions.import_backend": ("https", None),
@@ -173,12 +169,11 @@ def test_variables_that_promise_safety_refuse_the_start(variable: str, value: st
 
 
 ADVANCED = {
-    "{rabbit, [{ssl_options, [{crl_check, peer}]}]}": "ssl_options.crl_check",
+    '{rabbit, [{ssl_options, [{dhfile, "/x"}]}]}': "ssl_options.dhfile",
     "{rabbit, [{auth_backends, [rabbit_auth_backend_ldap]}]}": "auth_backends.1",
     "{rabbit, [{auth_backends, [{rabbit_auth_backend_internal, [rabbit_auth_backend_http,"
     " rabbit_auth_backend_internal]}]}]}": "auth_backends.1.authz.1",
     "{rabbit, [{auth_mechanisms, ['PLAIN', 'ANONYMOUS']}]}": "auth_mechanisms.2",
-    "{rabbit, [{proxy_protocol, true}]}": "proxy_protocol",
     "{rabbit, [{definitions, [{import_backend, rabbitmq_definitions_import_https}]}]}": (
         "definitions.import_backend"
     ),
@@ -192,7 +187,7 @@ ADVANCED = {
     '{rabbitmq_management, [{ssl_config, [{dhfile, "/x"}]}]}': "management.ssl.dhfile",
     "{rabbitmq_management, [{listener, [{port, 1}, {ssl, true}]}]}": "management.listener.ssl",
     "{rabbitmq_management, [{disable_basic_auth, true}]}": "management.disable_basic_auth",
-    "{rabbitmq_prometheus, [{ssl_config, [{port, 15691}]}]}": "prometheus.ssl.port",
+    '{rabbitmq_prometheus, [{ssl_config, [{dhfile, "/x"}]}]}': "prometheus.ssl.dhfile",
     "{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}": "distribution.listener.interface",
 }
 
@@ -268,7 +263,7 @@ def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
         "cluster.peers.node2 = nowhere\ndefault_pass = $(UNSET_HERE)\n"
     )
     (tmp_path / "advanced.config").write_text("[{rabbit, [{vhost_max, 3}]}].")
-    more = ["--set", "channel_max", "--set", "proxy_protocol=true"]
+    more = ["--set", "channel_max", "--set", "cluster_exchange_limit=5"]
     for arguments in (["--check"], []):
         run = CliRunner(env={"RABBITMQ_SSL_DHFILE": "/x"}).invoke(
             command, ["--conf", str(conf), *more, *arguments]
@@ -285,7 +280,7 @@ def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
             r"advanced\.config:1: vhost_max is refused",
             r"RABBITMQ_SSL_DHFILE is refused",
             r"--set: expected KEY=VALUE",
-            r"--set: proxy_protocol is refused",
+            r"--set: cluster_exchange_limit is refused",
         ):
             assert re.search(rf"warrenmq: .*{found}", told), (found, told)
         assert len(run.stderr.splitlines()) == 10

@@ -72,6 +72,51 @@ def test_https_is_the_only_listener_of_the_api_unless_http_is_configured():
     assert both.management_listener == Listener("", 15672)
 
 
+def test_metrics_have_tls_of_their_own_instead_of_http():
+    settings = outcome_of("prometheus.ssl.certfile = /c\nprometheus.ssl.port = 25691\n").settings
+    assert settings.metrics_tls == TlsSettings(certfile="/c")
+    assert settings.metrics_tls_listener == Listener("", 25691)
+    assert settings.metrics_listener is None
+    both = outcome_of("prometheus.ssl.certfile = /c\nprometheus.tcp.port = 15692\n").settings
+    assert both.metrics_tls_listener == Listener("", 15691)
+    assert both.metrics_listener == Listener("", 15692)
+    assert "https://localhost:15691/metrics" in both.urls()
+
+
+def test_names_of_the_subject_alternative_name_are_chosen_by_type_and_index():
+    settings = outcome_of(
+        "ssl_cert_login_from = subject_alternative_name\nssl_cert_login_san_type = uri\n"
+        "ssl_cert_login_san_index = 2\n"
+    ).settings
+    assert settings.certificate_login == "subject_alternative_name"
+    assert settings.certificate_login_san_type == "uri"
+    assert settings.certificate_login_san_index == 2
+
+
+VERIFIED = BASE + "ssl_options.verify = verify_peer\n"
+
+
+@pytest.mark.parametrize(("written", "read"), [("true", "true"), ("peer", "peer"), ("off", "")])
+def test_lists_of_revoked_certificates_are_looked_at_as_crl_check_says(written: str, read: str):
+    lists = "ssl_options.crlfile = /r\n" if read else ""
+    tls = amqp_tls(f"{VERIFIED}{lists}ssl_options.crl_check = {written}")
+    assert (tls.crl_check, tls.crlfile) == (read, "/r" if read else "")
+
+
+def test_any_address_may_send_a_proxy_header_unless_proxies_are_named():
+    settings, warnings = outcome_of("proxy_protocol = true")
+    assert (settings.proxy_protocol, settings.proxy_trusted) == (True, ())
+    (warning,) = warnings
+    assert "any client may claim any address: name the proxies in" in warning
+    named = "proxy_protocol.trusted_proxies"
+    settings, warnings = outcome_of(
+        f"proxy_protocol = true\n{named}.1 = 10.1.2.3/8\n{named}.2 = ::1\n"
+    )
+    assert (settings.proxy_trusted, warnings) == (("10.0.0.0/8", "::1/128"), [])
+    (warning,) = outcome_of(f"{named}.1 = 10.0.0.1").warnings
+    assert "has no effect without proxy_protocol = true" in warning
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -93,6 +138,15 @@ def test_https_is_the_only_listener_of_the_api_unless_http_is_configured():
         ),
         (BASE + "auth_mechanisms.1 = EXTERNAL", "EXTERNAL needs listeners.ssl.default and"),
         ("management.ssl.port = 15671", "needs management.ssl.certfile"),
+        ("prometheus.ssl.port = 15691", "needs prometheus.ssl.certfile"),
+        (VERIFIED + "ssl_options.crl_check = peer", "needs ssl_options.crlfile"),
+        (VERIFIED + "ssl_options.crlfile = /r", "needs ssl_options.crl_check = peer"),
+        (BASE + "ssl_options.crl_check = best_effort", "OpenSSL has no best_effort"),
+        (
+            BASE + "ssl_options.crlfile = /r\nssl_options.crl_check = true",
+            "needs ssl_options.verify = verify_peer",
+        ),
+        ("proxy_protocol = true\nproxy_protocol.trusted_proxies.1 = lb", "a network such as"),
         (BASE + "ssl_handshake_timeout = 0", "must be an integer of at least 1"),
     ],
 )

@@ -45,6 +45,7 @@ class Place(NamedTuple):
     authority: Authority
     port: int
     https_port: int
+    metrics_port: int
     server: Pair
 
     def parameters(self, pair: Pair | None = None, **more: Any) -> pika.ConnectionParameters:
@@ -73,9 +74,10 @@ class Place(NamedTuple):
 
 def started(folder: Path, *settings: str) -> Place:
     authority = Authority(folder, "authority")
+    authority.revoke()
     server = authority.pair("server")
     node = Node("tls", folder)
-    port, https_port = free_ports(2)
+    port, https_port, metrics_port = free_ports(3)
     node.settings = [
         f"listeners.ssl.1=127.0.0.1:{port}",
         f"ssl_options.certfile={server.certfile}",
@@ -86,17 +88,24 @@ def started(folder: Path, *settings: str) -> Place:
         f"management.ssl.port={https_port}",
         f"management.ssl.certfile={server.certfile}",
         f"management.ssl.keyfile={server.keyfile}",
+        "prometheus.ssl.ip=127.0.0.1",
+        f"prometheus.ssl.port={metrics_port}",
+        f"prometheus.ssl.certfile={server.certfile}",
+        f"prometheus.ssl.keyfile={server.keyfile}",
         *settings,
     ]
     node.start()
-    return Place(node, authority, port, https_port, server)
+    return Place(node, authority, port, https_port, metrics_port, server)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Clients may have certificates; names come from the common name."""
+    """Clients may have certificates that are not revoked; names come from the common name."""
+    folder = tmp_path_factory.mktemp("tls")
     found = started(
-        tmp_path_factory.mktemp("tls"),
+        folder,
+        "ssl_options.crl_check=peer",
+        f"ssl_options.crlfile={folder / 'authority.crl'}",
         "auth_mechanisms.1=PLAIN",
         "auth_mechanisms.2=EXTERNAL",
         "ssl_cert_login_from=common_name",
@@ -255,6 +264,22 @@ def test_the_http_api_speaks_https(place: Place) -> None:
     assert https(place, place.authority.context())["name"] == "guest"
 
 
+def test_metrics_are_read_over_https_and_not_over_http(place: Place) -> None:
+    with closing(
+        http.client.HTTPSConnection(
+            "localhost", place.metrics_port, timeout=15, context=place.authority.context()
+        )
+    ) as asked:
+        asked.request("GET", "/metrics")
+        assert b"rabbitmq_connections " in asked.getresponse().read()
+    with closing(http.client.HTTPConnection("localhost", place.metrics_port, timeout=15)) as asked:
+        asked.request("GET", "/metrics")
+        with pytest.raises((OSError, http.client.HTTPException)):
+            asked.getresponse()
+    place.tells(rf"Prometheus metrics: HTTPS listener started on port {place.metrics_port}")
+    place.tells("TLS handshake failed: .*the client speaks HTTP without TLS: use https://")
+
+
 def refused(place: Place, pair: Pair | None) -> None:
     """The client hears an alert: in TLS 1.3 with its first read."""
     context = place.authority.context(pair)
@@ -289,6 +314,29 @@ def test_bad_client_certificates_are_one_line_each(
     place.serves()
 
 
+def test_a_revoked_certificate_is_one_line_as_soon_as_the_list_is_there(place: Place) -> None:
+    """Rows: 1.1 TLS"""
+    good, lost = place.authority.pair("good"), place.authority.pair("lost")
+    with place.connect(lost) as early:
+        crlfile = place.authority.revoke(lost)
+        told = rf"TLS certificates reloaded: .*{crlfile.name}"
+        wait_until(lambda: bool(place.lines(told)), "the list is read", 20)
+        refused(place, lost)
+        place.tells("TLS handshake failed: .*certificate revoked.*crlfile lists this one")
+        round_trip(early)  # connections go on with what they began with
+    with place.connect(good) as other:
+        round_trip(other)
+    place.serves()
+
+
+def test_a_client_that_expects_another_host_is_one_line(place: Place) -> None:
+    context = place.authority.context()
+    with connected(place.port) as plain, pytest.raises(ssl.SSLCertVerificationError):
+        context.wrap_socket(plain, server_hostname="another.example")
+    place.tells("TLS handshake failed: .*does not accept the node's certificate: look at its name")
+    place.serves()
+
+
 def test_what_is_no_tls_is_one_line(place: Place) -> None:
     with connected(place.port) as plain:
         plain.sendall(HEADER)
@@ -298,6 +346,22 @@ def test_what_is_no_tls_is_one_line(place: Place) -> None:
     with connected(place.node.amqp_port) as plain, pytest.raises((ssl.SSLError, OSError)):
         context.wrap_socket(plain, server_hostname="localhost")
     place.tells("TLS handshake on a listener without TLS")
+    place.serves()
+
+
+def test_a_proxy_header_where_none_is_expected_is_one_line(place: Place) -> None:
+    line = b"PROXY TCP4 192.0.2.7 192.0.2.1 40000 5672\r\n"
+    for header in (line, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"):
+        with connected(place.node.amqp_port) as plain:
+            plain.sendall(header + HEADER)
+            assert plain.recv(100) == HEADER
+            own = f"{plain.getsockname()[0]}:"
+        place.tells(rf"{own}.*PROXY header on a listener without proxy_protocol = true")
+    with connected(place.port) as plain:
+        plain.sendall(line)
+        assert plain.recv(100)[:4] != b"AMQP"
+        own = f"{plain.getsockname()[0]}:"
+    place.tells(rf"TLS handshake failed: {own}.*the client does not speak TLS")
     place.serves()
 
 

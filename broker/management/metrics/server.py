@@ -39,13 +39,18 @@ class MetricsServer:
         Raises:
             OSError: The address is taken.
         """
-        settings = self._control.settings
+        settings, doors = self._control.settings, self._control.doors
         app = web.Application()
         app.router.add_get("/metrics", self._all)
         app.router.add_get("/metrics/per-object", self._each)
-        origins = Origins(settings)
-        self._listener = ApiListener(app, self._control.doors.management, origins)
-        await self._listener.start(settings.metrics_listener, setting="prometheus.tcp.port")
+        self._listener = ApiListener(app, doors.management, Origins(settings))
+        self._listener.use_tls(doors.certificates.metrics, doors, settings.tls_handshake_timeout_ms)
+        await self._listener.start(
+            settings.metrics_listener,
+            settings.metrics_tls_listener,
+            family="prometheus",
+            name="Prometheus metrics",
+        )
 
     async def stop(self) -> None:
         """Stop listening."""

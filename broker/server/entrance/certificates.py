@@ -13,7 +13,7 @@ import logging
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.config import Settings, TlsSettings
 from broker.server.entrance.handshakes import WatchedContext
@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 AMQP: Final = "ssl_options"
 MANAGEMENT: Final = "management.ssl"
+METRICS: Final = "prometheus.ssl"
 
 _VERSIONS: Final = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 _KEY_OF_ANOTHER: Final = "KEY_VALUES_MISMATCH"
@@ -51,7 +52,7 @@ class Certificates:
     def __init__(self, family: str, settings: TlsSettings) -> None:
         self.settings = settings
         self._family = family
-        named = (settings.certfile, settings.keyfile, settings.cacertfile)
+        named = (settings.certfile, settings.keyfile, settings.cacertfile, settings.crlfile)
         self._paths = [Path(each) for each in named if each]
         self._used = self._seen = _signature(self._paths)
         self.context = tls_context(family, settings)
@@ -71,24 +72,37 @@ class Certificates:
             _log.info("TLS certificates reloaded: %s", ", ".join(map(str, self._paths)))
 
 
-def certificates_of(settings: Settings) -> tuple[Certificates | None, Certificates | None]:
+class PortCertificates(NamedTuple):
+    """The certificates of a node's ports for clients; None where there is no TLS.
+
+    Attributes:
+        amqp: Those of `ssl_options.*`.
+        management: Those of `management.ssl.*`.
+        metrics: Those of `prometheus.ssl.*`.
+    """
+
+    amqp: Certificates | None = None
+    management: Certificates | None = None
+    metrics: Certificates | None = None
+
+
+def certificates_of(settings: Settings) -> PortCertificates:
     """Read the certificates of a node's listeners.
 
     Args:
         settings: The node's.
 
-    Returns:
-        Those of AMQP and of the HTTP API; None where there is no TLS.
-
     Raises:
         TlsUnusable: One of them can't be used.
     """
-    amqp = management = None
+    amqp = management = metrics = None
     if settings.amqp_tls is not None and settings.amqp_tls_listeners:
         amqp = Certificates(AMQP, settings.amqp_tls)
     if settings.management_tls is not None and settings.management_tls_listener is not None:
         management = Certificates(MANAGEMENT, settings.management_tls)
-    return amqp, management
+    if settings.metrics_tls is not None and settings.metrics_tls_listener is not None:
+        metrics = Certificates(METRICS, settings.metrics_tls)
+    return PortCertificates(amqp, management, metrics)
 
 
 def tls_context(family: str, settings: TlsSettings) -> WatchedContext:
@@ -115,6 +129,8 @@ def tls_context(family: str, settings: TlsSettings) -> WatchedContext:
     if settings.is_verified:
         _load_authorities(context, f"{family}.cacertfile", settings.cacertfile)
         context.verify_mode = ssl.CERT_REQUIRED if settings.is_required else ssl.CERT_OPTIONAL
+    if settings.crl_check:
+        _load_revoked(context, f"{family}.crlfile", settings)
     return context
 
 
@@ -163,6 +179,27 @@ def _load_authorities(context: ssl.SSLContext, key: str, path: str) -> None:
             f"{path} ({key}) can't be used ({error.reason or error}); put the certificates of the "
             "authorities there that sign clients' certificates, as PEM"
         ) from error
+
+
+def _load_revoked(context: ssl.SSLContext, key: str, settings: TlsSettings) -> None:
+    _require_readable(key, settings.crlfile)
+    before = context.cert_store_stats()["crl"]
+    try:
+        context.load_verify_locations(settings.crlfile)
+    except ssl.SSLError as error:
+        raise TlsUnusable(_no_lists(key, settings.crlfile, error.reason or str(error))) from error
+    if context.cert_store_stats()["crl"] == before:
+        raise TlsUnusable(_no_lists(key, settings.crlfile, "there is no list in it"))
+    is_chain = settings.crl_check == "true"
+    flag = ssl.VERIFY_CRL_CHECK_CHAIN if is_chain else ssl.VERIFY_CRL_CHECK_LEAF
+    context.verify_flags |= flag
+
+
+def _no_lists(key: str, path: str, why: str) -> str:
+    return (
+        f"{path} ({key}) can't be used ({why}); put the lists of revoked certificates (CRL) there"
+        " of the authorities that sign clients' certificates, as PEM"
+    )
 
 
 def _require_readable(key: str, path: str) -> None:

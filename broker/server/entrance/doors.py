@@ -10,7 +10,7 @@ from broker.doors.admission import Admission
 from broker.doors.attempts import FailureLog
 from broker.doors.descriptors import OPERATORS, Shares, shares
 from broker.doors.turns import Turns
-from broker.server.entrance.certificates import Certificates
+from broker.server.entrance.certificates import PortCertificates
 from broker.server.entrance.logins import Logins
 from broker.storage.store import files_max
 
@@ -24,8 +24,7 @@ class Doors:
     """The doors of one process. Belongs to its event loop.
 
     Args:
-        amqp_tls: The certificates of AMQP listeners with TLS; None: there are none.
-        management_tls: Those of the HTTP API.
+        certificates: Those of its ports with TLS; None: there are none.
 
     Attributes:
         shares: How descriptors are divided, as of the last `resize`.
@@ -33,17 +32,15 @@ class Doors:
         management: HTTP connections.
         turns: Steps of handshakes.
         logins: Attempts to log in.
-        amqp_tls: As given.
-        management_tls: As given.
+        certificates: As given.
         tls_failures: Which TLS handshakes that failed have a line in the log.
+        proxy_failures: Which PROXY headers that were refused have one.
     """
 
-    def __init__(
-        self, amqp_tls: Certificates | None = None, management_tls: Certificates | None = None
-    ) -> None:
-        self.amqp_tls = amqp_tls
-        self.management_tls = management_tls
+    def __init__(self, certificates: PortCertificates | None = None) -> None:
+        self.certificates = certificates or PortCertificates()
         self.tls_failures = FailureLog()
+        self.proxy_failures = FailureLog()
         self.shares: Shares = shares(files_max())
         self.handshakes = Admission(HANDSHAKES_MAX)
         self.management = Admission(self.shares.management, own=OPERATORS)
@@ -70,10 +67,12 @@ class Doors:
         self.logins.tick()
         for address, count in self.tls_failures.tick():
             _log.warning("%d more TLS handshakes of %s failed within a second", count, address)
+        for address, count in self.proxy_failures.tick():
+            _log.warning("%d more PROXY headers of %s refused within a second", count, address)
 
     async def look_at_certificates(self) -> None:
         """Read certificates again that have changed; called every second."""
-        for certificates in (self.amqp_tls, self.management_tls):
+        for certificates in self.certificates:
             if certificates is not None:
                 await certificates.look()
 

@@ -19,9 +19,11 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from typing_extensions import override
 
+from broker.config import Settings
 from broker.doors.admission import Admission
 from broker.doors.attempts import FailureLog
 from broker.doors.certificates import PeerCertificate, peer_certificate
+from broker.doors.proxy_header import Ends
 from broker.doors.turns import Turns
 from broker.server.entrance.certificates import Certificates
 from broker.server.entrance.handshakes import Watch
@@ -60,6 +62,7 @@ _NOT_TLS: Final = frozenset(
 )
 _EXPIRED, _NOT_YET, _SELF_SIGNED = 10, 9, (18, 19)
 _UNKNOWN_AUTHORITY: Final = (2, 20, 21)
+_REVOKED, _NO_LIST = 23, (3, 11, 12)
 
 
 class TlsFacts(NamedTuple):
@@ -83,8 +86,13 @@ class TlsFacts(NamedTuple):
 class Host(Protocol):
     """Who serves clients behind a port with TLS."""
 
-    def welcome(self, tls: TlsFacts) -> asyncio.Protocol | None:
-        """Return the connection of a client whose handshake is done; None: nobody is let in."""
+    def welcome(self, tls: TlsFacts, ends: Ends | None) -> asyncio.Protocol | None:
+        """Return the connection of a client whose handshake is done; None: nobody is let in.
+
+        Args:
+            tls: What the handshake settled.
+            ends: What a proxy says of the client; None: the socket's own ends count.
+        """
         ...
 
 
@@ -125,6 +133,10 @@ class TlsPort:
         """Return what takes a socket that was accepted."""
         return TlsHandshake(self)
 
+    def introduced(self, ends: Ends | None) -> asyncio.Protocol:
+        """A `broker.server.entrance.proxies.Behind`."""
+        return TlsHandshake(self, ends)
+
     def close(self) -> None:
         """Drop who is in a handshake."""
         for stranger in list(self.strangers):
@@ -134,8 +146,9 @@ class TlsPort:
 class TlsHandshake(asyncio.Protocol):
     """One client until its handshake is done. A `broker.doors.admission.Guest`."""
 
-    def __init__(self, port: TlsPort) -> None:
+    def __init__(self, port: TlsPort, ends: Ends | None = None) -> None:
         self._port = port
+        self._ends = ends
         self._transport: asyncio.Transport | None = None
         self._peer = ""
         self._name = ""
@@ -150,7 +163,9 @@ class TlsHandshake(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
-        self._peer, self._name = str(peer[0]), f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}"
+        ends = self._ends or Ends(str(peer[0]), peer[1], str(own[0]), own[1])
+        self._peer = ends.peer_host
+        self._name = f"{ends.peer_host}:{ends.peer_port} -> {ends.host}:{ends.port}"
         port = self._port
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         if not port.admission.enter(self, self._peer, now_ms):
@@ -234,7 +249,7 @@ class TlsHandshake(asyncio.Protocol):
             self._tell(f"{text}: give it one of a nearer authority, or raise depth", is_quiet=False)
             transport.abort()
             return
-        found = self._port.host.welcome(_facts(tls))
+        found = self._port.host.welcome(_facts(tls), self._ends)
         if found is None:
             transport.abort()
             return
@@ -252,12 +267,12 @@ class TlsHandshake(asyncio.Protocol):
             _log.warning("TLS handshake failed: %s: %s", self._name, why)
 
 
-def certified_name(tls: TlsFacts | None, login_from: str) -> tuple[str, str]:
+def certified_name(tls: TlsFacts | None, settings: Settings) -> tuple[str, str]:
     """Return the user name of the mechanism EXTERNAL, or why there is none: one of both is "".
 
     Args:
         tls: The connection's.
-        login_from: "distinguished_name" or "common_name".
+        settings: The node's; they say where in a certificate the name stands.
 
     Source:
         rabbit_auth_mechanism_ssl.erl, init/1; rabbit_ssl.erl, peer_cert_auth_name/2.
@@ -265,7 +280,14 @@ def certified_name(tls: TlsFacts | None, login_from: str) -> tuple[str, str]:
     if tls is None or tls.peer is None:
         return "", "connection peer presented no TLS (x.509) certificate"
     peer = tls.peer
-    name = peer.common_name if login_from == "common_name" else peer.subject
+    if settings.certificate_login == "common_name":
+        name = peer.common_name
+    elif settings.certificate_login == "subject_alternative_name":
+        name = peer.alternative_name(
+            settings.certificate_login_san_type, settings.certificate_login_san_index
+        )
+    else:
+        name = peer.subject
     return name, "" if name else "no name found"
 
 
@@ -296,6 +318,10 @@ def _why_not_verified(error: ssl.SSLCertVerificationError) -> str:
         advice = "wait, or set the clocks"
     elif code in _SELF_SIGNED:
         advice = "have it signed by an authority of cacertfile, or add it there"
+    elif code == _REVOKED:
+        advice = "give the client another; crlfile lists this one"
+    elif code in _NO_LIST:
+        advice = "put a list of its authority that is in date into crlfile"
     elif code in _UNKNOWN_AUTHORITY:
         advice = "give the client one of an authority of cacertfile, or add its authority there"
     else:

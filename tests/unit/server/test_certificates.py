@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 
 import pytest
 
-from broker.config import TlsSettings
+from broker.config import Settings, TlsSettings
 from broker.doors.certificates import PeerCertificate
 from broker.server.entrance.certificates import Certificates, TlsUnusable, tls_context
 from broker.server.entrance.tls import TlsFacts, certified_name
@@ -85,12 +86,56 @@ async def test_files_are_read_when_they_have_stood_still_and_bad_ones_are_told_o
 
 
 def test_external_takes_the_name_that_the_settings_say():
-    peer = PeerCertificate("CN=a,O=b", "", "", "a")
+    names = (("DNS", "a.example"), ("IP Address", "10.0.0.7"), ("DNS", "b.example"), ("URI", "u:1"))
+    peer = PeerCertificate("CN=a,O=b", "", "", "a", names)
     tls = TlsFacts("tlsv1.3", "any", "aes_256_gcm", "aead", peer)
-    assert certified_name(tls, "distinguished_name") == ("CN=a,O=b", "")
-    assert certified_name(tls, "common_name") == ("a", "")
+    whole, common = Settings(), Settings(certificate_login="common_name")
+    assert certified_name(tls, whole) == ("CN=a,O=b", "")
+    assert certified_name(tls, common) == ("a", "")
     nameless = tls._replace(peer=peer._replace(common_name=""))
-    assert certified_name(nameless, "common_name") == ("", "no name found")
+    assert certified_name(nameless, common) == ("", "no name found")
     for none in (None, tls._replace(peer=None)):
         text = "connection peer presented no TLS (x.509) certificate"
-        assert certified_name(none, "common_name") == ("", text)
+        assert certified_name(none, common) == ("", text)
+    for kind, index, name in (
+        ("dns", 0, "a.example"),
+        ("dns", 1, "b.example"),
+        ("ip", 0, "10.0.0.7"),
+        ("uri", 0, "u:1"),
+        ("dns", 2, ""),
+        ("email", 0, ""),
+    ):
+        found = certified_name(
+            tls,
+            Settings(
+                certificate_login="subject_alternative_name",
+                certificate_login_san_type=kind,
+                certificate_login_san_index=index,
+            ),
+        )
+        assert found == (name, "" if name else "no name found")
+
+
+def test_a_list_of_revoked_certificates_must_be_one(tmp_path: Path):
+    authority = Authority(tmp_path, "authority")
+    pair = authority.pair("server")
+
+    def settings(crlfile: Path) -> TlsSettings:
+        return TlsSettings(
+            certfile=str(pair.certfile),
+            keyfile=str(pair.keyfile),
+            cacertfile=str(authority.certfile),
+            is_verified=True,
+            crl_check="peer",
+            crlfile=str(crlfile),
+        )
+
+    context = tls_context("ssl_options", settings(authority.revoke(pair)))
+    assert context.verify_flags & ssl.VERIFY_CRL_CHECK_LEAF
+    for wrong, text in (
+        (tmp_path / "none.crl", r"none\.crl \(ssl_options\.crlfile\) can't be read"),
+        (authority.certfile, r"\(ssl_options\.crlfile\) can't be used \(there is no list in it\)"),
+        (pair.keyfile, r"\(ssl_options\.crlfile\) can't be used"),
+    ):
+        with pytest.raises(TlsUnusable, match=text):
+            tls_context("ssl_options", settings(wrong))
