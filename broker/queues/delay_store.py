@@ -17,7 +17,7 @@ from broker.fifo.dead_letter import undelayed
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.routing.delays import delay_ms
-from broker.session.publish_batch import drop_doubles, keyed_copies
+from broker.session.publishing.publish_batch import drop_doubles, keyed_copies
 
 FindQueues = Callable[[str, str, Message, list[str]], list[Queue]]
 """Vhost, exchange, message and further routing keys -> the queues it goes to."""

@@ -694,6 +694,7 @@ class AmqpConnection(asyncio.Protocol):
             consumer_cancel_notify=bool(machine.capabilities.get("consumer_cancel_notify")),
             is_impersonator="impersonator" in user.tags,
             reply_secret=context.reply_secret,
+            name=self.info.name,
         )
         self.session = Session(
             facts,
@@ -705,6 +706,7 @@ class AmqpConnection(asyncio.Protocol):
             quota=context.access.usage,
             consumer_count=context.queues.consumer_count,
             counts=context.counts,
+            traced=context.traced,
         )
         self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
         self._effect_runner.is_full = self._taken is not None

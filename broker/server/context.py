@@ -22,6 +22,7 @@ from broker.server.shares.half_sent import HalfSentShared
 from broker.server.shares.turns import FairTurns
 from broker.server.throttle import Behind
 from broker.session.facts import Names, Placement, SessionLimits
+from broker.session.tracing import TracedVhosts
 
 
 class Metadata(Protocol):
@@ -120,6 +121,7 @@ class ServerContext:
         alarms: Why publishers are blocked.
         turns: Of connections whose messages are expensive to route.
         counts: What is counted since the node started to serve.
+        traced: The vhosts of which copies of messages are published.
     """
 
     settings: Settings
@@ -143,6 +145,7 @@ class ServerContext:
     half_sent: HalfSentShared = field(default_factory=HalfSentShared)
     alarms: Board = field(default_factory=lambda: Board(""))
     counts: NodeCounts = field(default_factory=NodeCounts)
+    traced: TracedVhosts = field(default_factory=TracedVhosts)
     turns: FairTurns = field(init=False)
 
     def __post_init__(self) -> None:

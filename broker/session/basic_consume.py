@@ -21,6 +21,7 @@ from broker.session.effects import Attach, HasRoom, QueueRequest
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
+from broker.session.tracing import trace_delivered
 from broker.session.unacked import DeliverySource
 
 _DELIVERY_COUNT: Final = "x-delivery-count"
@@ -206,6 +207,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         delivery, message = result.delivery, result.delivery.message
         if delivery.delivery_count and queue.type == "quorum":
             message = with_count(message, delivery.delivery_count)
+        if channel.context.traced and channel.context.is_traced:
+            trace_delivered(channel, queue, [delivery])
         tag = channel.next_tag
         channel.next_tag += 1
         if not method.no_ack:
@@ -320,6 +323,8 @@ def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Del
         context.frame_max,
         context.out,
     )
+    if context.traced and context.is_traced:
+        trace_delivered(channel, consumer.queue, deliveries)
 
 
 def counted(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:

@@ -36,10 +36,10 @@ from broker.metadata.records import Queue
 from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.context import Context
-from broker.session.delays import with_stores, would_route
 from broker.session.effects import ReplyTo
 from broker.session.exchange import check_topic
-from broker.session.publish_batch import (
+from broker.session.publishing.delays import with_stores, would_route
+from broker.session.publishing.publish_batch import (
     Copies,
     add_copies_to_batches,
     add_to_batches,
@@ -47,6 +47,7 @@ from broker.session.publish_batch import (
     hold_for_commit,
     keyed_copies,
 )
+from broker.session.tracing import trace_published
 
 _BCC = "BCC"
 _ROUTING_HEADERS = ("CC", _BCC)
@@ -197,6 +198,8 @@ class Publisher:
         self._exchange.publish_in += count
         self._exchange.publish_out += count * len(self._queues)
         add_to_batches(channel, run, self._queues)
+        if self._context.traced and self._context.is_traced:
+            trace_published(channel, run, self._queues)
 
     def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
         """Check what the properties promise; True if they ask for nothing special.
@@ -284,6 +287,8 @@ class Publisher:
         copied = sum([len(queues) for _, queues in copies])
         self._exchange = route.counts
         self._count_one(channel, message, keys, copied, is_returned=is_returned)
+        if self._context.traced and self._context.is_traced:
+            trace_published(channel, [message], [queue for _, some in copies for queue in some])
         if channel.transaction is not None:
             hold_for_commit(channel, original, copies, is_mandatory=command.mandatory)
         else:

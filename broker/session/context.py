@@ -77,6 +77,7 @@ class Context:
         consumer_count: How many consumers of a queue this node knows of, by its uid.
         node_counts: The node's counters.
         counts: Those of the connection's vhost.
+        traced: The vhosts that are traced (`broker.session.tracing`).
     """
 
     facts: ConnectionFacts
@@ -102,10 +103,16 @@ class Context:
     consumer_count: Callable[[int], int] = _none_known
     node_counts: NodeCounts = field(default_factory=NodeCounts)
     counts: MessageCounts = field(default_factory=MessageCounts)
+    traced: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.counts = self.node_counts.of_vhost(self.facts.vhost)
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT
+
+    @property
+    def is_traced(self) -> bool:
+        """True if copies of the vhost's messages are published; ask where `traced` is not empty."""
+        return self.facts.vhost in self.traced
 
     def send(self, channel: int, method: Method) -> None:
         """Write a method without content."""

@@ -21,6 +21,7 @@ class ConnectionFacts(NamedTuple):
         consumer_cancel_notify: The client understands basic.cancel from the server.
         is_impersonator: The user may set any user_id (tag `impersonator`).
         reply_secret: Key of the HMAC in direct reply-to addresses; the same on every node.
+        name: As listings have it: "127.0.0.1:50000 -> 127.0.0.1:5672".
     """
 
     node: str
@@ -33,6 +34,7 @@ class ConnectionFacts(NamedTuple):
     consumer_cancel_notify: bool
     is_impersonator: bool
     reply_secret: bytes
+    name: str = ""
 
     @property
     def owner(self) -> str:

@@ -28,6 +28,7 @@ from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
 from broker.session.listing import ChannelFacts, facts_of_channel
+from broker.session.tracing import TracedVhosts
 
 _Handler = Callable[[Channel, Any], None]
 
@@ -86,6 +87,7 @@ class Session:
         quota: Quota | None = None,
         consumer_count: Callable[[int], int] | None = None,
         counts: NodeCounts | None = None,
+        traced: TracedVhosts | None = None,
     ) -> None:
         self._quota = quota
         self._context = Context(
@@ -97,6 +99,8 @@ class Session:
             placement,
             node_counts=counts or NodeCounts(),
         )
+        if traced is not None:
+            self._context.traced = traced.names
         if consumer_count is not None:
             self._context.consumer_count = consumer_count
         self.out = self._context.out

@@ -42,8 +42,6 @@ ABSENT: Final[dict[str, str]] = {
     "set_log_level": f"levels are settings, log.*.level; changes while a node runs are {_LATER}",
     "shutdown": "use `warrenmq cluster stop`, or SIGTERM",
     "stop": "use `warrenmq cluster stop`, or SIGTERM",
-    "trace_off": f"the firehose is {_LATER}",
-    "trace_on": f"the firehose is {_LATER}",
     "update_cluster_nodes": "members know each other's addresses from group 0",
     # rabbitmq-diagnostics
     "certificates": f"{_LATER}; `openssl s_client` shows what a port presents",

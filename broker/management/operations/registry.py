@@ -15,6 +15,7 @@ from broker.management.operations.migration import Migrations
 from broker.management.operations.rebalance import Rebalance
 from broker.management.operations.remote import RemoteOperations
 from broker.management.operations.syncing import Syncing
+from broker.management.operations.tracing import Tracing
 from broker.management.reports import Reports
 
 
@@ -33,6 +34,7 @@ class Operations:
         maintenance: Of this node.
         rebalance: Of masters and leaders.
         syncing: Of mirrors that lack messages.
+        tracing: Of vhosts' messages, for the firehose.
     """
 
     def __init__(self, control: NodeControl) -> None:
@@ -42,6 +44,7 @@ class Operations:
         self.importer = Importer(control, self.reports.pace)
         self.migrations = Migrations(control, self.remote)
         self.syncing = Syncing(control, self.remote)
+        self.tracing = Tracing(control, self.remote)
         self.rebalance = Rebalance(control, self.remote, self.reports)
         self.maintenance = Maintenance(control)
 

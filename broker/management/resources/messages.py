@@ -41,8 +41,8 @@ from broker.metadata.results import Declared
 from broker.ports import GetResult
 from broker.queues.handle import QueueHandle
 from broker.session.basic_publish import check_expiration
-from broker.session.delays import with_stores
-from broker.session.publish_batch import Copies, keyed_copies
+from broker.session.publishing.delays import with_stores
+from broker.session.publishing.publish_batch import Copies, keyed_copies
 
 CONFIRM_TIMEOUT_S: Final = 5.0
 GET_COUNT_MAX: Final = 10_000

@@ -19,7 +19,7 @@ from broker.message import Message
 from broker.metadata import commands
 from broker.metadata.records import Queue
 from broker.queues.delay_store import as_taken_by, due
-from broker.session.delays import with_stores
+from broker.session.publishing.delays import with_stores
 from tests.unit.queues.rig import A, B, C, Channel, World
 
 EXCHANGE = "later"

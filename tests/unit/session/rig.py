@@ -25,6 +25,7 @@ from broker.session import effects as asked
 from broker.session.effects import Effect
 from broker.session.facts import ConnectionFacts, Quota, SessionLimits
 from broker.session.session import Session
+from broker.session.tracing import TracedVhosts
 
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
 
@@ -52,6 +53,7 @@ class World:
         self.refusing: set[int] = set()  # queues that reject what is published to them
         self.log: list[Effect] = []
         self.counts = NodeCounts()
+        self.traced = TracedVhosts()
         founder = commands.Bootstrap("c", "c", ((NODE, "a:1"), ("rabbit@b", "b:1")))
         self.apply(founder)
         self.apply(commands.BootNode(NODE, BOOT, "a:1"))
@@ -223,6 +225,7 @@ class Client:
             consumer_cancel_notify=cancel_notify,
             is_impersonator=impersonator,
             reply_secret=b"secret",
+            name=f"client {connection_id}",
         )
         self.session = Session(
             facts,
@@ -234,6 +237,7 @@ class Client:
             quota,
             world.consumer_count,
             world.counts,
+            world.traced,
         )
         world.clients[connection_id] = self
 

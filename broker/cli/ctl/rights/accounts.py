@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import sys
+from collections.abc import Callable
 from getpass import getpass
 from typing import Any, Final
 
@@ -215,6 +216,22 @@ def delete_vhost(api: Api, call: Invocation) -> str | None:
     """Remove a virtual host with all in it; its connections are closed."""
     api.ask("DELETE", _vhost(call), missing=no_vhost(call.arguments[0]))
     return None
+
+
+def trace(*, is_traced: bool) -> Callable[[Api, Invocation], str | None]:
+    """Switch the firehose of a virtual host, on all nodes.
+
+    Args:
+        is_traced: Begin, not end.
+    """
+    method, word = ("PUT", "enabled") if is_traced else ("DELETE", "disabled")
+
+    def run(api: Api, call: Invocation) -> str | None:
+        path = f"/api/vhosts/{segment(call.vhost)}/tracing"
+        api.ask(method, path, missing=no_vhost(call.vhost))
+        return f"Trace {word} for vhost {call.vhost}"
+
+    return run
 
 
 def restart_vhost(api: Api, call: Invocation) -> str | None:

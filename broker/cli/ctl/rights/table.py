@@ -75,6 +75,20 @@ RIGHTS: dict[str, Change] = {
         "Trying to restart vhost '{vhost}' on node '{node}' ...",
         is_answer=True,
     ),
+    "trace_on": Change(
+        accounts.trace(is_traced=True),
+        0,
+        0,
+        "[--vhost <vhost>]",
+        'Starting tracing for vhost "{vhost}" ...',
+    ),
+    "trace_off": Change(
+        accounts.trace(is_traced=False),
+        0,
+        0,
+        "[--vhost <vhost>]",
+        'Stopping tracing for vhost "{vhost}" ...',
+    ),
     "set_permissions": Change(
         grants.set_permissions,
         4,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
 
 from broker.management import paging, request_body
-from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
+from broker.management.answers import (
+    bad_request,
+    json,
+    no_content,
+    not_found,
+    plain,
+    stored,
+    unavailable,
+)
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, STATISTICS, TOTALS, Report
@@ -21,7 +30,7 @@ NAME_BYTES_MAX = 255
 """No client could open one with a longer name."""
 
 
-def _item(vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
+def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> dict[str, Any]:
     return {
         "cluster_state": {
             node: "running" if report.node["is_serving"] else "stopped"
@@ -38,7 +47,7 @@ def _item(vhost: Vhost, reports: dict[str, Report]) -> dict[str, Any]:
         },
         "name": plain(vhost.name),
         "tags": list(vhost.tags),
-        "tracing": vhost.tracing,
+        "tracing": vhost.name in traced,
     }
 
 
@@ -47,7 +56,7 @@ async def show_all(call: Call) -> Parts:
     reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
     return await call.listed(
         [vhost for vhost in call.catalogue.vhosts() if call.sees(vhost.name)],
-        lambda vhost: _item(vhost, reports),
+        lambda vhost: _item(vhost, reports, call.serving.context.traced.names),
         order=lambda vhost: vhost.name,
         name=lambda vhost: plain(vhost.name),
     )
@@ -59,7 +68,8 @@ async def show(call: Call) -> web.Response:
     if vhost is None:
         raise not_found()
     reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
-    return json(paging.only_columns(_item(vhost, reports), call.query))
+    traced = call.serving.context.traced.names
+    return json(paging.only_columns(_item(vhost, reports, traced), call.query))
 
 
 async def put(call: Call) -> web.Response:
@@ -71,8 +81,6 @@ async def put(call: Call) -> web.Response:
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise bad_request(f"a vhost's name has 1 to {NAME_BYTES_MAX} bytes")
     body = await call.body()
-    if request_body.flag(body, "tracing"):
-        raise bad_request("tracing is not supported yet")
     default = request_body.text(body, "default_queue_type", "")
     metadata = body.get("metadata")
     merged = {**metadata, **body} if isinstance(metadata, dict) else body
@@ -83,7 +91,30 @@ async def put(call: Call) -> web.Response:
         default_queue_type=default or None,
         user=call.user.name if request_body.flag(body, "grant", default=True) else "",
     )
-    return stored(is_new=await call.propose(command) is True)
+    is_new = await call.propose(command) is True
+    if "tracing" in body:
+        await _trace(call, name, is_traced=request_body.flag(body, "tracing"))
+    return stored(is_new=is_new)
+
+
+async def _trace(call: Call, vhost: str, *, is_traced: bool) -> None:
+    """Switch the firehose.
+
+    Raises:
+        ApiError: 503, not all nodes did it; those that did go on.
+    """
+    failed = await call.operations.tracing.set(vhost, is_traced=is_traced)
+    if failed:
+        raise unavailable(f"not on all nodes, try again: {'; '.join(failed)}")
+
+
+async def trace(call: Call) -> web.Response:
+    """PUT and DELETE /api/vhosts/VHOST/tracing (ours): the firehose, and nothing else of it."""
+    name = call.vhost()
+    if call.catalogue.vhost(name) is None:
+        raise not_found()
+    await _trace(call, name, is_traced=call.request.method == "PUT")
+    return no_content()
 
 
 async def delete(call: Call) -> web.Response:
@@ -98,4 +129,6 @@ ROUTES = (
     Endpoint("GET", "/api/vhosts/{vhost}", show),
     Endpoint("PUT", "/api/vhosts/{vhost}", put, "administrator"),
     Endpoint("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),
+    Endpoint("PUT", "/api/vhosts/{vhost}/tracing", trace, "administrator"),
+    Endpoint("DELETE", "/api/vhosts/{vhost}/tracing", trace, "administrator"),
 )

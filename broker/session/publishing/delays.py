@@ -20,7 +20,7 @@ from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.routing.delays import DELAY_MS_MAX, HEADER, asked_ms
-from broker.session.publish_batch import Copies
+from broker.session.publishing.publish_batch import Copies
 
 
 def with_stores(

@@ -1,0 +1,1 @@
+"""What becomes of a routed message before a queue has it: batches, transactions, delays."""
