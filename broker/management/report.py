@@ -376,9 +376,13 @@ def listeners(control: NodeControl) -> list[Item]:
         found.append(("clustering", inter_node.host, int(port) if is_own else inter_node.port))
     if settings.management_listener is not None:
         found.append(("http", settings.management_listener.host, settings.management_listener.port))
-    https = settings.management_tls_listener
-    if https is not None:
-        found.append(("https", https.host, https.port))
+    for protocol, at in (
+        ("https", settings.management_tls_listener),
+        ("http/prometheus", settings.metrics_listener),
+        ("https/prometheus", settings.metrics_tls_listener),
+    ):
+        if at is not None:
+            found.append((protocol, at.host, at.port))
     return [
         {
             "node": control.name,

@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import ssl
+import urllib.error
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ import pytest
 from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPConnectionError
 
+from broker.cli.ctl.commands import run
 from tests.certificates import Authority, Pair, self_signed
 from tests.nodes import Node, free_ports, wait_until
 
@@ -278,6 +280,78 @@ def test_metrics_are_read_over_https_and_not_over_http(place: Place) -> None:
             asked.getresponse()
     place.tells(rf"Prometheus metrics: HTTPS listener started on port {place.metrics_port}")
     place.tells("TLS handshake failed: .*the client speaks HTTP without TLS: use https://")
+
+
+Said = pytest.CaptureFixture[str]
+
+
+def ctl(place: Place, said: Said, *words: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{place.node.management_port}"
+    return run(["--url", url, *words], {}), "".join(said.readouterr())
+
+
+def test_certificates_that_run_out_fail_the_check_in_time(place: Place, capsys: Said) -> None:
+    check = "/health/checks/certificate-expiration"
+    assert place.node.api("GET", f"{check}/4/weeks") == {"status": "ok"}
+    assert ctl(place, capsys, "check_certificate_expiration") == (
+        0,
+        f"Checking certificate expiration on node http://127.0.0.1:{place.node.management_port}"
+        " ...\nNo certificates are expiring within 4 weeks.\n",
+    )
+    code, text = ctl(place, capsys, "check_certificate_expiration", "--unit", "years", "--within=1")
+    assert code == 69
+    assert "Certificates are expiring within 1 year:" in text
+    for protocol, port in (
+        ("amqp/ssl", place.port),
+        ("https", place.https_port),
+        ("https/prometheus", place.metrics_port),
+    ):
+        place_of = f"Interface: 127.0.0.1, port: {port}, protocol: {protocol}"
+        assert f"{place_of}: certfile {place.server.certfile}: 20" in text
+    more = ["--within", "2", "--unit", "months", "--formatter", "json"]
+    code, text = ctl(place, capsys, "check_certificate_expiration", *more)
+    found = json.loads(text)
+    assert (code, found["result"], len(found["expired"])) == (69, "error", 3)
+    assert {each["certfile"] for each in found["expired"]} == {str(place.server.certfile)}
+    assert all(each["certfile_expires_on"] for each in found["expired"])
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("4/fortnights", "Supported units: days, weeks, months, years."),
+        ("x/days", "Invalid expiration value."),
+        ("9999999999/years", "Invalid expiration value."),
+    ],
+)
+def test_an_expiration_that_is_none_is_refused(place: Place, path: str, reason: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        place.node.api("GET", f"/health/checks/certificate-expiration/{path}")
+    with caught.value as answer:
+        assert answer.code == 400
+        assert json.loads(answer.read())["reason"].endswith(reason)
+
+
+def test_certificates_versions_and_cipher_suites_are_shown(place: Place, capsys: Said) -> None:
+    code, text = ctl(place, capsys, "certificates")
+    assert code == 0
+    assert f"port: {place.port}, protocol: amqp/ssl\ncertfile:\n-----BEGIN CERTIFICATE" in text
+    assert text.count("PRIVATE KEY") == 0
+    shown = json.loads(ctl(place, capsys, "certificates", "--formatter", "json")[1])
+    (amqp,) = [each for each in shown["certificates"] if each["port"] == place.port]
+    assert amqp["certfile"].strip() == place.server.certfile.read_text().strip()
+    assert ctl(place, capsys, "-q", "tls_versions") == (0, "tlsv1.3\ntlsv1.2\n")
+    versions = json.loads(ctl(place, capsys, "tls_versions", "--formatter", "json")[1])
+    assert versions["versions"] == ["tlsv1.3", "tlsv1.2"]
+    code, text = ctl(place, capsys, "-q", "cipher_suites", "--format", "openssl")
+    names = text.split()
+    assert "TLS_AES_256_GCM_SHA384" in names
+    every = ctl(place, capsys, "-q", "cipher_suites", "--format=openssl", "--all")[1].split()
+    assert set(names) < set(every)
+    assert '["TLS_' in ctl(place, capsys, "cipher_suites")[1]
+    assert "cipher => aes_256_gcm" in ctl(place, capsys, "cipher_suites", "--format", "map")[1]
+    assert ctl(place, capsys, "cipher_suites", "--format", "xml")[0] == 64
+    assert ctl(place, capsys, "check_certificate_expiration", "--unit", "hours")[0] == 64
 
 
 def refused(place: Place, pair: Pair | None) -> None:

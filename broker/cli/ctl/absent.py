@@ -26,7 +26,8 @@ ABSENT: Final[dict[str, str]] = {
     "force_gc": "memory is given back by itself",
     "force_reset": "`reset` leaves the cluster; if that is gone, delete the stopped node's data "
     "folder",
-    "list_ciphers": "`openssl ciphers` lists them; ssl_options.ciphers.N takes those names",
+    "list_ciphers": "it lists ciphers of encrypted settings, and settings are not encrypted here; "
+    "`cipher_suites` lists those of TLS",
     "list_hashes": "stored passwords: `hash_password` shows the kinds; values of settings are not "
     "encrypted",
     "list_unresponsive_queues": "queues do not stop one by one: the event loop's turns are in "
@@ -44,11 +45,8 @@ ABSENT: Final[dict[str, str]] = {
     "stop": "use `warrenmq cluster stop`, or SIGTERM",
     "update_cluster_nodes": "members know each other's addresses from group 0",
     # rabbitmq-diagnostics
-    "certificates": f"{_LATER}; `openssl s_client` shows what a port presents",
-    "check_certificate_expiration": f"{_LATER}; `openssl s_client` shows what a port presents",
     "check_if_any_deprecated_features_are_used": _NONE_DEPRECATED,
     "check_if_cluster_has_classic_queue_mirroring_policy": _MIRRORED,
-    "cipher_suites": "`openssl ciphers` lists them",
     "command_line_arguments": "`environment` shows the settings that act",
     "consume_event_stream": f"events are {_LATER}",
     "disable_auth_attempt_source_tracking": "sources are always counted: GET "
@@ -77,7 +75,6 @@ ABSENT: Final[dict[str, str]] = {
     "resolver_info": "names are resolved by the system",
     "runtime_thread_stats": f"{_NO_ERLANG}; `status` shows the event loop's longest turns",
     "schema_info": "the schema is group 0: export_definitions shows what is in it",
-    "tls_versions": "ssl_options.versions.N takes tlsv1.2 and tlsv1.3",
     # rabbitmq-queues
     "delete_member": f"{_LATER}; forget_cluster_node removes a node's replicas, and lost ones are "
     "replaced",

@@ -39,6 +39,7 @@ _VALUED = {
     "--vhost-pattern": "vhost_pattern",
     "--queue-pattern": "queue_pattern",
     "--tolerate": "tolerate",
+    "--within": "within",
 }
 _FLAGS = {
     "-q": "quiet",

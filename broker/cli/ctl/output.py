@@ -78,10 +78,10 @@ def failed(formatter: str, text: str, node: str) -> str:
 
     Args:
         formatter: Of the command.
-        text: With "Error:" where it has it.
+        text: With "Error:" where it has it; one that is JSON already is left as it is.
         node: Whom the command was about.
     """
-    if formatter != "json":
+    if formatter != "json" or text.startswith("{"):
         return text
     message = text.removeprefix("Error:\n").strip()
     facts = {"node": node, "result": "error", "message": message}

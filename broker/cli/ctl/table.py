@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.cli.ctl import (
     alarms,
+    certificates,
     changes,
     definitions,
     delays,
@@ -152,6 +153,35 @@ CHANGES: dict[str, Change] = {
         0,
         "",
         "Testing TCP connections to all active listeners on node {node} ...",
+        is_answer=True,
+    ),
+    "check_certificate_expiration": Change(
+        certificates.check_expiration,
+        0,
+        0,
+        "[--within <period>] [--unit <unit>]",
+        "Checking certificate expiration on node {node} ...",
+        check=certificates.check_expiration_options,
+        is_answer=True,
+    ),
+    "certificates": Change(
+        certificates.certificates, 0, 0, "", "Certificates of node {node} ...", is_answer=True
+    ),
+    "tls_versions": Change(
+        certificates.tls_versions,
+        0,
+        0,
+        "",
+        "Listing all TLS versions supported by the runtime...",
+        is_answer=True,
+    ),
+    "cipher_suites": Change(
+        certificates.cipher_suites,
+        0,
+        0,
+        "[--format (openssl | erlang | map)] [--all]",
+        certificates.cipher_banner,
+        check=certificates.check_cipher_options,
         is_answer=True,
     ),
     "is_booting": Change(

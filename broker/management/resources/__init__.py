@@ -23,7 +23,7 @@ from broker.management.resources import (
     queues,
     replicas,
 )
-from broker.management.resources.checks import health, stopping
+from broker.management.resources.checks import certificates, health, stopping
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -61,5 +61,6 @@ ROUTES: tuple[Endpoint, ...] = (
     *definitions.ROUTES,
     *features.ROUTES,
     *health.ROUTES,
+    *certificates.ROUTES,
     *stopping.ROUTES,
 )

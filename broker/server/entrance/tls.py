@@ -342,7 +342,7 @@ def _depth(tls: ssl.SSLObject) -> int:
 def _facts(tls: ssl.SSLObject) -> TlsFacts:
     decoded = tls.getpeercert()
     name = (tls.cipher() or ("",))[0]
-    key_exchange, cipher, code = _suites().get(name, ("", name, ""))
+    key_exchange, cipher, code = cipher_suites(is_all=True).get(name, ("", name, ""))
     return TlsFacts(
         (tls.version() or "").lower(),
         key_exchange,
@@ -353,14 +353,18 @@ def _facts(tls: ssl.SSLObject) -> TlsFacts:
 
 
 @cache
-def _suites() -> dict[str, tuple[str, str, str]]:
+def cipher_suites(*, is_all: bool) -> dict[str, tuple[str, str, str]]:
     """Return (key exchange, cipher, hash) by OpenSSL's name of a cipher suite, in Erlang's words.
+
+    Args:
+        is_all: Not only those that are enabled by default.
 
     Source:
         ssl_cipher_format.erl of OTP, suite_bin_to_map/1.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers("ALL")
+    if is_all:
+        context.set_ciphers("ALL")
     found = {}
     for suite in context.get_ciphers():
         exchange = suite["kea"].removeprefix("kx-")

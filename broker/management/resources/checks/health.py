@@ -29,6 +29,8 @@ _PROTOCOLS: Final = {
     "https": "https",
     "amqp10": "amqp10",
     "http": "http",
+    "http/prometheus": "http/prometheus",
+    "https/prometheus": "https/prometheus",
     "clustering": "clustering",
 }
 _RESOURCES: Final = {
