@@ -165,6 +165,7 @@ class ClusterMembership:
         self._running: list[asyncio.Task[None]] = []
         self._wake = WakeSignal()
         self._is_stopping = False
+        self._own_boot_over = asyncio.Event()  # while it is stopping
         self._is_committing = True  # `_live` comes to it
         self._is_retired = False
         self.forgotten_by = ""
@@ -266,12 +267,29 @@ class ClusterMembership:
         self._is_stopping = True
         await self._hand_over()  # first: other nodes ignore an ended boot
         if self._successors() and self._ready.is_set():
-            await self.metadata.propose(commands.EndBoot(self.node, self.boot), END_BOOT_S)
+            await self._end_own_boot()
         self.metadata.lease.drop()
         for task in self._running:
             task.cancel()
         await self.links.stop()
         self.host.close()
+
+    async def _end_own_boot(self) -> None:
+        """End this boot; others cut its links then, and so may the answer never come.
+
+        Whoever takes over from this node waits for the end of its process, so nothing is waited
+        for in vain: that it has ended is seen in group 0, or told by the peer that cuts the link.
+        """
+        end = commands.EndBoot(self.node, self.boot)
+        try:
+            async with asyncio.timeout(END_BOOT_S), asyncio.TaskGroup() as tasks:
+                proposal = tasks.create_task(self.metadata.propose(end, END_BOOT_S))
+                over = tasks.create_task(self._own_boot_over.wait())
+                await asyncio.wait((proposal, over), return_when=asyncio.FIRST_COMPLETED)
+                proposal.cancel()
+                over.cancel()
+        except TimeoutError:
+            log.info("membership.boot_not_ended")
 
     async def retire(self) -> None:
         """End this boot as the end of the process would, and stay a member (stop_app).
@@ -419,6 +437,8 @@ class ClusterMembership:
             listener(old, new)
 
     def _reboot(self) -> None:
+        if self._is_stopping:
+            self._own_boot_over.set()
         if self._is_stopping or self._tasks is None:
             return
         self._draw_boot()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from broker.cluster.authentication.handshake import Reason
+from broker.cluster.membership import END_BOOT_S
 from broker.errors import Refusal
 from broker.metadata import commands
 from broker.metadata.results import Declared
+from tests.machine import lateness
 from tests.unit.cluster.nodes import MemoryJournal, cluster_of, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -190,3 +193,16 @@ async def test_stopped_leader_hands_over_and_ends_its_boot(tmp_path: Path) -> No
         other = next(iter(nodes.running.values()))
         assert other.metadata.catalogue.node(leader).boot is None
         assert isinstance(await other.propose(declare("q", other.node), 1.0), Declared)
+
+
+async def test_a_stop_does_not_wait_for_an_answer_that_can_t_come(tmp_path: Path) -> None:
+    """Others cut the links of an ended boot; successors wait until its process is gone (P22)."""
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        follower = next(
+            name for name, each in nodes.running.items() if not each.metadata.is_leading
+        )
+        began_s = time.monotonic()
+        await nodes.running.pop(follower).stop()
+        assert time.monotonic() - began_s < END_BOOT_S / 2 * lateness()
+        other = next(iter(nodes.running.values()))
+        await until(lambda: not other.metadata.catalogue.node(follower).alive)
