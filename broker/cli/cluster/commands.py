@@ -13,7 +13,7 @@ import click
 from broker.cli.cluster.layout import HOST, LayoutError, NodePlace
 from broker.cli.cluster.local import Cluster, ClusterError, watch
 
-_directory = click.option(
+directory_option = click.option(
     "--dir", "directory", default=".warrenmq", envvar="WARRENMQ_DIR", show_default=True,
     help="Where the cluster keeps everything.",
 )  # fmt: skip
@@ -38,7 +38,7 @@ def command() -> None:
 
 @command.command()
 @click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 20))
-@_directory
+@directory_option
 @click.option("--amqp-port", default=5672, show_default=True, help="AMQP port of node1.")
 @click.option("--management-port", default=15672, show_default=True, help="HTTP port of node1.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For every node.")
@@ -76,7 +76,7 @@ def start(
 
 
 @command.command()
-@_directory
+@directory_option
 @click.option("--formatter", type=click.Choice(["table", "json"]), default="table")
 def status(directory: str, formatter: str) -> None:
     """Say which nodes run."""
@@ -107,7 +107,7 @@ def status(directory: str, formatter: str) -> None:
 
 @command.command()
 @click.argument("nodes", nargs=-1)
-@_directory
+@directory_option
 def stop(nodes: tuple[str, ...], directory: str) -> None:
     """Stop all nodes, or the named ones, with SIGTERM."""
     _stop(Cluster(directory), nodes)
@@ -115,7 +115,7 @@ def stop(nodes: tuple[str, ...], directory: str) -> None:
 
 @command.command("start-node")
 @_node
-@_directory
+@directory_option
 def start_node(node: str, directory: str) -> None:
     """Start one stopped node and wait until it serves."""
     place = Cluster(directory).start_node(node)
@@ -125,7 +125,7 @@ def start_node(node: str, directory: str) -> None:
 def _one(name: str, act: Callable[[Cluster, str], None], done: str, text: str) -> None:
     @command.command(name, help=text)
     @_node
-    @_directory
+    @directory_option
     def run(node: str, directory: str) -> None:
         cluster = Cluster(directory)
         act(cluster, node)

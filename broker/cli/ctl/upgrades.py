@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.cli.ctl import mirroring
 from broker.cli.ctl.api import EXIT_UNAVAILABLE, EXIT_USAGE, Api, CtlError, segment
@@ -49,7 +49,19 @@ def tolerated(text: str) -> frozenset[str]:
     return kinds
 
 
-def reasons(api: Api, check: str, node: str, accepted: frozenset[str]) -> list[str]:
+class Reason(NamedTuple):
+    """What stands against a stop, or what a started node lacks.
+
+    Attributes:
+        kind: Of KINDS; "" where the node could not say.
+        text: For people.
+    """
+
+    kind: str
+    text: str
+
+
+def reasons(api: Api, check: str, node: str, accepted: frozenset[str]) -> list[Reason]:
     """Ask a health check about a node.
 
     Args:
@@ -67,8 +79,9 @@ def reasons(api: Api, check: str, node: str, accepted: frozenset[str]) -> list[s
         api.judge(status, answer)
     found: dict[str, Any] = answer if isinstance(answer, dict) else {}
     if status != HTTPStatus.OK and "reasons" not in found:
-        return [str(found.get("reason") or f"{api.url} answered {status}")]
-    return [each["reason"] for each in found.get("reasons", []) if each["kind"] not in accepted]
+        return [Reason("", str(found.get("reason") or f"{api.url} answered {status}"))]
+    told = [Reason(each["kind"], each["reason"]) for each in found.get("reasons", [])]
+    return [each for each in told if each.kind not in accepted]
 
 
 def safe_to_stop(api: Api, call: Invocation) -> str:
@@ -83,11 +96,12 @@ def safe_to_stop(api: Api, call: Invocation) -> str:
     found = reasons(api, "safe-to-stop", node, accepted)
     shown = node or str(api.get("/api/overview").get("node", ""))
     if call.values.get("formatter") == "json":
-        text = json.dumps({"node": shown, "safe": not found, "reasons": found})
+        told = [each._asdict() for each in found]
+        text = json.dumps({"node": shown, "safe": not found, "reasons": told})
         if found:
             raise CtlError(EXIT_UNAVAILABLE, text, is_plain=True)
         return text
     if found:
-        lines = "\n".join(f"  {reason}" for reason in found)
+        lines = "\n".join(f"  {reason.text}" for reason in found)
         raise CtlError(EXIT_UNAVAILABLE, f"It is not safe to stop node {shown}:\n{lines}")
     return f"It is safe to stop node {shown}"

@@ -1,0 +1,1 @@
+"""`warrenmq cluster restart`: above `cluster`, whose nodes it restarts, and above `ctl`."""
