@@ -96,9 +96,11 @@ class Node:
 
     Attributes:
         module: What is run; `broker`, or one that makes its surroundings worse.
+        source: The tree of another version to run; None for this one.
     """
 
     module = "broker"
+    source: Path | None = None
 
     def __init__(self, name: str, directory: Path, settings: Iterable[str] = ()) -> None:
         if reference.IS_SET:
@@ -130,9 +132,16 @@ class Node:
         for setting in settings:
             command += ["--set", setting]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=self.source, env=self._env()
+            )
         if wait:
             self.wait_ready()
+
+    def _env(self) -> dict[str, str] | None:
+        if self.source is None:
+            return None
+        return {**os.environ, "PYTHONPATH": str(self.source)}
 
     def wait_ready(self) -> None:
         def ready() -> bool:
