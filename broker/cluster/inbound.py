@@ -44,7 +44,7 @@ class Hall(Protocol):
         """Whether a node that knows the secret may come in; None is yes."""
         ...
 
-    async def enquired(self, node: str, address: str) -> Reason | None:
+    async def enquired(self, node: str, address: str, features: list[str]) -> Reason | None:
         """Whether a node that knows the secret could join here; None is yes."""
         ...
 
@@ -170,7 +170,7 @@ class Acceptor:
             hall.link_refused(hello.node, reason, by_peer=False)
         elif hello.stream == ENQUIRY:
             # An answer, no refusal that a log should warn of.
-            reason = await hall.enquired(hello.node, hello.address)
+            reason = await hall.enquired(hello.node, hello.address, list(hello.features))
         body = wire.VerdictBody(
             cluster_id=mine.cluster_id, node=mine.node, boot=mine.boot, reason=reason or ""
         ).SerializeToString()

@@ -49,7 +49,7 @@ REFUSALS_MAX = 1024
 PayloadHandler = Callable[[str, str, bytes], None]
 """Takes (node, boot, payload)."""
 
-EnquiryHandler = Callable[[str, str], Awaitable[Reason | None]]
+EnquiryHandler = Callable[[str, str, list[str]], Awaitable[Reason | None]]
 """Takes (node, address); what keeps that node from joining here."""
 
 
@@ -361,11 +361,11 @@ class Links:
             return Reason.UNKNOWN_NODE
         return None
 
-    async def enquired(self, node: str, address: str) -> Reason | None:
+    async def enquired(self, node: str, address: str, features: list[str]) -> Reason | None:
         """Whether a node that knows the secret could join here."""
         if not self.cluster_id or self._enquiry_handler is None:
             return Reason.NO_CLUSTER
-        return await self._enquiry_handler(node, address)
+        return await self._enquiry_handler(node, address, features)
 
     def outbound_up(self, stream: Outbound, boot: str) -> None:
         """A dialled stream carries from now on."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
@@ -362,8 +362,10 @@ async def dialled(address: str, timeout_s: float) -> AsyncIterator[GrpcCall]:
         connection.close()
 
 
-def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
-    """The first word: who we are, whom we mean, where we can be dialled."""
+def greeting(
+    mine: Claim, target: str, stream: int, address: str, features: Iterable[str] = ()
+) -> wire.Hello:
+    """The first word: who we are, whom we mean, where we can be dialled, and what we know."""
     return wire.Hello(
         version=handshake.SPOKEN.highest,
         version_min=handshake.SPOKEN.lowest,
@@ -374,6 +376,7 @@ def greeting(mine: Claim, target: str, stream: int, address: str) -> wire.Hello:
         stream=stream,
         address=address,
         nonce=mine.nonce,
+        features=features,
     )
 
 

@@ -81,7 +81,8 @@ Global___Packet: _TypeAlias = Packet  # noqa: Y015
 @_typing.final
 class Hello(_message.Message):
     """Opens a stream. `cluster_id` is empty while the node belongs to no cluster. The dialler speaks
-    the versions from `version_min` (0: `version` alone) to `version`.
+    the versions from `version_min` (0: `version` alone) to `version`. An enquiry names the feature flags
+    that the node knows.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -95,6 +96,7 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
     VERSION_MIN_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     cluster_id: _builtins.str
     node: _builtins.str
@@ -104,6 +106,8 @@ class Hello(_message.Message):
     address: _builtins.str
     nonce: _builtins.bytes
     version_min: _builtins.int
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -116,10 +120,11 @@ class Hello(_message.Message):
         address: _builtins.str = ...,
         nonce: _builtins.bytes = ...,
         version_min: _builtins.int = ...,
+        features: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "cluster_id", b"cluster_id", "node", b"node", "nonce", b"nonce", "stream", b"stream", "target", b"target", "version", b"version", "version_min", b"version_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "cluster_id", b"cluster_id", "features", b"features", "node", b"node", "nonce", b"nonce", "stream", b"stream", "target", b"target", "version", b"version", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -159,3 +159,25 @@ def test_a_restart_ends_maintenance(own_trio: Trio) -> None:
     node.start()
     assert maintenance(other)[node.user_name] is False
     node.connect().close()
+
+
+def test_the_commands_before_a_pod_stops_run_one_after_another(revived: Trio) -> None:
+    """As RabbitMQ's Kubernetes operator runs them: each waits for at most its `-t`."""
+    node = revived.nodes[2]
+    for word in ("await_online_quorum_plus_one", "await_online_synchronized_mirror", "drain"):
+        assert ctl(node, word, "-t", "604800") == 0
+    assert maintenance(node)[node.user_name] is True
+
+
+def test_a_node_that_a_queue_needs_is_waited_for_as_long_as_asked(trio: Trio) -> None:
+    node = trio.nodes[0]
+    small = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
+    declare(node, "needs.one", **small)
+    try:
+        member = trio.named(shown(node, "needs.one")["leader"])
+        began_s = time.monotonic()
+        assert ctl(member, "await_online_quorum_plus_one", "-t", "1") == 75
+        assert 1 <= time.monotonic() - began_s < 10
+    finally:
+        with node.connect() as connection:
+            connection.channel().queue_delete("needs.one")

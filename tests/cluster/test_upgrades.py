@@ -83,10 +83,10 @@ def said(node: Node, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[i
     return code, told.out + told.err
 
 
-def refused(node: Node, method: str, path: str) -> dict[str, Any]:
+def refused(node: Node, method: str, path: str, body: object = None) -> dict[str, Any]:
     """The answer to a request that the node refuses."""
     with pytest.raises(urllib.error.HTTPError) as found:
-        node.api(method, path, {})
+        node.api(method, path, {} if body is None else body)
     answer: dict[str, Any] = json.loads(found.value.read())
     return answer
 
@@ -221,3 +221,33 @@ def test_what_0_1_0_wrote_is_served_after_a_full_stop(
         assert sorted(drain(nodes[2], name)) == list(range(len(MESSAGES) + 10))
     assert ctl(nodes[0], "enable_feature_flag", "all") == 0
     assert flags(nodes[1])[FLAG] == "enabled"
+
+
+def test_a_node_of_0_2_0_that_can_t_join_keeps_its_queues(older: Path, tmp_path: Path) -> None:
+    """The cluster that a newer node has founded has flags from the beginning."""
+    new, old = Node("new", tmp_path / "new"), Node("old", tmp_path / "old")
+    old.source = older
+    for node in (new, old):
+        node.settings = [
+            "cluster.secret=test-secret",
+            f"cluster.peers.{node.user_name}=127.0.0.1:{node.cluster_port}",
+        ]
+    try:
+        new.start()
+        assert flags(new)[FLAG] == "enabled"
+        old.start()
+        declare(old, "own")
+        fill(old, "own", MESSAGES)
+        old.stop()
+        old.settings.append(f"cluster.peers.{new.user_name}=127.0.0.1:{new.cluster_port}")
+        old.start()
+        old.api("POST", "/node/stop_app")
+        answer = refused(old, "POST", "/node/join_cluster", body={"node": new.user_name})
+        assert f"node {new.user_name} at" in answer["reason"]
+        assert "does not let this node in" in answer["reason"]
+        old.api("POST", "/node/start_app")
+        assert sorted(drain(old, "own")) == list(MESSAGES)
+        assert [each["name"] for each in new.api("GET", "/nodes")] == [new.user_name]
+    finally:
+        for node in (new, old):
+            node.end()

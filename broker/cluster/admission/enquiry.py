@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from typing import NamedTuple
 
+from broker import feature_flags
 from broker.cluster import outbound
 from broker.cluster.authentication import keys
 from broker.cluster.authentication.handshake import NONCE_BYTES, Claim, Reason
@@ -29,6 +30,8 @@ _ADVICE = {
     Reason.NO_CLUSTER: "it belongs to no cluster yet: start it and wait until it serves",
     Reason.NO_MAJORITY: "its broker is stopped, or too few members of its cluster can be reached: "
     "start it, or them, and try again",
+    Reason.LACKS_FEATURES: "its cluster uses feature flags that this version does not know: "
+    "install the version that its nodes run",
     Reason.UNREACHABLE: "it can't reach this node: correct the name's address, or put this "
     "node's into cluster.peers on both, and let the port through",
 }
@@ -75,7 +78,8 @@ async def enquire(applicant: Applicant, node: str, address: str) -> EnquiryAnswe
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
     claim = Claim("", applicant.node, secrets.token_hex(8), nonce)
-    hello = outbound.greeting(claim, node, ENQUIRY, applicant.address)
+    known = sorted(feature_flags.KNOWN)
+    hello = outbound.greeting(claim, node, ENQUIRY, applicant.address, known)
     at = f"node {node} at {address}"
     try:
         async with asyncio.timeout(ENQUIRY_S):

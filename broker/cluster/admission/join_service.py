@@ -83,13 +83,19 @@ class JoinService:
             raise CallFailed("this node has no lease: it can't reach a majority now; ask again")
         return b"yes" if self._metadata.catalogue.node(node) is not None else b"no"
 
-    async def _enquired(self, node: str, address: str) -> Reason | None:
-        """Return why a node can't join through this one now."""
+    async def _enquired(self, node: str, address: str, features: list[str]) -> Reason | None:
+        """Return why a node can't join through this one now.
+
+        One of 0.2.0 names no feature flags, and does not know LACKS_FEATURES: any refusal has it
+        keep its data.
+        """
         # The lease says that a majority lives and that the catalogue here is the newest.
         if not self._metadata.has_lease() or node in self._lost.names:
             return Reason.NO_MAJORITY
         if self._metadata.catalogue.node(node) is not None:
             return Reason.ALREADY_MEMBER
+        if feature_flags.lacking(self._metadata.catalogue.features, features):
+            return Reason.LACKS_FEATURES
         if address:
             try:
                 await probe(self._links.address_of(node) or address, PROBE_TIMEOUT_S)

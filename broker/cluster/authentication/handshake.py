@@ -70,6 +70,7 @@ class Reason(StrEnum):
     NO_MAJORITY = "no_majority"
     UNREACHABLE = "unreachable"
     ALREADY_MEMBER = "already_member"
+    LACKS_FEATURES = "lacks_features"
 
 
 def reason_of(text: str) -> Reason:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker import feature_flags
 from broker.cluster import outbound
 from broker.cluster.admission.enquiry import Applicant, EnquiryAnswer, NotAdmitted, enquire
 from broker.cluster.formation import Standing
@@ -159,3 +160,22 @@ async def test_node_that_only_joins_promises_nothing(tmp_path: Path) -> None:
 
 async def test_host_that_no_name_service_takes_is_said_to_be_out_of_reach() -> None:
     assert "can't be reached" in await why_not(Applicant(C, "", SECRET), A, "a..b:5672")
+
+
+async def test_a_version_that_lacks_feature_flags_hears_so_before_it_gives_up_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node of 0.2.0 names no flags at all."""
+    async with cluster_of(tmp_path, A) as nodes:
+        a = nodes.running[A]
+        await until(a.metadata.has_lease)
+        await a.propose(commands.EnableFeatures((feature_flags.MAINTENANCE,)))
+        applicant = Applicant(C, a.links.address, SECRET)
+        await enquire(applicant, A, nodes.addresses[A])
+        today = outbound.greeting
+        monkeypatch.setattr(
+            outbound,
+            "greeting",
+            lambda *words: today(*words[:4]),  # as 0.2.0 greets
+        )
+        assert "does not know" in await why_not(applicant, A, nodes.addresses[A])
