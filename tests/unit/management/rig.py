@@ -25,6 +25,7 @@ from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
 from broker.server.loop_watch import LoopWatch
 from broker.session.facts import SessionLimits
+from broker.session.tracing import TracedVhosts
 from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
 
@@ -133,6 +134,7 @@ class Control:
             ),
             queues=Queues(asker),
             context=SimpleNamespace(
+                traced=TracedVhosts(),
                 counts=NodeCounts(),
                 place=lambda *_: (ONE, (ONE,)),
                 node=ONE,
