@@ -517,12 +517,12 @@ class Serving:
 
         In maintenance the ports stay closed whatever the lease.
         """
-        if self.is_drained:
-            if self.listener.is_open:
-                await self.suspend_clients()
-            self.queues.lease_back()
-        elif self.is_valid():
-            if self._is_let_in and not self.listener.is_open and not self._is_closing:
+        is_drained = self.is_drained
+        if is_drained and self.listener.is_open:
+            await self.suspend_clients()
+        if self.is_valid():
+            may_open = self._is_let_in and not self._is_closing and not is_drained
+            if may_open and not self.listener.is_open:
                 _log.info("lease.back")
                 await self.listener.open()
             self.queues.lease_back()
