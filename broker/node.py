@@ -45,6 +45,7 @@ from broker.management.control import NodeError
 from broker.management.metrics.server import MetricsServer
 from broker.management.operations.registry import Operations
 from broker.management.operations.start_definitions import StartDefinitions
+from broker.management.reports import SAMPLE_S
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock
@@ -230,7 +231,8 @@ class Node:
                 ),
                 tasks.create_task(
                     every(
-                        self.settings.statistics_interval_ms / 1000, self._operations.reports.sample
+                        min(SAMPLE_S, self.settings.statistics_interval_ms / 1000),
+                        self._operations.reports.sample,
                     ),
                     name="statistics",
                 ),

@@ -25,6 +25,7 @@ from broker.management.listings import Listings, Parts
 from broker.management.operations.registry import Operations
 from broker.management.paging import Item
 from broker.management.reports import Reports
+from broker.management.statistics.ages import Ages, asked
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import AnyCommand
@@ -112,6 +113,14 @@ class Call:
         return self._find_access(self.catalogue)
 
     # What the request says
+
+    def ages(self) -> Ages:
+        """Which part of the past is asked for.
+
+        Raises:
+            ApiError: 400.
+        """
+        return asked(self.query, self.control.clock.now_ms())
 
     def name(self, key: str) -> str:
         """A name in the path, decoded."""

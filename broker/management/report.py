@@ -19,6 +19,7 @@ from broker.cluster.membership import ClusterMembership
 from broker.management.answers import plain
 from broker.management.control import NodeControl
 from broker.management.pace import STEP, kept, mapped
+from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import detailed, of_messages
@@ -61,11 +62,13 @@ class Wanted(msgspec.Struct, array_like=True):
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
+        ages: Which part of the past.
     """
 
     parts: tuple[str, ...]
     uids: tuple[int, ...] | None = None
     connection: str = ""
+    ages: Ages = NO_AGES
 
 
 class Served(msgspec.Struct, array_like=True):
@@ -174,17 +177,19 @@ def report_of(
     connections = connections_of(control, wanted.connection)
     if CONNECTIONS in wanted.parts:
         report.connections = yield from mapped(
-            connections, lambda each: _connection(each, name, collector)
+            connections, lambda each: _connection(each, name, collector, wanted.ages)
         )
     if CHANNELS in wanted.parts:
         report.channels = yield from _collected(
-            _channel(each, facts, name, collector) for each in connections for facts in _facts(each)
+            _channel(each, facts, name, collector, wanted.ages)
+            for each in connections
+            for facts in _facts(each)
         )
     if CONSUMERS in wanted.parts:
         report.consumers = yield from _consumers(control, connections, wanted.uids)
     if QUEUES in wanted.parts:
         uids = None if wanted.uids is None else set(wanted.uids)
-        yield from _queues(control, report, uids, collector)
+        yield from _queues(control, report, uids, collector, wanted.ages)
         report.owners = yield from _collected(
             owner for each in connections for owner in _owners(control, each)
         )
@@ -192,7 +197,9 @@ def report_of(
         report.totals = yield from _totals(control, connections)
     with_exchanges = EXCHANGES in wanted.parts
     if with_exchanges or STATISTICS in wanted.parts:
-        report.statistics = yield from collector.node(with_exchanges=with_exchanges)
+        report.statistics = yield from collector.node(
+            with_exchanges=with_exchanges, ages=wanted.ages
+        )
     return report
 
 
@@ -244,7 +251,11 @@ def _consumers(
 
 
 def _queues(
-    control: NodeControl, report: Report, uids: set[int] | None, collector: Collector
+    control: NodeControl,
+    report: Report,
+    uids: set[int] | None,
+    collector: Collector,
+    ages: Ages,
 ) -> Generator[None, None, None]:
     serving, cluster = control.serving, control.cluster
     if serving is None or cluster is None:
@@ -254,7 +265,9 @@ def _queues(
     else:
         found = map(serving.catalogue.queue_by_uid, uids)
         queues = [queue for queue in found if queue is not None]
-    served = yield from mapped(queues, lambda queue: _served(serving, cluster, queue, collector))
+    served = yield from mapped(
+        queues, lambda queue: _served(serving, cluster, queue, collector, ages)
+    )
     report.served = [each for each in served if each is not None]
     report.replicas = [
         replica.record.uid
@@ -266,7 +279,7 @@ def _queues(
 
 
 def _served(
-    serving: Serving, cluster: ClusterMembership, queue: Queue, collector: Collector
+    serving: Serving, cluster: ClusterMembership, queue: Queue, collector: Collector, ages: Ages
 ) -> Served | None:
     counted: list[object] = []  # answered before the call returns, if at all
     serving.queues.stat_here(queue.uid, counted.append)
@@ -279,7 +292,7 @@ def _served(
         term = queue.ring.epoch
     syncing = None if ring is None else ring.syncing
     voters = None if group is None else list(group.voters)
-    measured = collector.queue(queue.uid)
+    measured = collector.queue(queue.uid, ages)
     behind = [] if group is None else _behind(group)
     return Served(queue.uid, term, counted[0], syncing, voters, measured, behind)
 
@@ -397,7 +410,7 @@ def listeners(control: NodeControl) -> list[Item]:
     ]
 
 
-def _connection(connection: AmqpConnection, node: str, collector: Collector) -> Item:
+def _connection(connection: AmqpConnection, node: str, collector: Collector, ages: Ages) -> Item:
     info, session = connection.info, connection.session
     item: Item = {
         "auth_mechanism": info.mechanism,
@@ -413,7 +426,7 @@ def _connection(connection: AmqpConnection, node: str, collector: Collector) -> 
         "peer_port": info.peer_port,
         "port": info.port,
         "protocol": "AMQP 0-9-1",
-        **detailed(("recv_oct", "send_oct"), collector.connection(connection)),
+        **detailed(("recv_oct", "send_oct"), collector.connection(connection, ages)),
         **_tls(info.tls),
         "state": connection.state,
         "timeout": info.heartbeat_s,
@@ -444,10 +457,10 @@ def _tls(tls: TlsFacts | None) -> Item:
 
 
 def _channel(
-    connection: AmqpConnection, facts: ChannelFacts, node: str, collector: Collector
+    connection: AmqpConnection, facts: ChannelFacts, node: str, collector: Collector, ages: Ages
 ) -> Item:
     info = connection.info
-    measured = collector.channel(info.connection_id, facts.key, facts.counts)
+    measured = collector.channel(info.connection_id, facts.key, facts.counts, ages)
     return {
         "acks_uncommitted": facts.uncommitted_acks,
         "confirm": facts.is_confirming,

@@ -40,6 +40,7 @@ from broker.management.report import (
     report_of,
 )
 from broker.management.shared import Shared
+from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
 from broker.management.statistics.measured import NodeStatistics
 
@@ -51,6 +52,7 @@ NODE_TIMEOUT_S: Final = 2.0
 """How long a node may take to say how it is itself."""
 REPORT_TIMEOUT_S: Final = 5.0
 """How long it may take to list its queues and clients, which it does in slices."""
+SAMPLE_S: Final = 1.0
 REST_S: Final = 0.000_1
 REST_MAX_S: Final = 1.0
 
@@ -96,7 +98,7 @@ class Reports:
         self.collector = Collector(control)
 
     async def sample(self) -> None:
-        """Sample this node's counters; call it every `statistics_interval_ms`."""
+        """Sample this node's counters; call it every `SAMPLE_S`."""
         await self.pace.run(self.collector.sample())
 
     def serve(self, links: Links) -> None:
@@ -113,7 +115,11 @@ class Reports:
         links.serve(CLOSE, close)
 
     async def gather(
-        self, *parts: str, uids: Iterable[int] | None = None, connection: str = ""
+        self,
+        *parts: str,
+        uids: Iterable[int] | None = None,
+        connection: str = "",
+        ages: Ages = NO_AGES,
     ) -> dict[str, Report]:
         """Ask all living nodes at once, this one included.
 
@@ -121,12 +127,13 @@ class Reports:
             parts: See `Wanted`.
             uids: See `Wanted`.
             connection: See `Wanted`.
+            ages: See `Wanted`.
 
         Returns:
             By node; those that did not answer are missing. Not to be changed.
         """
-        wanted = Wanted(parts, None if uids is None else tuple(uids), connection)
-        if wanted.uids is not None or connection:
+        wanted = Wanted(parts, None if uids is None else tuple(uids), connection, ages)
+        if wanted.uids is not None or connection or ages != NO_AGES:
             return await self._ask_all(wanted)
         shared = self._gatherings.get(parts)
         if shared is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.nodes import Node, wait_until
+from tests.wire.test_management import status
 
 ROUND = 50
 
@@ -87,3 +89,54 @@ def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
     assert overview["message_stats"]["publish"] == sent + 1
     assert overview["churn_rates"]["queue_created"] == 1
     assert overview["churn_rates"]["connection_closed"] == overview["churn_rates"]["channel_closed"]
+
+
+def _begun(own: Node, path: str, *keys: str) -> list[dict[str, Any]]:
+    """The `*_details` that a path below the API shows."""
+    found = own.api("GET", path)
+    found = found[0] if isinstance(found, list) else found
+    stats = {**found.get("message_stats", {}), **found.get("queue_totals", {}), **found}
+    return [stats[f"{key}_details"] for key in keys]
+
+
+def test_listings_show_the_past_that_a_query_asks_for(own: Node):
+    ages = "&".join(
+        f"{kind}_age=60&{kind}_incr=1"
+        for kind in ("lengths", "msg_rates", "data_rates", "node_stats")
+    )
+    with own.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("past", durable=True)
+
+        def is_known() -> bool:
+            channel.basic_publish("amq.direct", "none", b"x")
+            channel.basic_publish("", "past", b"x")
+            shown = [
+                details
+                for path, keys in (
+                    ("/overview", ("publish", "confirm", "messages", "messages_ready")),
+                    ("/vhosts/%2F", ("publish", "messages")),
+                    ("/queues/%2F/past", ("publish", "messages", "deliver_get")),
+                    ("/queues?name=past&page=1&page_size=5&sort=name", ()),
+                    ("/channels", ("publish", "confirm")),
+                    ("/connections", ("recv_oct", "send_oct")),
+                    ("/exchanges/%2F/amq.direct", ("publish_in",)),
+                    ("/nodes", ("mem_used", "fd_used", "sockets_used", "disk_free")),
+                )
+                for details in _begun(own, path + ("&" if "?" in path else "?") + ages, *keys)
+            ]
+            samples = [[each["sample"] for each in details["samples"]] for details in shown]
+            return all(len(each) >= 3 for each in samples)
+
+        wait_until(is_known, "three seconds of the past everywhere")
+        (details,) = _begun(own, f"/queues/%2F/past?{ages}", "messages_ready")
+        times = [each["timestamp"] for each in details["samples"]]
+        assert {before - after for before, after in pairwise(times)} == {1_000}
+        values = [each["sample"] for each in details["samples"]]
+        assert values == sorted(values, reverse=True)
+        assert details["avg"] == pytest.approx(sum(values) / len(values))
+        passed_s = (times[0] - times[-1]) / 1_000
+        assert details["avg_rate"] == pytest.approx((values[0] - values[-1]) / passed_s)
+    assert "samples" not in own.api("GET", "/queues/%2F/past")["messages_details"]
+    assert status(own, "GET", "/overview?lengths_age=x&lengths_incr=1") == 400

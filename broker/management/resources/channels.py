@@ -27,7 +27,7 @@ async def _all(
         is_wanted: Which of them.
         connection: Only this connection's; "" for all.
     """
-    reports = await call.reports.gather(CHANNELS, connection=connection)
+    reports = await call.reports.gather(CHANNELS, connection=connection, ages=call.ages())
     sees_all = call.has_tag("monitoring")
     every = (item for report in reports.values() for item in report.channels)
     return await call.reports.pace.run(

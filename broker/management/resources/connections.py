@@ -40,7 +40,7 @@ def _is_visible(call: Call, item: Item) -> bool:
 
 
 async def _listed(call: Call, is_wanted: Callable[[Item], bool]) -> Parts:
-    reports = await call.reports.gather(CONNECTIONS)
+    reports = await call.reports.gather(CONNECTIONS, ages=call.ages())
     every = (item for report in reports.values() for item in report.connections)
     found = await call.reports.pace.run(
         kept(every, lambda item: is_wanted(item) and _is_visible(call, item))
@@ -53,7 +53,7 @@ def _name(item: Item) -> str:
 
 
 async def _one(call: Call) -> Item:
-    reports = await call.reports.gather(CONNECTIONS, connection=call.name("name"))
+    reports = await call.reports.gather(CONNECTIONS, connection=call.name("name"), ages=call.ages())
     for report in reports.values():
         for item in report.connections:
             if item["name"] == call.name("name"):

@@ -77,7 +77,7 @@ async def _show(call: Call, exchanges: list[Exchange]) -> Parts:
 
 async def _counted(call: Call) -> dict[tuple[str, str], Measured]:
     """The counters of all exchanges, of all nodes together."""
-    reports = await call.reports.gather(EXCHANGES)
+    reports = await call.reports.gather(EXCHANGES, ages=call.ages())
 
     def added() -> Generator[None, None, dict[tuple[str, str], Measured]]:
         found: dict[tuple[str, str], Measured] = {}

@@ -12,7 +12,7 @@ from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, STATISTICS, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
-from broker.management.statistics.message_stats import of_churn
+from broker.management.statistics.message_stats import of_churn, of_usage
 from broker.metadata.records import Node
 from broker.storage.commit_stats import SYNC_BOUNDS_S
 
@@ -94,6 +94,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "run_queue": 0,
         "rates_mode": "basic",
         **of_churn(report.statistics.churn),
+        **of_usage(report.statistics.usage),
         "exchange_types": EXCHANGE_TYPES,
         "auth_mechanisms": [
             {"name": name, "description": _MECHANISMS.get(name, name), "enabled": True}
@@ -123,7 +124,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
 
 async def show_all(call: Call) -> Parts:
     """GET /api/nodes."""
-    reports = await call.reports.gather(NODE, STATISTICS)
+    reports = await call.reports.gather(NODE, STATISTICS, ages=call.ages())
     nodes = sorted(call.catalogue.nodes(), key=lambda node: node.name)
     items = [_item(call, node, reports.get(node.name)) for node in nodes]
     return await call.listed_items(items)
@@ -134,7 +135,7 @@ async def show(call: Call) -> web.Response:
     node = call.catalogue.node(call.name("node"))
     if node is None:
         raise not_found()
-    reports = await call.reports.gather(NODE, STATISTICS)
+    reports = await call.reports.gather(NODE, STATISTICS, ages=call.ages())
     return json(paging.only_columns(_item(call, node, reports.get(node.name)), call.query))
 
 

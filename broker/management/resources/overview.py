@@ -24,8 +24,9 @@ _PLUGINS: Final = {
     "x-random": "AMQP random exchange",
     "x-recent-history": "Recent History Exchange.",
 }
-_RETENTION: Final[dict[str, list[int]]] = {"global": [], "basic": [], "detailed": []}
-"""Rates are those of the last `collect_statistics_interval`; there is no history yet."""
+_RETENTION: Final = {"global": [60, 3_600, 86_400], "basic": [60, 3_600], "detailed": [60, 3_600]}
+"""Seconds that rings reach back (`broker.management.statistics.history`): of nodes and vhosts; of
+queues, exchanges and connections; of channels."""
 
 EXCHANGE_TYPES: Final = tuple(
     {
@@ -39,7 +40,7 @@ EXCHANGE_TYPES: Final = tuple(
 
 async def show(call: Call) -> Parts:
     """GET /api/overview; who does not monitor sees the totals of what is visible to it."""
-    gathered = await call.reports.gather(NODE, TOTALS, STATISTICS)
+    gathered = await call.reports.gather(NODE, TOTALS, STATISTICS, ages=call.ages())
     reports = gathered.values()
     settings, catalogue = call.control.settings, call.catalogue
     is_monitor = call.has_tag("monitoring")

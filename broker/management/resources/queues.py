@@ -400,7 +400,9 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
         )
     )
     uids = None if choice.page is None else [queue.uid for queue in choice.records]
-    states = await run(QueueStates.merged(await call.reports.gather(QUEUES, uids=uids)))
+    states = await run(
+        QueueStates.merged(await call.reports.gather(QUEUES, uids=uids, ages=call.ages()))
+    )
     catalogue, sizes, version = call.catalogue, group_sizes(call), _default_version(call)
 
     def shown(queue: Queue) -> Item | None:
@@ -413,7 +415,7 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
 async def show(call: Call) -> web.Response:
     """GET /api/queues/VHOST/NAME."""
     queue = named(call)
-    reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid])
+    reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid], ages=call.ages())
     states, version = QueueStates(reports), _default_version(call)
     found = item(queue, states, call.catalogue, group_sizes(call), version)
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}

@@ -1,19 +1,26 @@
-"""Samples all counters of this node every few seconds, in slices that hold up no client."""
+"""Samples all counters of this node every second, in slices that hold up no client."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from typing import Final
 
-from broker.counters import MESSAGE_KEYS, MessageCounts
+from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
 from broker.management.control import NodeControl
 from broker.management.pace import STEP
+from broker.management.statistics.ages import NO_AGES, NO_SPAN, Ages, Span
+from broker.management.statistics.history import DAY, HOUR, MINUTE
 from broker.management.statistics.measured import Measured, NodeStatistics
+from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS
 from broker.management.statistics.rates import Numbers, Rates
+from broker.server import resource_usage
+from broker.server.alarms import limits_of
 from broker.server.connection import AmqpConnection
 from broker.server.serving import Serving
 
 _NOTHING: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)
+_LONG: Final = (MINUTE, HOUR, DAY)
 
 
 class Collector:
@@ -25,12 +32,14 @@ class Collector:
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control
-        self._channels = Rates[tuple[int, int]]()
-        self._connections = Rates[int]()
-        self._queues = Rates[int](levels=2)
-        self._vhosts = Rates[str](levels=2)
-        self._exchanges = Rates[tuple[str, str]]()
-        self._churn = Rates[None]()
+        interval_ms = control.settings.statistics_interval_ms
+        self._channels = Rates[tuple[int, int]](interval_ms=interval_ms)
+        self._connections = Rates[int](interval_ms=interval_ms)
+        self._queues = Rates[int](len(LEVEL_KEYS), interval_ms)
+        self._vhosts = Rates[str](len(LEVEL_KEYS), interval_ms, _LONG)
+        self._exchanges = Rates[tuple[str, str]](interval_ms=interval_ms)
+        self._churn = Rates[None](0, interval_ms, _LONG)
+        self._usage = Rates[None](len(USAGE_KEYS), interval_ms, _LONG)
         self._levels: dict[str, tuple[int, int]] = {}
 
     def sample(self) -> Generator[None, None, None]:
@@ -38,24 +47,35 @@ class Collector:
         serving = self._control.serving
         if serving is None:
             return
-        now_ms = self._control.clock.monotonic_ms()
+        now_ms, date_ms = self._control.clock.monotonic_ms(), self._control.clock.now_ms()
         connections = list(serving.listener.connections.values())
         yield from self._connections.sample(
-            now_ms, ((each.info.connection_id, _bytes(each)) for each in connections)
+            now_ms, ((each.info.connection_id, _bytes(each)) for each in connections), date_ms
         )
-        yield from self._channels.sample(now_ms, _channels(connections))
+        yield from self._channels.sample(now_ms, _channels(connections), date_ms)
         levels: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        yield from self._queues.sample(now_ms, _queues(serving, levels))
+        yield from self._queues.sample(now_ms, _queues(serving, levels), date_ms)
         self._levels = {vhost: (ready, unacked) for vhost, (ready, unacked) in levels.items()}
         counts = serving.context.counts
         vhosts = {*counts.vhosts, *self._levels}
-        yield from self._vhosts.sample(now_ms, [(name, self._vhost(name)) for name in vhosts])
+        yield from self._vhosts.sample(
+            now_ms, [(name, self._vhost(name)) for name in vhosts], date_ms
+        )
         yield from self._forget_exchanges(serving)
         exchanges = list(counts.exchanges.items())
         yield from self._exchanges.sample(
-            now_ms, ((key, (each.publish_in, each.publish_out)) for key, each in exchanges)
+            now_ms,
+            ((key, (each.publish_in, each.publish_out)) for key, each in exchanges),
+            date_ms,
         )
-        yield from self._churn.sample(now_ms, [(None, counts.churn.values())])
+        yield from self._churn.sample(now_ms, [(None, counts.churn.values())], date_ms)
+        yield from self._usage.sample(now_ms, [(None, self._used(serving))], date_ms)
+
+    def _used(self, serving: Serving) -> Numbers:
+        settings = self._control.settings
+        used = resource_usage.measure(settings, limits_of(settings))
+        sockets = len(serving.listener.connections)
+        return used.memory_bytes, used.files, sockets, used.disk_free_bytes
 
     def _forget_exchanges(self, serving: Serving) -> Generator[None, None, None]:
         counts, catalogue = serving.context.counts, serving.catalogue
@@ -71,50 +91,72 @@ class Collector:
         numbers = _NOTHING if counts is None else counts.values()
         return numbers + self._levels.get(name, (0, 0))
 
-    def channel(self, connection_id: int, key: int, counts: MessageCounts) -> Measured:
+    def channel(
+        self, connection_id: int, key: int, counts: MessageCounts, ages: Ages = NO_AGES
+    ) -> Measured:
         """The counters of a channel.
 
         Args:
             connection_id: Its connection.
             key: The channel's key.
             counts: Its counters.
+            ages: Which part of their past is asked for.
         """
-        return Measured(counts.values(), self._channels.of((connection_id, key)))
+        spans = _spans(ages.messages, len(MESSAGE_KEYS))
+        return self._channels.measured((connection_id, key), counts.values(), spans)
 
-    def connection(self, connection: AmqpConnection) -> Measured:
+    def connection(self, connection: AmqpConnection, ages: Ages = NO_AGES) -> Measured:
         """The bytes of a connection: received, sent."""
-        rates = self._connections.of(connection.info.connection_id)
-        return Measured(_bytes(connection), rates)
+        key, spans = connection.info.connection_id, _spans(ages.data, 2)
+        return self._connections.measured(key, _bytes(connection), spans)
 
-    def queue(self, uid: int) -> Measured:
+    def queue(self, uid: int, ages: Ages = NO_AGES) -> Measured:
         """The counters of a queue that is served here, and how fast it fills."""
         serving = self._control.serving
         counts = None if serving is None else serving.queues.counts_here(uid)
         numbers = () if counts is None else counts.values()
-        return Measured(numbers, self._queues.of(uid))
+        return self._queues.measured(uid, numbers, _levelled(ages))
 
-    def node(self, *, with_exchanges: bool) -> Generator[None, None, NodeStatistics]:
+    def node(
+        self, *, with_exchanges: bool, ages: Ages = NO_AGES
+    ) -> Generator[None, None, NodeStatistics]:
         """What stands for no single queue, channel or connection, in steps.
 
         Args:
             with_exchanges: With the exchanges'.
+            ages: Which part of the past is asked for.
         """
         found = NodeStatistics()
         serving = self._control.serving
         if serving is None:
             return found
         counts = serving.context.counts
-        found.churn = Measured(counts.churn.values(), self._churn.of(None))
+        churn = _spans(ages.messages, len(CHURN_KEYS))
+        found.churn = self._churn.measured(None, counts.churn.values(), churn)
+        usage = _spans(ages.node, len(USAGE_KEYS))
+        found.usage = self._usage.measured(None, self._used(serving), usage)
         for name in {*counts.vhosts, *self._levels}:
-            found.vhosts[name] = Measured(self._vhost(name), self._vhosts.of(name))
+            found.vhosts[name] = self._vhosts.measured(name, self._vhost(name), _levelled(ages))
         for number, (key, each) in enumerate(
             list(counts.exchanges.items()) if with_exchanges else (), 1
         ):
-            measured = Measured((each.publish_in, each.publish_out), self._exchanges.of(key))
+            numbers = each.publish_in, each.publish_out
+            measured = self._exchanges.measured(key, numbers, _spans(ages.messages, 2))
             found.exchanges.append((*key, measured))
             if not number % STEP:
                 yield
         return found
+
+
+def _spans(span: Span, count: int) -> list[Span]:
+    return [span] * count if span.count else []
+
+
+def _levelled(ages: Ages) -> list[Span]:
+    """The spans of counters of messages, then of what is in queues."""
+    if NO_SPAN == ages.messages == ages.lengths:
+        return []
+    return [ages.messages] * len(MESSAGE_KEYS) + [ages.lengths] * len(LEVEL_KEYS)
 
 
 def _bytes(connection: AmqpConnection) -> Numbers:

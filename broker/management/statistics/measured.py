@@ -7,6 +7,8 @@ from itertools import zip_longest
 
 import msgspec
 
+from broker.management.statistics.history import Series
+
 
 class Measured(msgspec.Struct, array_like=True):
     """The counters of one object.
@@ -14,10 +16,12 @@ class Measured(msgspec.Struct, array_like=True):
     Attributes:
         numbers: In the order of their keys.
         rates: Of each, per second; empty: all are 0.
+        past: Of each; empty: not asked for.
     """
 
     numbers: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
+    past: list[Series] = []
 
 
 class NodeStatistics(msgspec.Struct, array_like=True):
@@ -28,16 +32,32 @@ class NodeStatistics(msgspec.Struct, array_like=True):
         vhosts: By name: `broker.counters.MESSAGE_KEYS`, then what is ready and unacknowledged in
             the queues that the node serves.
         exchanges: (vhost, name, publish_in and publish_out).
+        usage: `broker.management.statistics.message_stats.USAGE_KEYS`.
     """
 
     churn: Measured = msgspec.field(default_factory=Measured)
     vhosts: dict[str, Measured] = {}
     exchanges: list[tuple[str, str, Measured]] = []
+    usage: Measured = msgspec.field(default_factory=Measured)
 
 
 def total(measured: Iterable[Measured]) -> Measured:
-    """Add counters and rates up, number by number."""
+    """Add counters, rates and their past up, number by number."""
     found = list(measured)
     numbers = zip_longest(*[each.numbers for each in found], fillvalue=0)
     rates = zip_longest(*[each.rates for each in found], fillvalue=0.0)
-    return Measured(tuple(map(sum, numbers)), tuple(map(sum, rates)))
+    past = [_added(each) for each in zip(*[one.past for one in found if one.past], strict=False)]
+    return Measured(tuple(map(sum, numbers)), tuple(map(sum, rates)), past)
+
+
+def _added(past: tuple[Series, ...]) -> Series:
+    """Add one number's past up; what some node does not know of a time counts as 0."""
+    first = past[0]
+    if len(past) == 1:
+        return first
+    rows = zip(*[each.values for each in past], strict=False)
+    values = [
+        None if all(value is None for value in row) else sum(value or 0 for value in row)
+        for row in rows
+    ]
+    return Series(first.end_ms, first.step_ms, values)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS
+from broker.management.statistics.history import Series
 from broker.management.statistics.measured import Measured
 
 Item = dict[str, Any]
@@ -18,15 +19,50 @@ _OF_QUEUE: Final = frozenset(
 )
 _DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 LEVEL_KEYS: Final = ("messages_ready", "messages_unacknowledged")
+USAGE_KEYS: Final = ("mem_used", "fd_used", "sockets_used", "disk_free")
+"""Numbers of a node that have a past."""
 
 
 def detailed(keys: Sequence[str], measured: Measured) -> Item:
     """Each number by its key, and `KEY_details` with its rate."""
     found: Item = {}
-    for key, number, rate in _rows(keys, measured):
+    past = measured.past
+    for index, (key, number, rate) in enumerate(_rows(keys, measured)):
         found[key] = number
-        found[f"{key}_details"] = {"rate": rate}
+        found[f"{key}_details"] = _details(rate, past[index] if index < len(past) else None)
     return found
+
+
+def _details(rate: float, series: Series | None) -> Item:
+    """The `KEY_details` of a number: `samples` newest first, where its past is asked for.
+
+    `avg` is the mean of the samples, `avg_rate` the growth per second from the oldest to the newest
+    (rabbit_mgmt_stats.erl, format_samples).
+    """
+    if series is None or not series.values:
+        return {"rate": rate}
+    samples = [
+        {"sample": value, "timestamp": series.end_ms - index * series.step_ms}
+        for index, value in enumerate(series.values)
+        if value is not None
+    ]
+    found: Item = {"rate": rate, "samples": samples}
+    if samples:
+        newest, oldest = samples[0], samples[-1]
+        passed_s = (newest["timestamp"] - oldest["timestamp"]) / 1_000
+        grown = newest["sample"] - oldest["sample"]
+        found["avg_rate"] = grown / passed_s if passed_s else 0.0
+        found["avg"] = sum([each["sample"] for each in samples]) / len(samples)
+    return found
+
+
+def _sum(past: Sequence[Series]) -> Series | None:
+    """The past of a sum of numbers."""
+    if not past:
+        return None
+    rows = zip(*[each.values for each in past], strict=True)
+    values = [None if None in row else sum(row) for row in rows]
+    return Series(past[0].end_ms, past[0].step_ms, values)
 
 
 def _rows(keys: Sequence[str], measured: Measured) -> Iterable[tuple[str, int, float]]:
@@ -38,7 +74,7 @@ def _rows(keys: Sequence[str], measured: Measured) -> Iterable[tuple[str, int, f
 def of_messages(measured: Measured) -> Item:
     """`message_stats` of a channel, a vhost or the cluster; {} before anything happened."""
     found = detailed(MESSAGE_KEYS, measured)
-    return _with_deliver_get(found) if any(measured.numbers[: len(MESSAGE_KEYS)]) else {}
+    return _with_deliver_get(found, measured) if any(measured.numbers[: len(MESSAGE_KEYS)]) else {}
 
 
 def of_queue(measured: Measured) -> Item:
@@ -50,10 +86,11 @@ def of_queue(measured: Measured) -> Item:
     }
 
 
-def _with_deliver_get(found: Item) -> Item:
+def _with_deliver_get(found: Item, measured: Measured) -> Item:
     rate = sum([found[f"{key}_details"]["rate"] for key in _DELIVERED])
     found["deliver_get"] = sum([found[key] for key in _DELIVERED])
-    found["deliver_get_details"] = {"rate": round(rate, 1)}
+    past = [measured.past[MESSAGE_KEYS.index(key)] for key in _DELIVERED if measured.past]
+    found["deliver_get_details"] = _details(round(rate, 1), _sum(past))
     return found
 
 
@@ -66,16 +103,23 @@ def of_exchange(measured: Measured) -> Item:
 def of_churn(measured: Measured) -> Item:
     """`churn_rates`, and the same keys of a node."""
     return detailed(
-        CHURN_KEYS, Measured(measured.numbers or (0,) * len(CHURN_KEYS), measured.rates)
+        CHURN_KEYS,
+        Measured(measured.numbers or (0,) * len(CHURN_KEYS), measured.rates, measured.past),
     )
+
+
+def of_usage(measured: Measured) -> Item:
+    """A node's numbers that have a past: only their `*_details`."""
+    found = detailed(USAGE_KEYS, measured)
+    return {key: value for key, value in found.items() if key.endswith("_details")}
 
 
 def levels(measured: Measured) -> Item:
     """`messages_details` and its kin: how fast queues fill, by the numbers behind the counters."""
     at = len(MESSAGE_KEYS)
-    rates = measured.rates[at:] or (0.0, 0.0)
+    rates, past = measured.rates[at:] or (0.0, 0.0), measured.past[at:]
     details = {
-        f"{key}_details": {"rate": round(rate, 1)}
-        for key, rate in zip(LEVEL_KEYS, rates, strict=False)
+        f"{key}_details": _details(round(rate, 1), past[index] if past else None)
+        for index, (key, rate) in enumerate(zip(LEVEL_KEYS, rates, strict=False))
     }
-    return {"messages_details": {"rate": round(sum(rates), 1)}, **details}
+    return {"messages_details": _details(round(sum(rates), 1), _sum(past)), **details}

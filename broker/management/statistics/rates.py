@@ -1,11 +1,14 @@
-"""Rates of many objects from two samples of their counters. Pure."""
+"""Rates of many objects from two samples of their counters, and their past. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from broker.management.pace import STEP
+from broker.management.statistics.ages import Span
+from broker.management.statistics.history import HOUR, MINUTE, History, Series, Steps
+from broker.management.statistics.measured import Measured
 
 Numbers = tuple[int, ...]
 K = TypeVar("K", bound=Hashable)
@@ -26,25 +29,38 @@ class Rates(Generic[K]):
 
     Args:
         levels: How many of the last numbers of each object may fall.
+        interval_ms: A rate is that of at least so long, however often samples are taken.
+        rings: Of the past.
+
+    Attributes:
+        history: The past of the objects.
     """
 
-    def __init__(self, levels: int = 0) -> None:
+    def __init__(
+        self, levels: int = 0, interval_ms: int = 0, rings: Sequence[Steps] = (MINUTE, HOUR)
+    ) -> None:
         self._levels = levels
+        self._enough_ms = interval_ms * 9 // 10  # ticks are never quite in time
+        self.history = History[K](rings)
         self._samples: dict[K, _Sample] = {}
 
     def sample(
-        self, now_ms: int, objects: Iterable[tuple[K, Numbers]]
+        self, now_ms: int, objects: Iterable[tuple[K, Numbers]], date_ms: int = 0
     ) -> Generator[None, None, None]:
         """Take a sample, in steps (`broker.management.pace`).
 
         Args:
             now_ms: Monotonic milliseconds.
             objects: All that there are, with their numbers.
+            date_ms: Milliseconds since 1970, for the past.
         """
         known, found = self._samples, dict[K, _Sample]()
         for count, (key, numbers) in enumerate(objects, 1):
+            self.history.add(key, date_ms, numbers)
             last = known.get(key)
-            if last is None:
+            if last is not None and now_ms - last.at_ms < self._enough_ms:
+                found[key] = last
+            elif last is None:
                 found[key] = _Sample(now_ms, numbers, None)
             elif numbers == last.numbers:
                 found[key] = _Sample(now_ms, last.numbers, None)
@@ -54,6 +70,7 @@ class Rates(Generic[K]):
             if not count % STEP:
                 yield
         self._samples = found
+        self.history.keep(found)
 
     def _rates(self, last: _Sample, now_ms: int, numbers: Numbers) -> tuple[float, ...]:
         passed_s = max(1, now_ms - last.at_ms) / 1000
@@ -72,3 +89,17 @@ class Rates(Generic[K]):
         """
         found = self._samples.get(key)
         return () if found is None or found.rates is None else found.rates
+
+    def measured(self, key: K, numbers: Numbers, spans: Sequence[Span] = ()) -> Measured:
+        """Put numbers with their rates and their past.
+
+        Args:
+            key: The object.
+            numbers: As they are now.
+            spans: For each number at which times its past is asked for; none: for no number.
+        """
+        if any(numbers):
+            series = [self.history.series(key, index, span) for index, span in enumerate(spans)]
+        else:  # it never was more than 0
+            series = [Series(each.end_ms, each.step_ms, [0] * each.count) for each in spans]
+        return Measured(numbers, self.of(key), series)

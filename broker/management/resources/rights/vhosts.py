@@ -53,7 +53,7 @@ def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> 
 
 async def show_all(call: Call) -> Parts:
     """GET /api/vhosts."""
-    reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
+    reports = await call.reports.gather(NODE, TOTALS, STATISTICS, ages=call.ages())
     return await call.listed(
         [vhost for vhost in call.catalogue.vhosts() if call.sees(vhost.name)],
         lambda vhost: _item(vhost, reports, call.serving.context.traced.names),
@@ -67,7 +67,7 @@ async def show(call: Call) -> web.Response:
     vhost = call.catalogue.vhost(call.vhost())
     if vhost is None:
         raise not_found()
-    reports = await call.reports.gather(NODE, TOTALS, STATISTICS)
+    reports = await call.reports.gather(NODE, TOTALS, STATISTICS, ages=call.ages())
     traced = call.serving.context.traced.names
     return json(paging.only_columns(_item(vhost, reports, traced), call.query))
 
