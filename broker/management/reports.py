@@ -101,6 +101,10 @@ class Reports:
         """Sample this node's counters; call it every `SAMPLE_S`."""
         await self.pace.run(self.collector.sample())
 
+    def reset(self) -> None:
+        """Forget all samples: rates and their past begin anew, counters go on."""
+        self.collector = Collector(self._control)
+
     def serve(self, links: Links) -> None:
         """Answer other nodes from now on."""
 

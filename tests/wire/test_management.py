@@ -210,7 +210,7 @@ def test_what_dies_goes_by_its_bcc_keys_too(node: Node) -> None:
 def test_bindings_route(node: Node) -> None:
     node.api("PUT", "/queues/%2F/mgmt.q", {})
     node.api("POST", "/bindings/%2F/e/amq.topic/q/mgmt.q", {"routing_key": "mgmt.#"})
-    body = {"routing_key": "mgmt.x", "payload": "p", "payload_encoding": "string"}
+    body = {"routing_key": "mgmt.x", "payload": "p", "payload_encoding": "string", "properties": {}}
     assert node.api("POST", "/exchanges/%2F/amq.topic/publish", body) == {"routed": True}
     assert status(node, "DELETE", "/bindings/%2F/e/amq.topic/q/mgmt.q/mgmt.%2523") == 204
     assert node.api("POST", "/exchanges/%2F/amq.topic/publish", body) == {"routed": False}

@@ -12,8 +12,10 @@ from broker.management.operations.delays import Delays
 from broker.management.operations.draining import Maintenance
 from broker.management.operations.importing import Importer
 from broker.management.operations.migration import Migrations
+from broker.management.operations.quorum_status import QuorumStatus
 from broker.management.operations.rebalance import Rebalance
 from broker.management.operations.remote import RemoteOperations
+from broker.management.operations.resetting import Resetting
 from broker.management.operations.syncing import Syncing
 from broker.management.operations.tracing import Tracing
 from broker.management.reports import Reports
@@ -32,7 +34,9 @@ class Operations:
         importer: Of definitions.
         migrations: Of classic queues into quorum queues.
         maintenance: Of this node.
+        quorum_status: Of the members of quorum queues.
         rebalance: Of masters and leaders.
+        resetting: Of what was sampled.
         syncing: Of mirrors that lack messages.
         tracing: Of vhosts' messages, for the firehose.
     """
@@ -43,6 +47,8 @@ class Operations:
         self.delays = Delays(control, self.remote)
         self.importer = Importer(control, self.reports.pace)
         self.migrations = Migrations(control, self.remote)
+        self.quorum_status = QuorumStatus(control, self.remote)
+        self.resetting = Resetting(self.reports, self.remote)
         self.syncing = Syncing(control, self.remote)
         self.tracing = Tracing(control, self.remote)
         self.rebalance = Rebalance(control, self.remote, self.reports)

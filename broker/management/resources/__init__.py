@@ -13,6 +13,7 @@ from broker.management.resources import (
     consumers,
     definitions,
     delays,
+    deprecations,
     exchanges,
     features,
     messages,
@@ -22,6 +23,7 @@ from broker.management.resources import (
     policies,
     queues,
     replicas,
+    statistics,
 )
 from broker.management.resources.checks import certificates, health, stopping
 from broker.management.resources.rights import (
@@ -60,6 +62,8 @@ ROUTES: tuple[Endpoint, ...] = (
     *policies.ROUTES,
     *definitions.ROUTES,
     *features.ROUTES,
+    *deprecations.ROUTES,
+    *statistics.ROUTES,
     *health.ROUTES,
     *certificates.ROUTES,
     *stopping.ROUTES,

@@ -102,6 +102,8 @@ async def _publish(call: Call, exchange: str) -> web.Response:
     if record is None:
         raise not_found()
     body = await call.body()
+    keys = ("routing_key", "properties", "payload", "payload_encoding")
+    request_body.require(body, *keys)
     routing_key = request_body.text(body, "routing_key")
     payload = _payload(body)
     properties = _properties(call, request_body.table(body, "properties"))

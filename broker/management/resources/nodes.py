@@ -150,8 +150,16 @@ async def memory(call: Call) -> web.Response:
     return json({"memory": {"total": {"rss": report.node["memory_bytes"]}, "strategy": "rss"}})
 
 
+async def memory_shares(call: Call) -> web.Response:
+    """GET /api/nodes/NODE/memory/relative: in per cent; only the total is known."""
+    if call.catalogue.node(call.name("node")) is None:
+        raise not_found()
+    return json({"memory": {"total": 100}})
+
+
 ROUTES = (
     listing("/api/nodes", show_all, "monitoring"),
     Endpoint("GET", "/api/nodes/{node}", show, "monitoring"),
     Endpoint("GET", "/api/nodes/{node}/memory", memory, "monitoring"),
+    Endpoint("GET", "/api/nodes/{node}/memory/relative", memory_shares, "monitoring"),
 )

@@ -26,6 +26,14 @@ async def add(call: Call) -> web.Response:
     return no_content()
 
 
+async def status(call: Call) -> web.Response:
+    """GET /api/queues/quorum/VHOST/NAME/status: what each member says."""
+    queue = call.catalogue.queue(call.vhost(), call.name("name"))
+    if queue is None or queue.type != "quorum":
+        raise not_found()
+    return json(await call.operations.quorum_status.of(queue))
+
+
 async def grow(call: Call) -> web.Response:
     """POST /api/queues/quorum/replicas/on/NODE/grow, {"strategy": "all" or "even"}."""
     node = call.name("node")
@@ -63,6 +71,7 @@ async def _add(call: Call, uid: int, node: str, strategy: str = "all") -> bool:
 
 
 ROUTES = (
+    Endpoint("GET", "/api/queues/quorum/{vhost}/{name}/status", status),
     Endpoint("POST", "/api/queues/quorum/{vhost}/{name}/replicas/add", add, "administrator"),
     Endpoint("POST", "/api/queues/quorum/replicas/on/{node}/grow", grow, "administrator"),
 )

@@ -210,6 +210,7 @@ async def test_a_publish_over_http_may_be_delayed():
             body = {
                 "routing_key": "k",
                 "payload": "x",
+                "payload_encoding": "string",
                 "properties": {"headers": {"x-delay": delay}},
             }
             return await rig.ask("POST", "/api/exchanges/%2F/later/publish", body)

@@ -17,12 +17,15 @@ from broker.management import paging, request_body
 from broker.management.answers import ApiError, bad_request, json, no_content, not_found, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
+from broker.management.resources import policies
 from broker.metadata import parameters
 from broker.metadata.commands import ClearParameter, SetClusterName, SetParameter
 from broker.metadata.parameters import CLUSTER_NAME, COMPUTED, INTERNAL_CLUSTER_ID
+from broker.metadata.policies import Policy
 from broker.metadata.records import Parameter
 
 Item = dict[str, Any]
+OPERATOR_POLICY = "operator_policy"
 
 
 def _item(record: Parameter) -> Item:
@@ -34,6 +37,18 @@ def _item(record: Parameter) -> Item:
     }
 
 
+def _of_policy(policy: Policy) -> Item:
+    """An operator policy, which RabbitMQ keeps as a parameter."""
+    shown = policies.item(policy)
+    kept = ("pattern", "apply-to", "definition", "priority")
+    return {
+        "value": {key: shown[key] for key in kept},
+        "vhost": shown["vhost"],
+        "component": OPERATOR_POLICY,
+        "name": shown["name"],
+    }
+
+
 async def _show(call: Call, component: str | None = None, vhost: str | None = None) -> Parts:
     found = [
         _item(record)
@@ -42,6 +57,11 @@ async def _show(call: Call, component: str | None = None, vhost: str | None = No
         and component in {None, record.component}
         and vhost in {None, record.vhost}
         and call.sees(record.vhost)
+    ]
+    found += [
+        _of_policy(policy)
+        for policy in call.catalogue.operator_policies(vhost)
+        if component in {None, OPERATOR_POLICY} and call.sees(policy.vhost)
     ]
     found.sort(key=lambda each: (each["vhost"], each["component"], each["name"]))
     return await call.listed_items(found)

@@ -72,6 +72,21 @@ async def show(call: Call) -> web.Response:
     return json(paging.only_columns(_item(vhost, reports, traced), call.query))
 
 
+async def start(call: Call) -> web.Response:
+    """POST /api/vhosts/VHOST/start/NODE: a vhost runs on every node, so nothing is left to do.
+
+    Raises:
+        ApiError: 400: the node does not run.
+    """
+    call.vhost()
+    node = call.catalogue.node(call.name("node"))
+    if node is None:
+        raise not_found()
+    if not node.alive:
+        raise bad_request(f"node {node.name} is not running")
+    return no_content()
+
+
 async def put(call: Call) -> web.Response:
     """PUT /api/vhosts/VHOST; who makes it gets all permissions in it.
 
@@ -129,6 +144,7 @@ ROUTES = (
     Endpoint("GET", "/api/vhosts/{vhost}", show),
     Endpoint("PUT", "/api/vhosts/{vhost}", put, "administrator"),
     Endpoint("DELETE", "/api/vhosts/{vhost}", delete, "administrator"),
+    Endpoint("POST", "/api/vhosts/{vhost}/start/{node}", start, "administrator"),
     Endpoint("PUT", "/api/vhosts/{vhost}/tracing", trace, "administrator"),
     Endpoint("DELETE", "/api/vhosts/{vhost}/tracing", trace, "administrator"),
 )
