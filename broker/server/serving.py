@@ -345,14 +345,17 @@ class Serving:
         await self.listener.close_connections(MAINTENANCE_TEXT)
         return count
 
-    async def resume_clients(self) -> None:
-        """Open the AMQP ports after maintenance; without the lease `_guard` does when it is back.
+    async def resumed_clients(self) -> bool:
+        """Wait until `_guard` has opened the AMQP ports after maintenance.
 
-        Raises:
-            OSError: An AMQP address is taken.
+        Returns:
+            False if it has not within `LEASE_WAIT_S`: the lease is away, or an address was taken.
         """
-        if self._is_let_in and not self._is_closing and self.is_valid():
-            await self.listener.open()
+        for _ in range(int(LEASE_WAIT_S / OPEN_LOOK_S)):
+            if self.listener.is_open:
+                return True
+            await asyncio.sleep(OPEN_LOOK_S)
+        return False
 
     async def hand_over_quorum_queues(self) -> None:
         """Give the leadership of quorum queues led here to nodes that are not in maintenance."""

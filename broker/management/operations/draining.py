@@ -1,9 +1,9 @@
 """Maintenance mode of this node: no clients and no leaders, until `revive` or the next boot.
 
-Group 0 notes it first, so that no other node gives this one a leader; then clients are closed, then
-leaders are handed over: of quorum queues, masters of mirrored queues, group 0. Replicas and mirrors
-here go on: stopping them, as RabbitMQ stops its followers, would take a copy away before the node
-stops (decision 0060). Classic queues that are not mirrored stay.
+Group 0 notes it first: nobody gives this node a leader, and masters of mirrored queues move by
+themselves. Then clients are closed, and leaders of quorum queues and of group 0 handed over.
+Replicas and mirrors here go on: stopping them, as RabbitMQ stops its followers, would take a copy
+away before the node stops (decision 0060). Classic queues that are not mirrored stay.
 
 Source: rabbit_maintenance.erl (3.13), drain/0, revive/0.
 """
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from broker import feature_flags
 from broker.cluster.membership import ClusterMembership
-from broker.errors import Refusal, quoted
+from broker.errors import Refusal, ReplyCode, quoted
 from broker.management.control import NodeControl
 from broker.metadata.commands import SetMaintenance
-from broker.metadata.records import Queue
+from broker.queues.mirrored.reconcile import heir_of_drained
 from broker.server.serving import Serving
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Maintenance:
             return result
         closed = await serving.suspend_clients()
         await serving.hand_over_quorum_queues()
-        await self._hand_over_masters(serving)
+        await self._masters_moved(serving)
         await cluster.hand_over()
         kept = _kept(serving, cluster)
         _log.warning("maintenance.drained", extra={"connections": closed, "kept": len(kept)})
@@ -67,8 +67,8 @@ class Maintenance:
     async def revive(self) -> Refusal | None:
         """End the maintenance mode; clients are let in when this returns.
 
-        Raises:
-            OSError: An AMQP address was taken meanwhile.
+        Returns:
+            None, or why clients are not let in.
         """
         serving, cluster = self._parts()
         if not serving.is_drained:
@@ -76,9 +76,11 @@ class Maintenance:
         result = await cluster.propose(SetMaintenance(self._control.name, being_drained=False))
         if isinstance(result, Refusal):
             return result
-        await serving.resume_clients()
         _log.warning("maintenance.ended")
-        return None
+        if await serving.resumed_clients():
+            return None
+        text = "the maintenance has ended, but the AMQP ports are not open yet: see the node's log"
+        return Refusal(ReplyCode.INTERNAL_ERROR, text)
 
     def _parts(self) -> tuple[Serving, ClusterMembership]:
         serving, cluster = self._control.serving, self._control.cluster
@@ -86,28 +88,14 @@ class Maintenance:
         assert cluster is not None, "what serves belongs to a cluster"
         return serving, cluster
 
-    async def _hand_over_masters(self, serving: Serving) -> None:
-        """Ask masters to move to a synchronised mirror, again and again, for they forget."""
-        loop = asyncio.get_running_loop()
-        ends_s = loop.time() + MASTERS_S
-        while loop.time() < ends_s:
-            moving = [
-                serving.queues.mirrored.request_master(membership.record.uid, target)
-                for membership in serving.queues.mirrored.masters()
-                if (target := _target(serving, membership.record)) is not None
-            ]
-            if not any(moving):
+    async def _masters_moved(self, serving: Serving) -> None:
+        """Wait until masters that can have moved: they go by themselves (`heir_of_drained`)."""
+        for _ in range(int(MASTERS_S / LOOK_S)):
+            drained = serving.catalogue.drained()
+            masters = serving.queues.mirrored.masters()
+            if all(heir_of_drained(each.ring, drained) is None for each in masters):
                 return
             await asyncio.sleep(LOOK_S)
-
-
-def _target(serving: Serving, queue: Queue) -> str | None:
-    """The node of the oldest synchronised mirror that may lead; None if there is none."""
-    ring, heirs = queue.ring, serving.heirs()
-    if ring is None:
-        return None
-    ready = [each.node for each in ring.mirrors() if each in ring.synced and each.node in heirs]
-    return ready[0] if ready else None
 
 
 def _kept(serving: Serving, cluster: ClusterMembership) -> list[dict[str, str]]:

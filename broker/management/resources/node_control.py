@@ -65,10 +65,7 @@ async def revive(call: Call) -> web.Response:
     """POST /api/node/revive: end the maintenance mode of this node."""
     assert call.serving is not None, "or it raises"
     _log.info("node.revive", extra={"user": call.user.name})
-    try:
-        result = await call.operations.maintenance.revive()
-    except OSError as error:
-        raise unavailable(f"revive failed: {error.strerror or error}") from error
+    result = await call.operations.maintenance.revive()
     if isinstance(result, Refusal):
         refuse(result)
     return no_content()

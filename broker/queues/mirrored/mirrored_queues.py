@@ -477,7 +477,9 @@ class MirroredQueues:
             wanted = reconcile.with_reachable(
                 ring, wanted, self._links.running(), self._links.is_reachable
             )
-        wanted = reconcile.with_requested_master(ring, wanted, self._requested_master(uid))
+        asked = self._requested_master(uid)
+        heir = asked or reconcile.heir_of_drained(ring, context.catalogue.drained())
+        wanted = reconcile.with_requested_master(ring, wanted, heir)
         steps = reconcile.member_notes(uid, ring, master.has_join_state, master.has_everything)
         steps += reconcile.drop_steps(uid, ring, wanted)
         for step in steps:

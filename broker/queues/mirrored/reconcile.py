@@ -8,7 +8,7 @@ only the times of the last joins are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from broker.metadata.ring_commands import (
@@ -155,6 +155,19 @@ def with_requested_master(ring: Ring, wanted: list[str], requested: str | None) 
     if heir is not None and heir in ring.synced:
         return [requested, *others]
     return [*others[:1], requested, *others[1:]]
+
+
+def heir_of_drained(ring: Ring, drained: Collection[str]) -> str | None:
+    """Return the node to which a master in maintenance gives its queue; None to keep it.
+
+    Args:
+        ring: The ring, with a master.
+        drained: Nodes in maintenance.
+    """
+    if ring.master is None or ring.master.node not in drained:
+        return None
+    heirs = (each.node for each in ring.mirrors() if each in ring.synced)
+    return next((node for node in heirs if node not in drained), None)
 
 
 def hand_over_step(uid: int, ring: Ring, wanted: list[str]) -> RingHandOver | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.fifo.commands import Purge
+from broker.metadata.commands import SetMaintenance
 from broker.queues.mirrored.mirrored_queues import REQUESTED_MASTER_MS
 from broker.queues.mirrored.reconcile import with_requested_master
 from tests.unit.queues.mirrored.trio import Trio
@@ -80,3 +81,38 @@ def test_a_wish_for_the_master_itself_changes_nothing() -> None:
     trio = Trio()
     assert with_requested_master(trio.ring, [A, B, C], A) == [A, B, C]
     assert with_requested_master(trio.ring, [A, B, C], None) == [A, B, C]
+
+
+def drain(trio: Trio, node: str) -> None:
+    trio.apply(SetMaintenance(node, True))
+    trio.settle()
+    trio.tick(3)
+
+
+def test_the_queue_of_a_drained_master_moves_to_a_node_that_is_not() -> None:
+    trio = Trio()
+    trio.confirmed(C, 1, 2)
+    drain(trio, B)
+    assert trio.master == A, "a drained mirror stays a mirror"
+    drain(trio, A)
+    assert trio.master == C
+    assert {member.node for member in trio.ring.alive()} == {A, B, C}
+    trio.confirmed(A, 3)
+    assert trio.depth(C) == 3
+
+
+def test_a_drained_mirror_that_is_promoted_gives_the_queue_on() -> None:
+    trio = Trio()
+    trio.confirmed(C, 1, 2)
+    drain(trio, B)
+    trio.kill(A)
+    trio.tick(5)
+    assert trio.master == C
+    assert trio.depth(C) == 2
+
+
+def test_a_drained_master_without_a_synchronised_heir_keeps_its_queue() -> None:
+    trio = Trio()
+    for node in (B, C, A):
+        drain(trio, node)
+    assert trio.master == A
