@@ -22,7 +22,7 @@ from broker.management.pace import STEP, kept, mapped
 from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
 from broker.management.statistics.measured import Measured, NodeStatistics
-from broker.management.statistics.message_stats import detailed, of_messages
+from broker.management.statistics.message_stats import detailed, idle_since, of_messages
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
 from broker.server import resource_usage
@@ -427,6 +427,9 @@ def _connection(connection: AmqpConnection, node: str, collector: Collector, age
         "port": info.port,
         "protocol": "AMQP 0-9-1",
         **detailed(("recv_oct", "send_oct"), collector.connection(connection, ages)),
+        "recv_cnt": info.reads,
+        "send_cnt": info.writes,
+        "send_pend": connection.unsent_bytes,
         **_tls(info.tls),
         "state": connection.state,
         "timeout": info.heartbeat_s,
@@ -471,6 +474,7 @@ def _channel(
         },
         "consumer_count": facts.consumer_count,
         "global_prefetch_count": facts.global_prefetch,
+        **idle_since(measured),
         "message_stats": of_messages(measured),
         "messages_unacknowledged": facts.unacknowledged,
         "messages_uncommitted": facts.uncommitted_messages,
@@ -478,6 +482,7 @@ def _channel(
         "name": f"{info.name} ({facts.number})",
         "node": node,
         "number": facts.number,
+        "pending_raft_commands": 0,  # publishes wait at the queue's own node, not in the channel
         "prefetch_count": facts.prefetch,
         "state": connection.channel_state(facts.number, is_closing=facts.is_closing),
         "transactional": facts.is_transactional,

@@ -158,6 +158,7 @@ class AmqpConnection(asyncio.Protocol):
             return  # it was lost while it waited
         size = len(data)
         self.info.received_bytes += size
+        self.info.reads += 1
         machine = self._machine
         machine.alarm = self._alarms.reason
         now_ms = self._context.clock.monotonic_ms()
@@ -425,6 +426,7 @@ class AmqpConnection(asyncio.Protocol):
         if transport is None:
             return
         self._machine.wrote_ms = now_ms
+        self.info.writes += 1
         if len(pieces[-1]) >= LARGE_BYTES:  # a copy of it costs more than a place in writev
             self.info.sent_bytes += sum(map(len, pieces))
             transport.writelines(pieces)
@@ -435,6 +437,11 @@ class AmqpConnection(asyncio.Protocol):
         if self._taken is not None and self._untaken_bytes() > UNTAKEN_BYTES_MAX:
             self._is_glutted = True
             self.pause_reading()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for room in the socket."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _untaken_bytes(self) -> int:
         """Return the unsent bytes of a client that does not read; 0 for one that does."""

@@ -60,6 +60,8 @@ class ConnectionInfo:
         mechanism: SASL mechanism.
         received_bytes: From the client.
         sent_bytes: To the client.
+        reads: Pieces in which they came.
+        writes: Pieces in which they were sent.
         tls: What its TLS handshake settled; None without TLS.
         ends: What a proxy says of the client; None: the socket's own ends count.
     """
@@ -79,11 +81,13 @@ class ConnectionInfo:
         "peer_host",
         "peer_port",
         "port",
+        "reads",
         "received_bytes",
         "sent_bytes",
         "tls",
         "user",
         "vhost",
+        "writes",
     )
 
     def __init__(
@@ -103,6 +107,7 @@ class ConnectionInfo:
         self.mechanism = ""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.reads = self.writes = 0
         self.tls = tls
         self.ends = ends
         self._is_local = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
         return bool(stats["publish_details"]["rate"] == 0)
 
     wait_until(is_over, "the rates' end when nobody publishes")
+    idle = own.api("GET", "/queues/%2F/counted")["idle_since"]
+    assert datetime.fromisoformat(idle) < datetime.now(UTC)
     overview = own.api("GET", "/overview")
     assert overview["message_stats"]["publish"] == sent + 1
     assert overview["churn_rates"]["queue_created"] == 1

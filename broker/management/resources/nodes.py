@@ -23,6 +23,46 @@ _MECHANISMS = {
 }
 
 
+_NOTHING_HERE = (
+    "gc_bytes_reclaimed",
+    "io_read_avg_time",
+    "io_read_bytes",
+    "io_read_count",
+    "io_reopen_count",
+    "io_seek_avg_time",
+    "io_seek_count",
+    "mnesia_disk_tx_count",
+    "mnesia_ram_tx_count",
+    "msg_store_read_count",
+    "msg_store_write_count",
+    "proc_total",
+    "proc_used",
+    "queue_index_read_count",
+    "queue_index_write_count",
+)
+"""Keys that stand for parts of RabbitMQ and Erlang that are not here: 0, for clients with types."""
+_MEANS = ("io_sync_avg_time", "io_write_avg_time")
+"""Means since the node's start, which have no rate: 0 as well."""
+_OF_RABBITMQ = {
+    **dict.fromkeys(_NOTHING_HERE, 0),
+    **{f"{key}_details": {"rate": 0.0} for key in _NOTHING_HERE + _MEANS},
+    "metrics_gc_queue_length": dict.fromkeys(
+        (
+            "channel_closed",
+            "channel_consumer_deleted",
+            "connection_closed",
+            "consumer_deleted",
+            "exchange_deleted",
+            "node_node_deleted",
+            "queue_deleted",
+            "vhost_deleted",
+        ),
+        0,
+    ),
+    "ra_open_file_metrics": dict.fromkeys(("ra_log_segment_writer", "ra_log_wal"), 0),
+}
+
+
 def _io(journal: dict[str, Any]) -> dict[str, Any]:
     """Return the cost of the store's log under RabbitMQ's names: counts and mean milliseconds.
 
@@ -32,10 +72,7 @@ def _io(journal: dict[str, Any]) -> dict[str, Any]:
     if not journal:
         return {}
     return {
-        "io_write_count": journal["batches"],
-        "io_write_bytes": journal["bytes"],
         "io_write_avg_time": _mean_ms(journal["write_s"], journal["batches"]),
-        "io_sync_count": journal["syncs"],
         "io_sync_avg_time": _mean_ms(journal["sync_s"], journal["syncs"]),
         "journal": {
             "records": journal["records"],
@@ -83,6 +120,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "disk_free": facts["disk_free_bytes"],
         "disk_free_limit": facts["disk_free_limit_bytes"],
         "disk_free_alarm": facts["disk_alarm"],
+        **_OF_RABBITMQ,
         **_io(facts.get("journal") or {}),
         "fd_used": facts["files"],
         "fd_total": facts["files_max"],
@@ -107,8 +145,10 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "contexts": [
             {
                 "description": "WarrenMQ Management",
+                "ip": listener["ip_address"],
                 "path": "/",
                 "port": str(listener["port"]),
+                "protocol": listener["protocol"],
                 **({"ssl": "true"} if listener["protocol"] == "https" else {}),
             }
             for listener in facts["listeners"]

@@ -29,7 +29,7 @@ from broker.management.pace import STEP
 from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
 from broker.management.statistics.measured import Measured, total
-from broker.management.statistics.message_stats import levels, of_queue
+from broker.management.statistics.message_stats import idle_since, levels, of_queue
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
@@ -183,7 +183,7 @@ def item(
             found[f"{kind}_consumer_tag"] = plain(stat.active[1])
         found |= _counts(stat)
         measured = states.measured(queue.uid)
-        found |= levels(measured)
+        found |= levels(measured) | idle_since(measured)
         if stats := of_queue(measured):
             found["message_stats"] = stats
         if queue.type == "classic":

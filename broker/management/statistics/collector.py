@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import resource
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from typing import Final
+from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
 from broker.management.control import NodeControl
@@ -12,7 +14,7 @@ from broker.management.pace import STEP
 from broker.management.statistics.ages import NO_AGES, NO_SPAN, Ages, Span
 from broker.management.statistics.history import DAY, HOUR, MINUTE
 from broker.management.statistics.measured import Measured, NodeStatistics
-from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS
+from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS, WORK_KEYS
 from broker.management.statistics.rates import Numbers, Rates
 from broker.server import resource_usage
 from broker.server.alarms import limits_of
@@ -39,7 +41,7 @@ class Collector:
         self._vhosts = Rates[str](len(LEVEL_KEYS), interval_ms, _LONG)
         self._exchanges = Rates[tuple[str, str]](interval_ms=interval_ms)
         self._churn = Rates[None](0, interval_ms, _LONG)
-        self._usage = Rates[None](len(USAGE_KEYS), interval_ms, _LONG)
+        self._usage = Rates[None](len(USAGE_KEYS) - len(WORK_KEYS), interval_ms, _LONG)
         self._levels: dict[str, tuple[int, int]] = {}
 
     def sample(self) -> Generator[None, None, None]:
@@ -75,7 +77,18 @@ class Collector:
         settings = self._control.settings
         used = resource_usage.measure(settings, limits_of(settings))
         sockets = len(serving.listener.connections)
-        return used.memory_bytes, used.files, sockets, used.disk_free_bytes
+        machine = resource.getrusage(resource.RUSAGE_SELF)
+        store = self._control.journal
+        journal: dict[str, Any] = {} if store is None else store.stats.facts()
+        return (
+            machine.ru_nvcsw + machine.ru_nivcsw,
+            sum([each["collections"] for each in gc.get_stats()]),
+            *[int(journal.get(key, 0)) for key in ("batches", "bytes", "syncs")],
+            used.memory_bytes,
+            used.files,
+            sockets,
+            used.disk_free_bytes,
+        )
 
     def _forget_exchanges(self, serving: Serving) -> Generator[None, None, None]:
         counts, catalogue = serving.context.counts, serving.catalogue

@@ -17,11 +17,14 @@ class Measured(msgspec.Struct, array_like=True):
         numbers: In the order of their keys.
         rates: Of each, per second; empty: all are 0.
         past: Of each; empty: not asked for.
+        idle_since_ms: The sample that saw the numbers' last change, in milliseconds since 1970; 0:
+            they have changed since the last sample.
     """
 
     numbers: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
     past: list[Series] = []
+    idle_since_ms: int = 0
 
 
 class NodeStatistics(msgspec.Struct, array_like=True):

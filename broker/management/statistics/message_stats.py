@@ -6,6 +6,7 @@ Source: rabbit_mgmt_format.erl and rabbit_mgmt_stats.erl (names; a rate with no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS
@@ -19,8 +20,15 @@ _OF_QUEUE: Final = frozenset(
 )
 _DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 LEVEL_KEYS: Final = ("messages_ready", "messages_unacknowledged")
-USAGE_KEYS: Final = ("mem_used", "fd_used", "sockets_used", "disk_free")
-"""Numbers of a node that have a past."""
+WORK_KEYS: Final = (
+    "context_switches",
+    "gc_num",
+    "io_write_count",
+    "io_write_bytes",
+    "io_sync_count",
+)
+USAGE_KEYS: Final = (*WORK_KEYS, "mem_used", "fd_used", "sockets_used", "disk_free")
+"""Numbers of a node that have a past; those of `WORK_KEYS` never fall."""
 
 
 def detailed(keys: Sequence[str], measured: Measured) -> Item:
@@ -109,9 +117,18 @@ def of_churn(measured: Measured) -> Item:
 
 
 def of_usage(measured: Measured) -> Item:
-    """A node's numbers that have a past: only their `*_details`."""
+    """A node's numbers that have a past; of its levels only the `*_details`: reports are newer."""
     found = detailed(USAGE_KEYS, measured)
-    return {key: value for key, value in found.items() if key.endswith("_details")}
+    levels_now = USAGE_KEYS[len(WORK_KEYS) :]
+    return {key: value for key, value in found.items() if key not in levels_now}
+
+
+def idle_since(measured: Measured) -> Item:
+    """`idle_since` of a queue or a channel at which nothing happens; {} of others."""
+    if not measured.idle_since_ms:
+        return {}
+    at = datetime.fromtimestamp(measured.idle_since_ms / 1_000, UTC)
+    return {"idle_since": at.isoformat(timespec="milliseconds")}
 
 
 def levels(measured: Measured) -> Item:

@@ -18,6 +18,7 @@ class _Sample(NamedTuple):
     at_ms: int
     numbers: Numbers
     rates: tuple[float, ...] | None
+    changed_ms: int
 
 
 class Rates(Generic[K]):
@@ -52,7 +53,7 @@ class Rates(Generic[K]):
         Args:
             now_ms: Monotonic milliseconds.
             objects: All that there are, with their numbers.
-            date_ms: Milliseconds since 1970, for the past.
+            date_ms: Milliseconds since 1970, for the past and for when numbers last changed.
         """
         known, found = self._samples, dict[K, _Sample]()
         for count, (key, numbers) in enumerate(objects, 1):
@@ -61,12 +62,12 @@ class Rates(Generic[K]):
             if last is not None and now_ms - last.at_ms < self._enough_ms:
                 found[key] = last
             elif last is None:
-                found[key] = _Sample(now_ms, numbers, None)
+                found[key] = _Sample(now_ms, numbers, None, date_ms)
             elif numbers == last.numbers:
-                found[key] = _Sample(now_ms, last.numbers, None)
+                found[key] = _Sample(now_ms, last.numbers, None, last.changed_ms)
             else:
                 rates = self._rates(last, now_ms, numbers)
-                found[key] = _Sample(now_ms, numbers, rates)
+                found[key] = _Sample(now_ms, numbers, rates, date_ms)
             if not count % STEP:
                 yield
         self._samples = found
@@ -102,4 +103,7 @@ class Rates(Generic[K]):
             series = [self.history.series(key, index, span) for index, span in enumerate(spans)]
         else:  # it never was more than 0
             series = [Series(each.end_ms, each.step_ms, [0] * each.count) for each in spans]
-        return Measured(numbers, self.of(key), series)
+        found = self._samples.get(key)
+        is_idle = found is not None and found.numbers[: len(numbers)] == numbers
+        since_ms = found.changed_ms if found is not None and is_idle else 0
+        return Measured(numbers, self.of(key), series, since_ms)

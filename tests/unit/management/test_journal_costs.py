@@ -54,4 +54,6 @@ async def test_every_sync_is_in_one_place_of_the_histogram():
 async def test_a_node_without_a_store_shows_no_costs():
     async with Rig() as rig:
         rig.control.journal = None
-        assert "io_sync_count" not in await shown(rig)
+        node = await shown(rig)
+        assert (node["io_sync_count"], node["io_write_count"]) == (0, 0)
+        assert "journal" not in node
