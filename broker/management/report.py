@@ -41,6 +41,7 @@ QUEUES: Final = "queues"
 TOTALS: Final = "totals"
 STATISTICS: Final = "statistics"
 EXCHANGES: Final = "exchanges"
+LENGTHS: Final = "lengths"
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -57,8 +58,8 @@ class Wanted(msgspec.Struct, array_like=True):
     """The parts of a report that are asked for.
 
     Attributes:
-        parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS and EXCHANGES,
-            which is STATISTICS with the exchanges'.
+        parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS, EXCHANGES,
+            which is STATISTICS with the exchanges', and LENGTHS.
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
@@ -139,6 +140,7 @@ class Report(msgspec.Struct, array_like=True):
         held: Queues that its publishers wait for.
         totals: Sums of all of them.
         statistics: Counters of its vhosts and exchanges.
+        lengths: Of the queues it serves in its last sample: uid, ready, unacknowledged.
     """
 
     node: Item = {}
@@ -151,6 +153,7 @@ class Report(msgspec.Struct, array_like=True):
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
+    lengths: list[tuple[int, int, int]] = []
 
     @property
     def things(self) -> int:
@@ -193,6 +196,8 @@ def report_of(
         report.owners = yield from _collected(
             owner for each in connections for owner in _owners(control, each)
         )
+    if LENGTHS in wanted.parts:
+        report.lengths = yield from collector.queue_lengths()
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
     with_exchanges = EXCHANGES in wanted.parts

@@ -71,6 +71,7 @@ class _Packed(msgspec.Struct, array_like=True):
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
+    lengths: list[tuple[int, int, int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -230,6 +231,7 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.held,
         report.totals,
         report.statistics,
+        report.lengths,
     )
 
 
@@ -245,4 +247,5 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.held,
         packed.totals,
         packed.statistics,
+        packed.lengths,
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
 from broker.management.control import NodeControl
-from broker.management.pace import STEP
+from broker.management.pace import STEP, mapped
 from broker.management.statistics.ages import NO_AGES, NO_SPAN, Ages, Span
 from broker.management.statistics.history import DAY, HOUR, MINUTE
 from broker.management.statistics.measured import Measured, NodeStatistics
@@ -129,6 +129,11 @@ class Collector:
         counts = None if serving is None else serving.queues.counts_here(uid)
         numbers = () if counts is None else counts.values()
         return self._queues.measured(uid, numbers, _levelled(ages))
+
+    def queue_lengths(self) -> Generator[None, None, list[tuple[int, int, int]]]:
+        """Of each queue served here in the last sample: uid, ready, unacknowledged; in steps."""
+        sampled = self._queues.sampled()
+        return (yield from mapped(list(sampled), lambda one: (one[0], one[1][-2], one[1][-1])))
 
     def node(
         self, *, with_exchanges: bool, ages: Ages = NO_AGES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from broker.management.pace import STEP
@@ -90,6 +90,10 @@ class Rates(Generic[K]):
         """
         found = self._samples.get(key)
         return () if found is None or found.rates is None else found.rates
+
+    def sampled(self) -> Iterator[tuple[K, Numbers]]:
+        """All objects with their numbers in a sample, at most `interval_ms` and a sample old."""
+        return ((key, found.numbers) for key, found in self._samples.items())
 
     def measured(self, key: K, numbers: Numbers, spans: Sequence[Span] = ()) -> Measured:
         """Put numbers with their rates and their past.

@@ -355,3 +355,25 @@ class Full:
             done(GetResult(Delivery(1, 0, message), 1))
         elif done is not None:
             done(None)
+
+
+async def test_a_page_of_many_queues_sorted_by_length_asks_only_those_that_it_shows():
+    """The order is that of the last sample."""
+    async with Rig() as rig:
+        declare(rig, 1_200)
+        queues, catalogue = rig.control.serving.queues, rig.control.asker.machine.catalogue
+        for number, ready in ((7, 50), (1_100, 70), (300, 60)):
+            uid = catalogue.queue("/", f"q{number:05}").uid
+            queues.stats[uid] = QueueStat(ready, 1, 1, 20, 10, "running", alpha=3)
+        await rig.operations.reports.sample()
+        looked_at: list[int] = []
+        stat_here = queues.stat_here
+        queues.stat_here = lambda uid, done: (looked_at.append(uid), stat_here(uid, done))
+        page = "/api/queues?page=1&page_size=100&sort=messages_ready"
+        longest = (await rig.ask("GET", page + "&sort_reverse=true")).json
+        names = [each["name"] for each in longest["items"]]
+        assert names[:5] == ["q01100", "q00300", "q00007", "q00000", "q00001"]
+        assert (longest["total_count"], longest["item_count"]) == (1_200, 100)
+        assert len(looked_at) == 100
+        last = (await rig.ask("GET", page.replace("page=1", "page=12"))).json["items"]
+        assert [each["name"] for each in last[-3:]] == ["q00007", "q00300", "q01100"]
