@@ -151,6 +151,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         consumer_timeout_ms: `consumer_timeout`: how long a delivery may stay unacknowledged;
             None never closes.
         tcp_backlog: `tcp_listen_options.backlog`.
+        events_vhost: `event_exchange.vhost`: where amq.rabbitmq.event is; None: in the default one.
         statistics_interval_ms: `collect_statistics_interval`: rates are those of so long.
         tcp_nodelay: `tcp_listen_options.nodelay`.
         tcp_keepalive: `tcp_listen_options.keepalive`.
@@ -244,6 +245,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     handshake_timeout_ms: int = 10_000
     consumer_timeout_ms: int | None = 1_800_000
     tcp_backlog: int = 128
+    events_vhost: str | None = None
     statistics_interval_ms: int = 5_000
     tcp_nodelay: bool = True
     tcp_keepalive: bool = False

@@ -309,6 +309,7 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "proxy_protocol": ("proxy_protocol", _flag),
     "consumer_timeout": ("consumer_timeout_ms", _unlimited),
     "tcp_listen_options.backlog": ("tcp_backlog", _natural),
+    "event_exchange.vhost": ("events_vhost", str),
     "collect_statistics_interval": ("statistics_interval_ms", _interval),
     "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
     "tcp_listen_options.keepalive": ("tcp_keepalive", _flag),

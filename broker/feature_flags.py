@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from broker.errors import Refusal, ReplyCode
 
 MAINTENANCE: Final = "maintenance_mode_status"
+EVENT_EXCHANGE: Final = "event_exchange"
 
 
 class FeatureFlag(NamedTuple):
@@ -35,7 +36,10 @@ class FeatureFlag(NamedTuple):
     since: str
 
 
-FLAGS: Final = (FeatureFlag(MAINTENANCE, "Maintenance mode status", "0.3.0"),)
+FLAGS: Final = (
+    FeatureFlag(MAINTENANCE, "Maintenance mode status", "0.3.0"),
+    FeatureFlag(EVENT_EXCHANGE, "Events of the broker at amq.rabbitmq.event", "0.3.0"),
+)
 KNOWN: Final = frozenset(flag.name for flag in FLAGS)
 
 

@@ -227,7 +227,11 @@ class Call:
         Raises:
             ApiError: As `refuse`.
         """
-        result = await self.cluster.propose(command)
+        serving = self.control.serving
+        if serving is None:
+            result = await self.cluster.propose(command)
+        else:
+            result = await serving.context.events.propose(command, self.user.name)
         if isinstance(result, Refusal):
             refuse(result)
         return result

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from broker.amqp.fields import plain_value
-from broker.feature_flags import MAINTENANCE
+from broker.feature_flags import EVENT_EXCHANGE, MAINTENANCE
 from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
@@ -448,6 +448,17 @@ class SetMaintenance(Command, frozen=True, tag=35):
     being_drained: bool
 
 
+class DeclareEventExchange(Command, frozen=True, tag=36):
+    """Declare `amq.rabbitmq.event` in a vhost, a name no client may declare. Result: True if new.
+
+    A vhost that is not there, or has it, is no error.
+    """
+
+    flag: ClassVar[str] = EVENT_EXCHANGE
+
+    vhost: str
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -484,6 +495,7 @@ AnyCommand = (
     | ChangeRings
     | EnableFeatures
     | SetMaintenance
+    | DeclareEventExchange
 )
 
 

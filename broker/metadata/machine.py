@@ -57,6 +57,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] =
     commands.ChangeRings: steps.change_rings,
     commands.EnableFeatures: features.enable_features,
     commands.SetMaintenance: nodes.set_maintenance,
+    commands.DeclareEventExchange: exchanges.declare_event_exchange,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

@@ -310,8 +310,8 @@ class AlarmWatch:
         self._note(node, told.resources)
 
     def _note(self, node: str, resources: tuple[str, ...] | set[str]) -> None:
-        before = self._board.reason
+        before = self._board.reason, self._board.here
         for line in self._board.put(node, resources):
             _log.warning(line)
-        if self._board.reason != before:
+        if (self._board.reason, self._board.here) != before:
             self._changed()

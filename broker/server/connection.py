@@ -666,6 +666,8 @@ class AmqpConnection(asyncio.Protocol):
         machine = self._machine
         if self._transport is None or machine.state is not State.AUTHENTICATING:
             return
+        refusal = found if isinstance(found, str) else ""
+        self._context.events.login(event.username, self.info, refusal)
         if isinstance(found, str):
             if self._context.doors.logins.is_first_failure(self.info.peer_host):
                 text = "%s login refused: user '%s' - %s"
@@ -718,6 +720,9 @@ class AmqpConnection(asyncio.Protocol):
         self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
         self._effect_runner.is_full = self._taken is not None
         self.info.opened(facts, machine)
+        if context.events.is_watched:
+            headers = self.info.event_headers(facts)
+            context.events.publish("connection.created", headers, user.name)
         self._machine.opened()
         context.doors.handshakes.leave(self)
         context.access.usage.connected(self.info.connection_id, vhost, user.name)
@@ -760,7 +765,7 @@ class AmqpConnection(asyncio.Protocol):
             then()
 
     async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
-        await self._context.metadata.propose(EndConnection(owner))
+        await self._context.events.propose(EndConnection(owner), self.info.user)
         if then is not None:
             then()
             self._context.outbox.mark(self)

@@ -134,6 +134,34 @@ class ConnectionInfo:
         self.client_properties = machine.client_properties
         self.mechanism = machine.mechanism
 
+    def event_headers(self, facts: ConnectionFacts) -> dict[str, object]:
+        """Describe the connection for its event, under RabbitMQ's names.
+
+        Args:
+            facts: The outcome of its handshake.
+
+        Source: rabbit_reader.erl, CREATION_EVENT_KEYS.
+        """
+        return {
+            "pid": facts.process,
+            "name": self.name,
+            "node": facts.node,
+            "host": self.host,
+            "port": self.port,
+            "peer_host": self.peer_host,
+            "peer_port": self.peer_port,
+            "user": self.user,
+            "vhost": self.vhost,
+            "protocol": "AMQP 0-9-1",
+            "auth_mechanism": self.mechanism,
+            "ssl": self.tls is not None,
+            "timeout": self.heartbeat_s,
+            "frame_max": self.frame_max,
+            "channel_max": self.channel_max,
+            "connected_at": self.connected_at_ms,
+            "client_properties": self.client_properties,
+        }
+
     @property
     def is_loopback(self) -> bool:
         """True if the client's own address is a loopback one (never the listener's address).

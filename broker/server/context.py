@@ -17,6 +17,7 @@ from broker.ports import Clock, Done
 from broker.queues.handle import QueueHandle
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
+from broker.server.events.exchange import EventExchange
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
 from broker.server.shares.turns import FairTurns
@@ -122,6 +123,7 @@ class ServerContext:
         turns: Of connections whose messages are expensive to route.
         counts: What is counted since the node started to serve.
         traced: The vhosts of which copies of messages are published.
+        events: Publishes what happens here.
     """
 
     settings: Settings
@@ -146,7 +148,16 @@ class ServerContext:
     alarms: Board = field(default_factory=lambda: Board(""))
     counts: NodeCounts = field(default_factory=NodeCounts)
     traced: TracedVhosts = field(default_factory=TracedVhosts)
+    events: EventExchange = field(init=False)
     turns: FairTurns = field(init=False)
 
     def __post_init__(self) -> None:
         self.turns = FairTurns(self.clock)
+        self.events = EventExchange(
+            self.limits.events_vhost,
+            self.catalogue,
+            self.metadata,
+            self.queues,
+            self.lease,
+            self.clock,
+        )

@@ -86,6 +86,7 @@ class EffectRunner:
             effects.Stat: self._stat,
             effects.DeleteQueue: self._delete_queue,
             effects.Propose: self._propose,
+            effects.Happened: self._happened,
             effects.ReplyTo: self._reply_to,
             effects.CloseConnection: self._close_connection,
         }
@@ -282,11 +283,14 @@ class EffectRunner:
 
     async def _ask(self, command: AnyCommand, done: Callable[[object], None]) -> None:
         try:
-            result = await self._context.metadata.propose(command)
+            result = await self._context.events.propose(command, self._session.user)
         except Exception as why:  # noqa: BLE001 - else the channel would wait for ever
             _log.exception("proposal.failed")
             result = Refusal(ReplyCode.INTERNAL_ERROR, f"the change failed: {why!r}")
         done(result)
+
+    def _happened(self, effect: effects.Happened) -> None:
+        self._context.events.publish(effect.key, effect.headers, self._session.user)
 
     def _reply_to(self, effect: effects.ReplyTo) -> None:
         behind = self._context.send_reply(

@@ -17,6 +17,7 @@ from broker.errors import ReplyCode
 from broker.message import Message
 from broker.metadata.results import Changes
 from broker.server.connection import AmqpConnection
+from broker.server.connection_facts import ConnectionInfo
 from broker.server.context import ServerContext
 from broker.server.entrance.ports import open_port
 from broker.server.entrance.proxies import Behind, ProxyPort, TrustedProxies
@@ -90,6 +91,7 @@ class AmqpListener:
                 self,
             )
         self._proxied: list[ProxyPort] = []
+        self._alarms: frozenset[str] = frozenset()  # this node's, as events have told them
         self._ticks = 0
         self._last_id = 0
         self._is_empty = asyncio.Event()
@@ -226,9 +228,17 @@ class AmqpListener:
                 connection.close(ReplyCode.CONNECTION_FORCED, f"vhost '{vhost}' is deleted")
 
     def follow_alarms(self) -> None:
-        """Block or free connections."""
+        """Block or free connections, and publish the events of this node's own alarms."""
         for connection in list(self.connections.values()):
             connection.follow_alarms()
+        before, self._alarms = self._alarms, self._context.alarms.here
+        for key, resources in (
+            ("alarm.set", self._alarms - before),
+            ("alarm.cleared", before - self._alarms),
+        ):
+            for resource in sorted(resources):
+                headers: dict[str, object] = {"resource": resource, "node": self._context.node}
+                self._context.events.publish(key, headers)
 
     def resume(self) -> None:
         """The lease is there: let connections go on that waited for it."""
@@ -332,12 +342,24 @@ class AmqpListener:
             else:  # the ports were closed meanwhile
                 server.close()
 
+    def _tell_closed(self, info: ConnectionInfo) -> None:
+        node = self._context.node
+        headers: dict[str, object] = {
+            "pid": f"<{node}.{info.connection_id}.0>",
+            "name": info.name,
+            "node": node,
+            "client_properties": info.client_properties,
+        }
+        self._context.events.publish("connection.closed", headers, info.user)
+
     def _ended(self, connection: AmqpConnection) -> None:
         self.connections.pop(connection.info.connection_id, None)
         counts = self._context.counts
         counts.churn.connection_closed += 1
         counts.received_bytes += connection.info.received_bytes
         counts.sent_bytes += connection.info.sent_bytes
+        if connection.info.vhost and self._context.events.is_watched:
+            self._tell_closed(connection.info)
         if self.is_short_of_files:
             self._ticks = 0  # look with the next tick
         if not self.connections:

@@ -271,6 +271,7 @@ class Serving:
             await self.listener.open()
         self._is_let_in = True
         self._cluster.formed()
+        self.spawn(self.context.events.declare())
 
     async def _journal_synced(self) -> None:
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -459,7 +460,7 @@ class Serving:
 
     def _propose(self, command: DeleteQueue | ChangeRings, done: Done) -> None:
         async def ask() -> None:
-            done(await self._cluster.propose(command))
+            done(await self.context.events.propose(command))
 
         self.spawn(ask())
 
@@ -472,6 +473,7 @@ class Serving:
         self.queues.tick()
         self._usage.tick()
         self.alarms.tick()
+        self.spawn(self.context.events.declare())
         for owner in self._exclusive_queue_cleanup.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 
@@ -480,7 +482,7 @@ class Serving:
 
     async def _close_owner(self, owner: str) -> None:
         """Delete what a connection that is gone still owns; asked again while it is there."""
-        await self._cluster.propose(EndConnection(owner))
+        await self.context.events.propose(EndConnection(owner))
 
     async def _tend_replicas(self) -> None:
         """Members of quorum queues and their leader hints; each step may wait for a majority."""
@@ -575,4 +577,5 @@ def _limits(settings: Settings) -> SessionLimits:
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,
         cluster_queues=settings.cluster_queue_limit,
         quorum_global_qos=settings.quorum_global_qos,
+        events_vhost=settings.events_vhost or settings.default_vhost,
     )

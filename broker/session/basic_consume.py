@@ -101,9 +101,9 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         fields.plain_table(method.arguments),
     )
 
-    def attached(result: object) -> None:
-        del result
+    def attached(_result: object) -> None:
         consumer.is_attached = True
+        _tell(channel, consumer)
         if consumer.no_ack and is_limit_reached(channel):
             channel.window.is_holding = True
             channel.set_active(consumer, active=False)
@@ -116,6 +116,16 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
 
     token = channel.ask(attached, refused)
     channel.emit(Attach(token, channel.key, queue, checkout))
+
+
+def _tell(channel: Channel, consumer: ChannelConsumer) -> None:
+    """Publish the event of a new consumer, if anybody watches."""
+    if not channel.context.is_watched:
+        return
+    facts = channel.consumer_facts(consumer)
+    facts |= {"exclusive": consumer.exclusive, "ack_required": not consumer.no_ack}
+    facts |= {"prefetch_count": consumer.prefetch, "arguments": consumer.arguments}
+    channel.context.happened("consumer.created", facts)
 
 
 def _raise(refusal: object) -> None:
@@ -172,6 +182,7 @@ def cancel(channel: Channel, method: spec.BasicCancel) -> None:
         gone = channel.consumers.pop(tag, None)  # not `consumer`: its queue may have moved since
         if gone is not None:
             requeue_parked(channel, gone)
+            channel.consumer_ended(gone)
         if not method.no_wait:
             channel.send(spec.BasicCancelOk(tag))
 

@@ -300,8 +300,32 @@ class Channel:
         command = SetActive(self.channel_id, consumer.tag, active)
         self.emit(QueueRequest(consumer.queue_uid, command))
 
+    @property
+    def process(self) -> str:
+        """The channel as events name it, where RabbitMQ has a process."""
+        facts = self.context.facts
+        return f"<{facts.node}.{facts.connection_id}.{self.number}>"
+
+    def consumer_facts(self, consumer: ChannelConsumer) -> dict[str, object]:
+        """A consumer as its events name it."""
+        return {
+            "consumer_tag": consumer.tag,
+            "channel": self.process,
+            "queue": consumer.queue.name,
+            "vhost": consumer.queue.vhost,
+        }
+
+    def consumer_ended(self, consumer: ChannelConsumer) -> None:
+        """Publish the event, if anybody watches."""
+        if consumer.is_attached and self.context.is_watched:
+            self.context.happened("consumer.deleted", self.consumer_facts(consumer))
+
     def end(self) -> None:
         """Release everything; nothing more is written on this channel but close and close-ok."""
+        if self.context.is_watched:
+            for consumer in self.consumers.values():
+                self.consumer_ended(consumer)
+            self.context.happened("channel.closed", {"pid": self.process})
         self.is_closing = True
         self.is_waiting = False
         self.is_plain = False

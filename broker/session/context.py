@@ -17,9 +17,15 @@ from broker.counters import MessageCounts, NodeCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Settle
 from broker.metadata.access import Access, Action, refused
+from broker.metadata.applying.exchanges import EVENT_EXCHANGE
 from broker.metadata.catalogue import Catalogue
-from broker.session.effects import Effect, PublishTo, QueueRequest
-from broker.session.facts import ConnectionFacts, Names, Placement, SessionLimits
+from broker.session.effects import Effect, Happened, PublishTo, QueueRequest
+from broker.session.facts import (
+    ConnectionFacts,
+    Names,
+    Placement,
+    SessionLimits,
+)
 from broker.session.unacked import DeliverySource
 
 if TYPE_CHECKING:
@@ -108,6 +114,15 @@ class Context:
     def __post_init__(self) -> None:
         self.counts = self.node_counts.of_vhost(self.facts.vhost)
         self.frame_max = self.facts.frame_max or _NO_FRAME_LIMIT
+
+    @property
+    def is_watched(self) -> bool:
+        """True if somebody is bound to the event exchange: emit `Happened`."""
+        return self.catalogue.has_bindings_from(self.limits.events_vhost, EVENT_EXCHANGE)
+
+    def happened(self, key: str, headers: dict[str, object]) -> None:
+        """Publish an event of this session's user; ask `is_watched` before."""
+        self.emit(Happened(key, headers))
 
     @property
     def is_traced(self) -> bool:

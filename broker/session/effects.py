@@ -132,6 +132,18 @@ class Propose(msgspec.Struct):
     command: AnyCommand
 
 
+class Happened(msgspec.Struct):
+    """An event for the event exchange, to which somebody is bound.
+
+    Attributes:
+        key: Its routing key.
+        headers: What it says.
+    """
+
+    key: str
+    headers: dict[str, object]
+
+
 class ReplyTo(msgspec.Struct):
     """A message for another channel's direct reply-to consumer. Fire and forget.
 
@@ -170,6 +182,7 @@ Effect: TypeAlias = (
     | Stat
     | DeleteQueue
     | Propose
+    | Happened
     | ReplyTo
     | CloseConnection
 )

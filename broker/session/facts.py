@@ -41,6 +41,11 @@ class ConnectionFacts(NamedTuple):
         """The connection as owner of exclusive queues: `node/boot/connection_id`."""
         return f"{self.node}/{self.boot}/{self.connection_id}"
 
+    @property
+    def process(self) -> str:
+        """The connection as events name it, where RabbitMQ has a process."""
+        return f"<{self.node}.{self.connection_id}.0>"
+
 
 class SessionLimits(NamedTuple):
     """Bounds of one session.
@@ -56,6 +61,7 @@ class SessionLimits(NamedTuple):
         transaction_bytes: Content bytes an open transaction may hold; more is a 406.
         routes: Entries of the route cache.
         cluster_queues: Most queues of the cluster, None is without limit (`cluster_queue_limit`).
+        events_vhost: Where the event exchange is.
         quorum_global_qos: Let a channel with a channel-wide limit consume from quorum queues,
             which RabbitMQ refuses (`compat.quorum_global_qos`).
     """
@@ -70,6 +76,7 @@ class SessionLimits(NamedTuple):
     transaction_bytes: int = 268_435_456
     routes: int = 4096
     cluster_queues: int | None = None
+    events_vhost: str = "/"
     quorum_global_qos: bool = False
 
 

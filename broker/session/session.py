@@ -70,6 +70,7 @@ class Session:
     Attributes:
         out: Bytes for the socket, in order; the shell joins, writes and clears it.
         owner: The connection as owner of exclusive queues, for `EndConnection(owner)`.
+        user: Who is logged in.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
         rest: Commands that the last `handle` has put off: the next one's, before any others.
         unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
@@ -105,6 +106,7 @@ class Session:
             self._context.consumer_count = consumer_count
         self.out = self._context.out
         self.owner = facts.owner
+        self.user = facts.user
         self.is_closed = False
         self.rest: list[Command] = []
         self.unfinished: list[int] = []
@@ -290,6 +292,7 @@ class Session:
         found.window.remove(consumer)
         found.unacked.lose(consumer)
         basic_consume.unpark(found)
+        found.consumer_ended(consumer)
         if consumer.queue_uid == found.deleting:
             found.lost_tags.append(tag)
         else:
@@ -556,6 +559,23 @@ class Session:
         if self._quota is not None:
             self._quota.channel_opened(self._context.facts.user)
         opened.send(spec.ChannelOpenOk())
+        if self._context.is_watched:
+            self._tell_opened(opened)
+
+    def _tell_opened(self, channel: Channel) -> None:
+        """Publish the event of a new channel."""
+        facts = self._context.facts
+        self._context.happened(
+            "channel.created",
+            {
+                "pid": channel.process,
+                "name": f"{facts.name} ({channel.number})",
+                "connection": facts.process,
+                "number": channel.number,
+                "user": facts.user,
+                "vhost": facts.vhost,
+            },
+        )
 
     def _too_many(self) -> AmqpError | None:
         """Why a further channel is refused, whatever its number, when channel_max are open.

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from broker.cluster.membership import ClusterMembership
 from broker.errors import Refusal, ReplyCode
 from broker.management import request_body
 from broker.management.answers import ApiError
@@ -40,6 +39,7 @@ from broker.metadata.definitions.planning import Change, Plan, Stage
 from broker.metadata.records import STORE_PREFIX
 from broker.passwords import HASHINGS, hash_password, is_password
 from broker.routing.delays import TYPE as DELAYED
+from broker.server.events.exchange import INTERNAL_USER
 from broker.server.serving import Serving
 
 _log = logging.getLogger(__name__)
@@ -149,6 +149,7 @@ class Importer:
         self._control = control
         self._pace = pace
         self._lock = asyncio.Lock()
+        self._user = INTERNAL_USER  # on whose behalf the import that runs is done
 
     @property
     def is_busy(self) -> bool:
@@ -186,12 +187,15 @@ class Importer:
         limit = self._control.settings.cluster_queue_limit
         return _valid(await self._pace.run(planning.plan(definitions, catalogue, limit)))
 
-    async def run(self, definitions: Definitions, remember: str = "") -> Imported:
+    async def run(
+        self, definitions: Definitions, remember: str = "", user: str = INTERNAL_USER
+    ) -> Imported:
         """Import a document.
 
         Args:
             definitions: Of `read`.
             remember: `digest` of what is imported, to be known by `is_unchanged`; "" for nothing.
+            user: Who asks for it, for events.
 
         Returns:
             What was done.
@@ -201,6 +205,7 @@ class Importer:
             ImportStopped: A change was refused, or nobody could decide in time.
         """
         async with self._lock:
+            self._user = user
             plan = await self.plan(definitions)
             progress = _Progress()
             for stage in plan.stages:
@@ -246,12 +251,6 @@ class Importer:
             raise _app_is_stopped()
         return serving
 
-    def _cluster(self) -> ClusterMembership:
-        cluster = self._control.cluster
-        if cluster is None:
-            raise _app_is_stopped()
-        return cluster
-
     async def _hashed(self, user: UserDefinition) -> UserDefinition:
         """Hash a password in clear; one that is the user's already keeps its stored hash."""
         password, algorithm = user.password or "", user.hashing_algorithm
@@ -288,11 +287,12 @@ class Importer:
 
     async def _propose(self, command: AnyCommand) -> Refusal | None:
         """Propose a change, again where nobody could decide or a node went away just then."""
-        cluster, refusal = self._cluster(), None
+        refusal = None
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(_RETRY_S)
-            result = await cluster.propose(self._placed(command))
+            events = self._serving().context.events
+            result = await events.propose(self._placed(command), self._user)
             if not isinstance(result, Refusal):
                 return None
             refusal = result

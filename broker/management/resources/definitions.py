@@ -108,7 +108,7 @@ async def post(call: Call) -> web.Response:
             return json(_difference(await importer.plan(definitions)))
         digest = importer.digest(data) if _is_set(call, "skip_if_unchanged") else ""
         is_skipped = bool(digest) and importer.is_unchanged(digest)
-        imported = None if is_skipped else await importer.run(definitions, digest)
+        imported = None if is_skipped else await importer.run(definitions, digest, call.user.name)
     except ImportRefused as refused:
         return json(
             {"error": "bad_request", "reason": refused.line, "faults": refused.texts}, BAD_REQUEST

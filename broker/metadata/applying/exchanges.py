@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from broker.errors import Refusal, ReplyCode, quoted
@@ -14,6 +16,9 @@ from broker.metadata.commands import binding_of
 from broker.metadata.records import Exchange, Queue
 from broker.metadata.results import Result
 from broker.routing import history, types
+
+EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
+"""The topic exchange to which events of the broker are published, in one vhost."""
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
     ("", "direct", False),
@@ -29,18 +34,34 @@ PREDECLARED: tuple[tuple[str, str, bool], ...] = (
 
 def predeclare(context: ApplyContext, vhost: str) -> None:
     """Give a new vhost its exchanges."""
-    for name, exchange_type, internal in PREDECLARED:
-        context.catalogue.put_exchange(
-            Exchange(
-                vhost=vhost,
-                name=name,
-                type=exchange_type,
-                durable=True,
-                auto_delete=False,
-                internal=internal,
-                arguments={},
-            )
+    for name, exchange_type, is_internal in PREDECLARED:
+        _put_system_exchange(context, vhost, name, exchange_type, is_internal=is_internal)
+
+
+def declare_event_exchange(context: ApplyContext, command: commands.DeclareEventExchange) -> Result:
+    """Create the exchange to which events of the broker are published."""
+    catalogue = context.catalogue
+    is_there = catalogue.exchange(command.vhost, EVENT_EXCHANGE) is not None
+    if is_there or catalogue.vhost(command.vhost) is None:
+        return False
+    _put_system_exchange(context, command.vhost, EVENT_EXCHANGE, "topic", is_internal=True)
+    return True
+
+
+def _put_system_exchange(
+    context: ApplyContext, vhost: str, name: str, exchange_type: str, *, is_internal: bool
+) -> None:
+    context.catalogue.put_exchange(
+        Exchange(
+            vhost=vhost,
+            name=name,
+            type=exchange_type,
+            durable=True,
+            auto_delete=False,
+            internal=is_internal,
+            arguments={},
         )
+    )
     context.changes.routing_changed = True
 
 

@@ -23,6 +23,7 @@ from broker.passwords import hash_password
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
+from broker.server.events.exchange import EventExchange
 from broker.server.loop_watch import LoopWatch
 from broker.session.facts import SessionLimits
 from broker.session.tracing import TracedVhosts
@@ -146,7 +147,11 @@ class Control:
             is_drained=False,
         )
         board = Board(ONE)
-        self.serving.context.alarms = board
+        context = self.serving.context
+        context.alarms, context.traced = board, TracedVhosts()
+        context.events = EventExchange(
+            "/", catalogue, self.cluster, self.serving.queues, self.serving, self.clock
+        )
         self.serving.alarms = AlarmWatch(
             board, settings, self.clock, Gauge(settings), NoLinks(), NoPeers(), lambda: None
         )
