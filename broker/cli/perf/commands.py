@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from broker.cli.perf.connection import PerfError
+from broker.cli.perf.connection import PerfError, tls_context
 from broker.cli.perf.load import LoadPlan, run
 
 T = TypeVar("T")
@@ -53,11 +54,21 @@ T = TypeVar("T")
 @click.option("-C", "--pmessages", default=0, help="Messages of each producer.")
 @click.option("-D", "--cmessages", default=0, help="Messages of each consumer.")
 @click.option("-i", "--interval", default=1.0, show_default=True)
+@click.option(
+    "-udsc", "--use-default-ssl-context", is_flag=True, help="amqps://: check certificates."
+)
+@click.option("--cacertfile", default="", help="Check them against these authorities, PEM.")
+@click.option("--certfile", default="", help="The clients' certificate, PEM.")
+@click.option("--keyfile", default="", help="Its key.  [default: in --certfile]")
 @click.option("--id", "run_id")
 @click.option("--json", "json_path", help="Write the summary there; - is standard output, alone.")
 def command(**options: Any) -> None:
     """Publish and consume as fast as it goes, or at a rate, and tell how fast that was."""
-    plan = plan_of(options)
+    try:
+        plan = plan_of(options)
+    except PerfError as error:
+        click.echo(f"warrenmq perf: {error}", err=True)
+        sys.exit(1)
     json_path: str | None = options["json_path"]
 
     def say(line: str) -> None:
@@ -80,6 +91,15 @@ def command(**options: Any) -> None:
         Path(json_path).write_text(json.dumps(summary) + "\n")
 
 
+def _tls(options: dict[str, Any]) -> ssl.SSLContext:
+    return tls_context(
+        verifies=options["use_default_ssl_context"],
+        cacertfile=options["cacertfile"],
+        certfile=options["certfile"],
+        keyfile=options["keyfile"],
+    )
+
+
 def plan_of(options: dict[str, Any]) -> LoadPlan:
     """The plan that options ask for.
 
@@ -88,6 +108,7 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
 
     Raises:
         click.BadParameter: -qa is not key=value,..., or an option needs another.
+        PerfError: A certificate can't be used.
     """
     if (options["size_varies"] or options["routing_keys"]) and not options["distinct"]:
         raise click.BadParameter("--size-varies and --routing-keys need --distinct")
@@ -100,10 +121,11 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
     if pattern:
         numbers = range(options["queue_pattern_from"], options["queue_pattern_to"] + 1)
         queues = tuple(pattern.replace("%d", str(n)) for n in numbers)
+    uris = tuple((options["uris"] or options["uri"]).split(","))
     persistent = "persistent" in options["flag"] or is_quorum
     auto_delete = options["auto_delete"]
     return LoadPlan(
-        uris=tuple((options["uris"] or options["uri"]).split(",")),
+        uris=uris,
         producers=options["producers"],
         consumers=options["consumers"],
         queues=queues,
@@ -134,6 +156,7 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
         messages_per_producer=options["pmessages"],
         messages_per_consumer=options["cmessages"],
         interval_s=options["interval"],
+        tls=_tls(options) if any(uri.startswith("amqps:") for uri in uris) else None,
         run_id=options["run_id"] or time.strftime("test-%H%M%S"),
     )
 

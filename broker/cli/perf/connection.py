@@ -6,6 +6,7 @@ After the handshake nothing here awaits per message: `data_received` walks the c
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -30,17 +31,46 @@ class PerfError(Exception):
 
 
 class Address:
-    """An AMQP URI taken apart: amqp://user:password@host:port/vhost."""
+    """An AMQP URI taken apart: amqp://user:password@host:port/vhost, or amqps:// with TLS."""
 
     def __init__(self, uri: str) -> None:
         parts = urlsplit(uri)
-        if parts.scheme != "amqp":
-            raise PerfError(f"expected amqp://HOST:PORT, found {uri!r}")
+        if parts.scheme not in ("amqp", "amqps"):
+            raise PerfError(f"expected amqp://HOST:PORT or amqps://HOST:PORT, found {uri!r}")
+        self.is_encrypted = parts.scheme == "amqps"
         self.host = parts.hostname or "127.0.0.1"
-        self.port = parts.port or 5672
+        self.port = parts.port or (5671 if self.is_encrypted else 5672)
         self.user = unquote(parts.username or "guest")
         self.password = unquote(parts.password or "guest")
         self.vhost = unquote(parts.path[1:]) if len(parts.path) > 1 else "/"
+
+
+def tls_context(
+    *, verifies: bool = False, cacertfile: str = "", certfile: str = "", keyfile: str = ""
+) -> ssl.SSLContext:
+    """Make the TLS of a client.
+
+    Args:
+        verifies: The broker's certificate must be good for the host, and signed by an authority of
+            the system's.
+        cacertfile: Path of authorities, PEM, instead of the system's; "": the system's.
+        certfile: Path of the client's certificate, PEM; "": none.
+        keyfile: Path of its key; "": it stands in `certfile`.
+
+    Raises:
+        PerfError: A file can't be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=cacertfile or None)
+        if not (verifies or cacertfile):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certfile:
+            context.load_cert_chain(certfile, keyfile or None)
+    except OSError as error:
+        named = ", ".join(each for each in (cacertfile, certfile, keyfile) if each)
+        raise PerfError(f"{named} can't be used: {error}") from error
+    return context
 
 
 class PerfConnection(asyncio.Protocol):
@@ -94,15 +124,21 @@ class PerfConnection(asyncio.Protocol):
         self.moved = asyncio.Event()
         self._transport: asyncio.Transport | None = None
 
-    async def open(self, address: Address, name: str) -> None:
+    async def open(self, address: Address, name: str, tls: ssl.SSLContext | None = None) -> None:
         """Connect, log in, open channel 1.
+
+        Args:
+            address: Where.
+            name: The connection's.
+            tls: For amqps://; None checks no certificate, as perf-test does.
 
         Raises:
             PerfError: The broker can't be reached or refuses.
         """
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: self, address.host, address.port)
+            context = (tls or tls_context()) if address.is_encrypted else None
+            await loop.create_connection(lambda: self, address.host, address.port, ssl=context)
         except OSError as error:
             raise PerfError(f"{address.host}:{address.port}: {error}") from error
         await self.call(wire.PROTOCOL_HEADER, wire.CONNECTION_START)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -24,6 +25,7 @@ class LoadPlan(NamedTuple):
 
     Attributes:
         skip_s: Latencies of so many first seconds do not count.
+        tls: For uris of amqps://; None checks no certificate.
     """
 
     uris: tuple[str, ...] = ("amqp://127.0.0.1:5672",)
@@ -59,6 +61,7 @@ class LoadPlan(NamedTuple):
     messages_per_consumer: int = 0
     interval_s: float = 1.0
     run_id: str = "test"
+    tls: ssl.SSLContext | None = None
 
 
 async def run(plan: LoadPlan, say: Callable[[str], None]) -> dict[str, object]:
@@ -189,7 +192,7 @@ class _Load:
         connection = PerfConnection(ack_every, acks_singly=acks_singly)
         uris = self.plan.uris
         name = f"perf-test-{role}-{number}"
-        await connection.open(Address(uris[number % len(uris)]), name)
+        await connection.open(Address(uris[number % len(uris)]), name, self.plan.tls)
         return connection
 
     async def _declare(self) -> None:

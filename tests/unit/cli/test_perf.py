@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import struct
 from collections import Counter
+from pathlib import Path
 
 import click
 import pika.frame
@@ -19,6 +21,7 @@ from broker.cli.perf.commands import command, plan_of
 from broker.cli.perf.connection import Address, PerfConnection, PerfError
 from broker.cli.perf.distinct import Distinct
 from broker.cli.perf.load import LoadPlan, run
+from tests.certificates import Authority
 
 
 def frames(data: bytes):
@@ -251,8 +254,24 @@ def test_uris():
     assert (address.user, address.password, address.host) == ("me", "p@ss", "host")
     assert (address.port, address.vhost) == (5673, "/v")
     assert Address("amqp://h").vhost == "/"
+    assert (Address("amqps://h").port, Address("amqps://h").is_encrypted) == (5671, True)
+    assert not address.is_encrypted
     with pytest.raises(PerfError):
         Address("http://h")
+
+
+def test_the_broker_is_known_by_its_certificate_if_that_is_asked_for(tmp_path: Path):
+    authority = Authority(tmp_path, "authority")
+    pair = authority.pair("client")
+    assert options("-h", "amqp://h").tls is None
+    unchecked = options("-h", "amqps://h").tls
+    assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
+    for words in (["--use-default-ssl-context"], ["--cacertfile", str(authority.certfile)]):
+        more = ["--certfile", str(pair.certfile), "--keyfile", str(pair.keyfile)]
+        checked = options("-h", "amqps://h", *words, *more).tls
+        assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
+    with pytest.raises(PerfError, match="/none can't be used"):
+        options("-h", "amqps://h", "--cacertfile", "/none")
 
 
 def options(*words: str):
