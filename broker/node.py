@@ -201,11 +201,7 @@ class Node:
             return f"the cluster is forming: {', '.join(missing)} did not join yet"
         if self._definitions.is_loading:
             return "definitions are being imported"
-        if self._serving.is_drained:
-            return "the node is in maintenance mode (revive ends it)"
-        if not self._serving.listener.is_open:
-            return "clients are not accepted: too few members of the cluster can be reached"
-        return ""
+        return self._serving.why_closed()
 
     # The process
 
@@ -326,6 +322,17 @@ class Node:
         async with self._lock:
             self._require_stopped("reset")
             await self._forget_self()
+            await self._leave_member()
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def force_reset(self) -> None:
+        """Forget everything and tell nobody: for a node whose cluster is gone.
+
+        Raises:
+            NodeError: While the app runs.
+        """
+        async with self._lock:
+            self._require_stopped("force_reset")
             await self._leave_member()
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 

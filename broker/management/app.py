@@ -143,7 +143,9 @@ class ManagementServer:
     async def _ready(self, _request: web.Request) -> web.Response:
         why = self._control.why_not_ready()
         if why:
-            return json({"reason": why}, 503)
+            serving = self._control.serving
+            is_running = serving is not None and serving.listener.is_suspended
+            return json({"reason": why, "is_running": is_running}, 503)
         return json({"status": "ok"})
 
 

@@ -84,6 +84,18 @@ class NodeControl(Protocol):
         """
         ...
 
+    async def force_reset(self) -> None:
+        """Forget everything without telling the cluster.
+
+        Raises:
+            NodeError: While the app runs.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the process in good order; a second call does nothing more."""
+        ...
+
     async def join_cluster(self, node: str) -> bool:
         """Become a member of another node's cluster; what was here is given up.
 

@@ -69,6 +69,7 @@ class AmqpListener:
         ports: Those listened on without TLS, in the order of the settings.
         tls_ports: Those with TLS, likewise.
         is_short_of_files: So many descriptors are in use that nobody is accepted.
+        is_suspended: An operator has closed the ports; connections go on.
     """
 
     def __init__(self, context: ServerContext) -> None:
@@ -77,6 +78,7 @@ class AmqpListener:
         self.tls_ports: list[int] = []
         self._context = context
         self.is_short_of_files = False
+        self.is_suspended = False
         self._servers: list[tuple[asyncio.Server, _Accept]] = []
         self._parked: list[tuple[socket.socket, _Accept]] = []  # open and not accepted from
         doors = context.doors
@@ -108,12 +110,12 @@ class AmqpListener:
         return bool(self._servers or self._parked)
 
     async def open(self) -> None:
-        """Listen.
+        """Listen, unless the listener is suspended.
 
         Raises:
             OSError: An address is taken or not ours; nothing listens then.
         """
-        if self.is_open:
+        if self.is_open or self.is_suspended:
             return
         settings = self._context.settings
         self.ports.clear()
@@ -168,6 +170,34 @@ class AmqpListener:
             _log.warning(text, files, clients)
         else:
             _log.info("Limiting to %d file handles (%d sockets)", files, clients)
+
+    def suspend(self, user: str) -> None:
+        """Stop accepting until `unsuspend`; connections go on.
+
+        Args:
+            user: Who asks, for the log.
+
+        Source:
+            rabbit_networking.erl suspend_all_client_listeners/0.
+        """
+        if self.is_suspended:
+            return
+        self.is_suspended = True
+        self.close_ports()
+        _log.warning(
+            "listeners.suspended: no new client connections are accepted",
+            extra={"user": user, "connections": len(self.connections)},
+        )
+
+    def unsuspend(self, user: str) -> None:
+        """Let `open` listen again.
+
+        Args:
+            user: Who asks, for the log.
+        """
+        if self.is_suspended:
+            self.is_suspended = False
+            _log.warning("listeners.resumed", extra={"user": user})
 
     def close_ports(self) -> None:
         """Stop accepting; connections go on."""

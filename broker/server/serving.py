@@ -362,6 +362,26 @@ class Serving:
         """Give the leadership of quorum queues led here to nodes that are not in maintenance."""
         await self._groups.hand_over(self.heirs())
 
+    async def open_again(self) -> None:
+        """Listen after a suspension; without the lease `_guard` does, once it is back.
+
+        Raises:
+            OSError: An AMQP address is taken.
+        """
+        may_open = self._is_let_in and not self._is_closing and not self.is_drained
+        if may_open and self.is_valid():
+            await self.listener.open()
+
+    def why_closed(self) -> str:
+        """Say why clients are not accepted; "" if they are."""
+        if self.is_drained:
+            return "the node is in maintenance mode (revive ends it)"
+        if self.listener.is_suspended:
+            return "client listeners are suspended (resume_listeners ends that)"
+        if not self.listener.is_open:
+            return "clients are not accepted: too few members of the cluster can be reached"
+        return ""
+
     def _let_go(self) -> None:
         """End what runs here; clients are gone, and what is on disk stays."""
         self._is_stopped = True
@@ -526,8 +546,8 @@ class Serving:
         if is_drained and self.listener.is_open:
             await self.suspend_clients()
         if self.is_valid():
-            may_open = self._is_let_in and not self._is_closing and not is_drained
-            if may_open and not self.listener.is_open:
+            is_shut = not self.listener.is_open and not self.listener.is_suspended
+            if self._is_let_in and is_shut and not self._is_closing and not is_drained:
                 _log.info("lease.back")
                 await self.listener.open()
             self.queues.lease_back()

@@ -95,6 +95,8 @@ PAIRS: Final = (
     Pair("DELETE", "/queues/%2F/walk.q/contents", 204),
     Pair("POST", "/queues/quorum/%2F/walk.qq/replicas/add", 204, {"node": "NODE"}),
     Pair("POST", "/queues/quorum/replicas/on/NODE/grow", 200, {"strategy": "all"}),
+    Pair("DELETE", "/queues/quorum/%2F/walk.qq/replicas/delete", 400, {"node": "NODE"}),
+    Pair("DELETE", "/queues/quorum/replicas/on/NODE/shrink"),
     Pair("POST", "/rebalance/queues", 204),
     Pair("POST", _BIND, 201, {}),
     Pair("POST", _BIND_E, 201, {}),
@@ -127,8 +129,6 @@ ABSENT: Final = (
     Pair("POST", "/login", 404),
     Pair("GET", "/nodes/NODE/memory/ets", 404),
     Pair("GET", "/nodes/NODE/memory/ets/management", 404),
-    Pair("DELETE", "/queues/quorum/%2F/walk.qq/replicas/delete", 404),
-    Pair("DELETE", "/queues/quorum/replicas/on/NODE/shrink", 404),
     Pair("GET", "/index.html", 404),
 )
 """Each has its reason in docs/management-api.md, under "Pairs that are absent"."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from broker.cli.ctl.api import (
     EXIT_DATA,
@@ -18,6 +19,8 @@ from broker.cli.ctl.change import PollUntilTimeout
 
 _AWAIT_STARTUP_S = 300.0
 _HTTP_OK = 200
+_NOT_STOPPED = "needs the broker stopped"
+"""Of the node's refusal."""
 
 
 def _queue(call: Invocation) -> str:
@@ -72,22 +75,48 @@ def node_verb(verb: str) -> Callable[[Api, Invocation], str | None]:
     """A POST to /api/node/VERB."""
 
     def run(api: Api, _: Invocation) -> str | None:
-        api.request("POST", f"/api/node/{verb}")
+        _stopped(api, verb, EXIT_DATA)
         return None
 
     return run
 
 
+def _stopped(api: Api, verb: str, refused: int, body: object = None) -> Any:
+    """Ask for what needs the broker on the node stopped.
+
+    Args:
+        api: The node.
+        verb: Which.
+        refused: The exit code of another refusal.
+        body: Of the request.
+
+    Raises:
+        CtlError: 64 in rabbitmqctl's words while it runs; else as `Api.ask`.
+    """
+    try:
+        return api.ask("POST", f"/api/node/{verb}", body, refused=refused)
+    except CtlError as error:
+        if _NOT_STOPPED not in error.text:
+            raise
+        text = (
+            "Error: this command requires the 'rabbit' app to be stopped on the target node. "
+            "Stop it with 'warrenmq ctl stop_app'."
+        )
+        raise CtlError(EXIT_USAGE, text, is_plain=True) from error
+
+
 def join(api: Api, call: Invocation) -> str | None:
     """Make the node a member of another one's cluster."""
     body = {"node": _full(call.arguments[0])}
-    said = api.ask("POST", "/api/node/join_cluster", body, refused=EXIT_SOFTWARE)
+    said = _stopped(api, "join_cluster", EXIT_SOFTWARE, body)
     return "The node is already a member of this cluster" if said else None
 
 
 def forget(api: Api, call: Invocation) -> str | None:
     """Remove a node from the cluster."""
-    api.request("DELETE", f"/api/cluster/nodes/{segment(_full(call.arguments[0]))}")
+    missing = CtlError(EXIT_UNAVAILABLE, "The node selected is not in the cluster.")
+    path = f"/api/cluster/nodes/{segment(_full(call.arguments[0]))}"
+    api.ask("DELETE", path, missing=missing, refused=EXIT_DATA)
     return None
 
 
@@ -105,14 +134,6 @@ def add_member(api: Api, call: Invocation) -> str | None:
     return None
 
 
-def grow(api: Api, call: Invocation) -> str | None:
-    """Give all quorum queues (or those with an even number of replicas) one on a node."""
-    node, strategy = _full(call.arguments[0]), call.arguments[1]
-    path = f"/api/queues/quorum/replicas/on/{segment(node)}/grow"
-    grown = api.request("POST", path, {"strategy": strategy})
-    return f"{len(grown)} queues get a replica on {node}"
-
-
 def _full(name: str) -> str:
     return name if "@" in name else f"rabbit@{name}"
 
@@ -128,7 +149,9 @@ def ping(api: Api, _: Invocation) -> str | None:
 
 def check_running(api: Api, _: Invocation) -> str | None:
     """Check that clients are served."""
-    if api.status_of("/readyz") != _HTTP_OK:
+    status, answer = api.look("/readyz")
+    is_running = isinstance(answer, dict) and answer.get("is_running") is True
+    if status != _HTTP_OK and not is_running:  # it runs, too, while an operator lets nobody in
         raise CtlError(
             EXIT_UNAVAILABLE,
             f"{api.url} runs, but it does not serve clients: see cluster_status and its log",

@@ -14,6 +14,7 @@ from broker.cli.ctl import delays
 from broker.cli.ctl.api import Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.clients import pid
+from broker.cli.ctl.queues import quorum
 from broker.cli.ctl.rights.accounts import no_such_user, no_vhost
 from broker.cli.ctl.rights.parameters import shown
 
@@ -264,6 +265,11 @@ LISTINGS: dict[str, Listing] = {
         "Listing operator policy overrides for vhost \"{vhost}\" ...", has_columns=False,
         missing=_no_vhost, is_table=True,
     ),
+    "list_unresponsive_queues": Listing(
+        "/api/queues/{vhost}", ("name",),
+        ("name", "durable", "auto_delete", "arguments", "pid", "recoverable_slaves", "state"),
+        "Listing unresponsive queues for vhost {vhost} ...", collect=quorum.unresponsive,
+    ),
     "list_delayed_messages": Listing(
         "/api/exchanges/{vhost}/{0}/delayed", delays.COLUMNS, delays.KNOWN,
         "Listing delayed messages of exchange '{0}' in vhost '{vhost}' ...",
@@ -324,6 +330,9 @@ def _definition(record: Record) -> str:
     return json.dumps(record.get("definition"), ensure_ascii=False, separators=(",", ":"))
 
 
+_OF_QUEUES = ("list_queues", "list_unresponsive_queues")
+"""Listings that take --online, --offline and --local."""
+
 _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
     "list_queues": {
         "pid": lambda q: _pid(q, str(q.get("leader") or q.get("node") or "")),
@@ -334,6 +343,9 @@ _SOURCES: dict[str, dict[str, Callable[[Record], Any]]] = {
         "synchronised_mirror_pids": _pids("synchronised_slave_nodes"),
         "state": _queue_state,
         "owner_pid": _path("owner_pid_details", "name"),
+    },
+    "list_unresponsive_queues": {
+        "pid": lambda q: _pid(q, str(q.get("leader") or q.get("node") or "")),
     },
     "list_bindings": {
         "source_name": _path("source"),
@@ -432,7 +444,7 @@ def _subject(call: Invocation, listing: Listing) -> str:
 
 
 def _is_wanted(record: Record, call: Invocation) -> bool:
-    if call.command != "list_queues" or not call.flags & {"online", "offline", "local"}:
+    if call.command not in _OF_QUEUES or not call.flags & {"online", "offline", "local"}:
         return True
     if "local" in call.flags:
         node = call.values.get("node", "")

@@ -150,6 +150,7 @@ def environment(api: Api, _: Invocation) -> Answer:
 DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str | Answer], str]] = {
     "cluster_status": (cluster_status, "Cluster status of node {node} ..."),
     "status": (status, "Status of node {node} ..."),
+    "info": (status, "Status of node {node} ..."),
     "server_version": (version, ""),
     "version": (version, ""),
     "listeners": (listeners, ""),

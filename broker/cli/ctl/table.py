@@ -14,10 +14,14 @@ from broker.cli.ctl import (
     upgrades,
 )
 from broker.cli.ctl.change import Change
+from broker.cli.ctl.node.table import NODE
+from broker.cli.ctl.queues.quorum import QUORUM
 from broker.cli.ctl.rights.table import RIGHTS
 
 CHANGES: dict[str, Change] = {
     **RIGHTS,
+    **NODE,
+    **QUORUM,
     "delete_queue": Change(
         changes.delete_queue,
         1,
@@ -67,6 +71,9 @@ CHANGES: dict[str, Change] = {
     ),
     "start_app": Change(changes.node_verb("start_app"), 0, 0, "", "Starting node {node} ..."),
     "reset": Change(changes.node_verb("reset"), 0, 0, "", "Resetting node {node} ..."),
+    "force_reset": Change(
+        changes.node_verb("force_reset"), 0, 0, "", "Forcefully resetting node {node} ..."
+    ),
     "join_cluster": Change(changes.join, 1, 1, "NODE", "Clustering node {node} with {0}"),
     "forget_cluster_node": Change(
         changes.forget, 1, 1, "NODE", "Removing node {0} from the cluster"
@@ -78,7 +85,6 @@ CHANGES: dict[str, Change] = {
         "[-p VHOST] QUEUE NODE",
         "Adding a replica for queue {0} on node {1} ...",
     ),
-    "grow": Change(changes.grow, 2, 2, "NODE all|even", "Growing {1} quorum queues on {0} ..."),
     "ping": Change(
         changes.ping, 0, 0, "", "Will ping {node}. This only checks that its process answers."
     ),

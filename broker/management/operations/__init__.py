@@ -8,6 +8,7 @@ group 0, whichever node was asked.
     syncing.py      begins and ends the synchronisation of mirrors
     balance.py      P  which queue should be served by which node
     draining.py     maintenance mode: a node without clients and leaders
+    quorum_queues.py  takes replicas away, shows messages
     rebalance.py    moves them, one after another
     plan.py         P  what a classic queue would lose in a quorum queue
     mover.py        P  carries messages from one queue to another

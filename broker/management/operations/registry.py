@@ -12,6 +12,7 @@ from broker.management.operations.delays import Delays
 from broker.management.operations.draining import Maintenance
 from broker.management.operations.importing import Importer
 from broker.management.operations.migration import Migrations
+from broker.management.operations.quorum_queues import QuorumQueues
 from broker.management.operations.quorum_status import QuorumStatus
 from broker.management.operations.rebalance import Rebalance
 from broker.management.operations.remote import RemoteOperations
@@ -35,6 +36,7 @@ class Operations:
         migrations: Of classic queues into quorum queues.
         maintenance: Of this node.
         quorum_status: Of the members of quorum queues.
+        quorum_queues: Their replicas and messages, one queue at a time.
         rebalance: Of masters and leaders.
         resetting: Of what was sampled.
         syncing: Of mirrors that lack messages.
@@ -51,6 +53,7 @@ class Operations:
         self.resetting = Resetting(self.reports, self.remote)
         self.syncing = Syncing(control, self.remote)
         self.tracing = Tracing(control, self.remote)
+        self.quorum_queues = QuorumQueues(control, self.remote)
         self.rebalance = Rebalance(control, self.remote, self.reports)
         self.maintenance = Maintenance(control)
 

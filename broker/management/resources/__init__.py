@@ -26,6 +26,7 @@ from broker.management.resources import (
     statistics,
 )
 from broker.management.resources.checks import certificates, health, stopping
+from broker.management.resources.node import process
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -41,6 +42,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *nodes.ROUTES,
     *cluster.ROUTES,
     *node_control.ROUTES,
+    *process.ROUTES,
     *alarms.ROUTES,
     *connections.ROUTES,
     *channels.ROUTES,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from aiohttp import web
 
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, not_found, unavailable
 from broker.management.call import Call, Endpoint
+from broker.management.operations.quorum_queues import LAST_NODE, NO_MESSAGE
 from broker.metadata.commands import MoveMembers
+from broker.metadata.records import Queue
+from broker.patterns import Search, pattern_fault, searcher
 
-TRIES_MAX = 5
+POSITION_MAX: Final = 1_000_000_000
+TRIES_MAX: Final = 5
 """How often a change is made anew because the queue's replicas were changed meanwhile."""
 
 
 async def add(call: Call) -> web.Response:
     """POST /api/queues/quorum/VHOST/NAME/replicas/add, {"node": NODE}."""
     node = request_body.text(await call.body(), "node")
-    queue = call.catalogue.queue(call.vhost(), call.name("name"))
-    if queue is None or queue.type != "quorum":
-        raise not_found()
+    queue = _quorum_queue(call)
     _check_running(call, node)
     await _add(call, queue.uid, node)
     if call.catalogue.queue_by_uid(queue.uid) is None:
@@ -38,15 +42,85 @@ async def grow(call: Call) -> web.Response:
     """POST /api/queues/quorum/replicas/on/NODE/grow, {"strategy": "all" or "even"}."""
     node = call.name("node")
     _check_running(call, node)
-    strategy = request_body.text(await call.body(), "strategy", "all")
+    body = await call.body()
+    strategy = request_body.text(body, "strategy", "all")
     if strategy not in ("all", "even"):
         raise bad_request('the strategy is "all" or "even"')
+    in_vhost = _searcher(body, "vhost_pattern")
+    in_name = _searcher(body, "queue_pattern")
     grown = [
-        {"name": queue.name, "vhost": queue.vhost}
+        {"name": queue.name, "vhost": queue.vhost, "size": len(queue.members) + 1, "result": "ok"}
         for queue in call.catalogue.all_queues()
-        if queue.type == "quorum" and await _add(call, queue.uid, node, strategy)
+        if queue.type == "quorum"
+        and in_vhost(queue.vhost)
+        and in_name(queue.name)
+        and await _add(call, queue.uid, node, strategy)
     ]
     return json(grown)
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /api/queues/quorum/VHOST/NAME/replicas/delete, {"node": NODE}."""
+    node = request_body.text(await call.body(), "node")
+    result = await call.operations.quorum_queues.remove_member(_quorum_queue(call), node)
+    if result.is_done:
+        return no_content()
+    if result.text == LAST_NODE:
+        raise bad_request(LAST_NODE)
+    raise unavailable(result.text)
+
+
+async def shrink(call: Call) -> web.Response:
+    """DELETE /api/queues/quorum/replicas/on/NODE/shrink: one queue after another."""
+    node = call.name("node")
+    shrunk = []
+    for queue in call.catalogue.all_queues():
+        if queue.type != "quorum" or node not in queue.members:
+            continue
+        result = await call.operations.quorum_queues.remove_member(queue, node)
+        why = "the last node cannot be removed" if result.text == LAST_NODE else result.text
+        shrunk.append(
+            {
+                "vhost": queue.vhost,
+                "name": queue.name,
+                "size": len(queue.members) - result.is_done,
+                "result": "ok" if result.is_done else f"error: {why}",
+            }
+        )
+    return json(shrunk)
+
+
+async def peek(call: Call) -> web.Response:
+    """GET /api/queues/quorum/VHOST/NAME/peek/POSITION; 404 with a reason where there is none."""
+    text = call.name("position")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:10]) < POSITION_MAX:
+        raise bad_request("position value must be a positive integer")
+    result = await call.operations.quorum_queues.peek(_quorum_queue(call), int(text))
+    if result.is_done:
+        return web.Response(text=result.text, content_type="application/json")
+    if result.text == NO_MESSAGE:
+        return json({"error": "Object Not Found", "reason": NO_MESSAGE}, 404)
+    raise unavailable(result.text)
+
+
+def _quorum_queue(call: Call) -> Queue:
+    queue = call.catalogue.queue(call.vhost(), call.name("name"))
+    if queue is None or queue.type != "quorum":
+        raise not_found()
+    return queue
+
+
+def _searcher(body: dict[str, Any], key: str) -> Search:
+    """Whether a name contains the pattern of a field, ".*" without one.
+
+    Raises:
+        ApiError: 400 for what is no regular expression.
+    """
+    pattern = request_body.text(body, key, ".*")
+    fault = pattern_fault(pattern)
+    if fault is not None:
+        raise bad_request(f"{key} is no regular expression: {fault}")
+    return searcher(pattern)
 
 
 def _check_running(call: Call, node: str) -> None:
@@ -72,6 +146,11 @@ async def _add(call: Call, uid: int, node: str, strategy: str = "all") -> bool:
 
 ROUTES = (
     Endpoint("GET", "/api/queues/quorum/{vhost}/{name}/status", status),
+    Endpoint(
+        "DELETE", "/api/queues/quorum/{vhost}/{name}/replicas/delete", delete, "administrator"
+    ),
+    Endpoint("DELETE", "/api/queues/quorum/replicas/on/{node}/shrink", shrink, "administrator"),
+    Endpoint("GET", "/api/queues/quorum/{vhost}/{name}/peek/{position}", peek, "administrator"),
     Endpoint("POST", "/api/queues/quorum/{vhost}/{name}/replicas/add", add, "administrator"),
     Endpoint("POST", "/api/queues/quorum/replicas/on/{node}/grow", grow, "administrator"),
 )

@@ -168,6 +168,32 @@ async def below_target_size(call: Call) -> web.Response:
     return _ok()
 
 
+async def without_vote(call: Call) -> web.Response:
+    """GET /api/health/checks/quorum-replicas-without-vote: all replicas on this node may vote.
+
+    RabbitMQ has it as a command only (list_with_local_promotable_for_cli/0).
+    """
+    run, here = call.reports.pace.run, call.control.name
+    states = await run(QueueStates.merged(await call.reports.gather(QUEUES)))
+
+    def is_new(queue: Queue) -> bool:
+        is_member = queue.type == "quorum" and here in queue.members
+        return is_member and here not in (states.voters(queue.uid) or (here,))
+
+    found = [
+        {
+            "name": queue.name,
+            "readable_name": quoted("queue", queue.name, queue.vhost),
+            "type": queue.type,
+            "virtual_host": queue.vhost,
+        }
+        for queue in await run(kept(call.catalogue.all_queues(), is_new))
+    ]
+    if found:
+        return _failed("There are replicas on this node without a vote", queues=found)
+    return _ok()
+
+
 async def mirror_sync_critical(call: Call) -> web.Response:
     """GET /api/health/checks/node-is-mirror-sync-critical: ok if no mirrored queue needs this node.
 
@@ -224,6 +250,7 @@ ROUTES = (
     Endpoint("GET", _CHECKS + "protocol-listener/{protocol}", protocol_listener),
     Endpoint("GET", _CHECKS + "node-is-quorum-critical", quorum_critical),
     Endpoint("GET", _CHECKS + "quorum-queues-below-target-size", below_target_size),
+    Endpoint("GET", _CHECKS + "quorum-replicas-without-vote", without_vote),
     Endpoint("GET", _CHECKS + "node-is-mirror-sync-critical", mirror_sync_critical),
     Endpoint("GET", "/api/aliveness-test/{vhost}", aliveness),
     Endpoint("GET", "/api/healthchecks/node", node_check),
