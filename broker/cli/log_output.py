@@ -16,15 +16,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from broker.config import LogSettings
+from broker.management.node_log import LEVELS, LogRing
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "none": logging.CRITICAL + 1,
-}
 
 
 class PlainFormatter(logging.Formatter):
@@ -35,7 +29,9 @@ class PlainFormatter(logging.Formatter):
         fields = "".join(f" {key}={_shown(value)}" for key, value in _fields(record))
         text = f"{_time(record)} [{record.levelname.lower()}] {_clean(record.getMessage())}{fields}"
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            # Indented: no text of an exception can pass for a line of the log.
+            lines = self.formatException(record.exc_info).splitlines()
+            text += "".join(f"\n  {_clean(line)}" for line in lines)
         return text
 
 
@@ -95,12 +91,13 @@ def configure(settings: LogSettings) -> None:
                 encoding="utf-8",
             )
         )
+    handlers.append(LogRing())
     formatter = JsonFormatter() if settings.format == "json" else PlainFormatter()
     for handler in handlers:
         handler.setFormatter(formatter)
     root = logging.getLogger()
-    root.handlers[:] = handlers or [logging.NullHandler()]
-    root.setLevel(_LEVELS[settings.level])
+    root.handlers[:] = handlers
+    root.setLevel(LEVELS[settings.level])
 
 
 def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:

@@ -9,7 +9,6 @@ from typing import Final
 
 _NO_ERLANG: Final = "there is no Erlang here"
 _STREAMS: Final = "there are no streams yet"
-_LATER: Final = "not there yet"
 
 ABSENT: Final[dict[str, str]] = {
     # rabbitmqctl
@@ -25,19 +24,13 @@ ABSENT: Final[dict[str, str]] = {
     "encrypted",
     "rename_cluster_node": "a node keeps its name: join_cluster a new one, then "
     "forget_cluster_node",
-    "rotate_logs": "log.file.rotation.size and .count rotate them; without a file the console has "
-    "them",
-    "set_log_level": f"levels are settings, log.*.level; changes while a node runs are {_LATER}",
     "update_cluster_nodes": "members know each other's addresses from group 0",
     # rabbitmq-diagnostics
-    "consume_event_stream": f"events are {_LATER}",
+    "consume_event_stream": "bind a queue to the exchange amq.rabbitmq.event of the default vhost",
     "disable_auth_attempt_source_tracking": "sources are always counted: GET "
     "/api/auth/attempts/NODE/source",
     "erlang_cookie_hash": f"{_NO_ERLANG}: nodes prove a shared secret (cluster.secret)",
     "erlang_cookie_sources": f"{_NO_ERLANG}: nodes prove a shared secret (cluster.secret)",
-    "log_location": "`environment` shows log.file; without it the console has the log",
-    "log_tail": f"{_LATER}; read the file of log.file",
-    "log_tail_stream": f"{_LATER}; `tail -f` the file of log.file",
     "observer": f"{_NO_ERLANG}; `warrenmq top` shows the cluster at work",
     "remote_shell": _NO_ERLANG,
     "schema_info": "the schema is group 0: export_definitions shows what is in it",

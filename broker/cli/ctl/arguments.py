@@ -41,6 +41,10 @@ _VALUED = {
     "--tolerate": "tolerate",
     "--within": "within",
     "--address-family": "address_family",
+    "--number": "number",
+    "-N": "number",
+    "--duration": "duration",
+    "-d": "duration",
     "--sample-interval": "sample_interval",
     "--queue-timeout": "queue_timeout",
 }

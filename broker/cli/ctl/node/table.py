@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from broker.cli.ctl.change import Change
-from broker.cli.ctl.node import checks, lifecycle, plugins, surroundings
+from broker.cli.ctl.node import checks, lifecycle, logs, plugins, surroundings
 
 _MANY: Final = 1_000
 
@@ -38,6 +38,23 @@ NODE: Final[dict[str, Change]] = {
         "Will resume client connection listeners on node {node}. "
         "The node will now accept client connections",
     ),
+    "log_tail": Change(
+        logs.tail,
+        0,
+        0,
+        "[--number|-N <lines>]",
+        logs.tail_banner,
+        check=logs.check_tail,
+        is_answer=True,
+    ),
+    "log_tail_stream": Change(
+        logs.stream, 0, 0, "[--duration|-d <seconds>]", "Streaming logs from node {node} ..."
+    ),
+    "log_location": Change(
+        logs.location, 0, 0, "", "Node log file location(s) of {node} ...", is_answer=True
+    ),
+    "rotate_logs": Change(logs.rotate, 0, 0, "", "Rotating logs for node {node} ..."),
+    "set_log_level": Change(logs.set_level, 1, 2, "[<category>] <level>", logs.level_banner),
     "runtime_thread_stats": Change(
         lifecycle.runtime_thread_stats,
         0,

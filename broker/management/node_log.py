@@ -1,0 +1,117 @@
+"""The node's log while it runs: levels by category, the last lines, rotation.
+
+`broker.cli.log_output` sets the log up; here is what operators ask of it later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from logging.handlers import RotatingFileHandler
+from typing import Final, NamedTuple
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+    "none": logging.CRITICAL + 1,
+}
+"""RabbitMQ's names of levels; Python has fewer."""
+
+CATEGORIES: Final = {
+    "connection": "broker.server",
+    "channel": "broker.session",
+    "queue": "broker.queues",
+    "mirroring": "broker.queues.mirrored",
+    "ra": "raft",
+    "cluster": "broker.cluster",
+    "storage": "broker.storage",
+    "management": "broker.management",
+    "default": "",
+}
+"""Categories with the loggers that they stand for; RabbitMQ's where it has the same."""
+
+LINES_MAX: Final = 1_000
+LINE_CHARACTERS_MAX: Final = 4_096
+
+
+class Tail(NamedTuple):
+    """Some of the last lines.
+
+    Attributes:
+        lines: Oldest first.
+        next: The number of the line that comes after them.
+    """
+
+    lines: list[str]
+    next: int
+
+
+class LogRing(logging.Handler):
+    """Keeps the last `LINES_MAX` lines, each cut at `LINE_CHARACTERS_MAX`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LINES_MAX)
+        self._count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record; a traceback is several lines."""
+        for line in self.format(record).splitlines():
+            self._lines.append(line[:LINE_CHARACTERS_MAX])
+            self._count += 1
+
+    def last(self, count: int) -> Tail:
+        """Return the last lines.
+
+        Args:
+            count: How many at most.
+        """
+        return Tail(list(self._lines)[max(0, len(self._lines) - count) :], self._count)
+
+    def since(self, number: int) -> Tail:
+        """Return the lines from a number on; those that are gone already are left out.
+
+        Args:
+            number: Of `Tail.next`.
+        """
+        return self.last(max(0, self._count - number))
+
+
+def ring() -> LogRing | None:
+    """Return the ring that this process keeps; None where another program has set its log up."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogRing):
+            return handler
+    return None
+
+
+def set_level(level: str, category: str = "") -> None:
+    """Change what is logged from now on, until the node stops.
+
+    Args:
+        level: One of `LEVELS`.
+        category: One of `CATEGORIES`; "" for all, those that were set apart included.
+    """
+    if category:
+        logging.getLogger(CATEGORIES[category]).setLevel(LEVELS[level])
+        return
+    for name in CATEGORIES.values():
+        logging.getLogger(name).setLevel(LEVELS[level] if not name else logging.NOTSET)
+
+
+def rotate() -> int:
+    """Begin a new file of each log; returns how many there are."""
+    found = [each for each in logging.getLogger().handlers if isinstance(each, RotatingFileHandler)]
+    for handler in found:
+        handler.acquire()
+        try:
+            handler.doRollover()
+        finally:
+            handler.release()
+    return len(found)

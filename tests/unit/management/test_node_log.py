@@ -1,0 +1,69 @@
+"""The log while a node runs: the ring of last lines, levels by category."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from broker.cli.log_output import PlainFormatter
+from broker.management import node_log
+
+
+@pytest.fixture
+def ring() -> node_log.LogRing:
+    found = node_log.LogRing()
+    found.setFormatter(PlainFormatter())
+    return found
+
+
+def record(text: str, *arguments: object, **more: object) -> logging.LogRecord:
+    return logging.LogRecord("x", logging.INFO, "", 0, text, arguments, **more)  # type: ignore[arg-type]
+
+
+def test_the_last_lines_come_oldest_first_and_go_on_by_number(ring: node_log.LogRing):
+    for number in range(3):
+        ring.emit(record("line %d", number, exc_info=None))
+    tail = ring.last(2)
+    assert [line.rpartition("line ")[2] for line in tail.lines] == ["1", "2"]
+    assert ring.since(tail.next).lines == []
+    ring.emit(record("line 3", exc_info=None))
+    assert len(ring.since(tail.next).lines) == 1
+
+
+def test_old_lines_go_and_long_ones_are_cut(ring: node_log.LogRing):
+    for _ in range(node_log.LINES_MAX + 5):
+        ring.emit(record("x" * (2 * node_log.LINE_CHARACTERS_MAX), exc_info=None))
+    tail = ring.since(0)
+    assert len(tail.lines) == node_log.LINES_MAX
+    assert max(map(len, tail.lines)) == node_log.LINE_CHARACTERS_MAX
+    assert tail.next == node_log.LINES_MAX + 5
+
+
+def test_no_text_of_a_client_begins_a_line(ring: node_log.LogRing):
+    hostile = "a\n2026-11-25 12:00:00.000+00:00 [error] forged\x1b[2J"
+    error = ValueError(hostile)
+    ring.emit(record("%s", hostile, exc_info=(type(error), error, None)))
+    first, *rest = ring.last(100).lines
+    assert "\\n2026" in first
+    assert rest
+    assert all(line.startswith("  ") and "\x1b" not in line for line in rest)
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    before = {name: logging.getLogger(name).level for name in node_log.CATEGORIES.values()}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.mark.usefixtures("levels")
+def test_a_category_has_a_level_of_its_own_until_all_are_set():
+    node_log.set_level("info")
+    node_log.set_level("debug", "queue")
+    assert logging.getLogger("broker.queues.classic").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("broker.server.connection").isEnabledFor(logging.DEBUG)
+    node_log.set_level("error")
+    assert not logging.getLogger("broker.queues.classic").isEnabledFor(logging.WARNING)

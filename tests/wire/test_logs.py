@@ -1,0 +1,105 @@
+"""A running node's log by `ctl`: the last lines, levels, rotation, where it is."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pika.exceptions
+import pytest
+
+from broker.cli.ctl import commands as ctl
+from tests.nodes import Node
+
+Said = pytest.CaptureFixture[str]
+BEGINS = re.compile(r"(\d{4}-\d\d-\d\d |  )")
+
+
+@pytest.fixture(scope="module")
+def logging_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("logs")
+    one = Node("logs", folder, settings=[f"log.file={folder / 'own.log'}"])
+    try:
+        one.start()
+        yield one
+    finally:
+        one.end()
+
+
+def _ctl(node: Node, *words: str) -> int:
+    return ctl.run(words, {"WARRENMQ_URL": f"http://127.0.0.1:{node.management_port}"})
+
+
+def test_the_last_lines_are_those_of_the_file(logging_node: Node, capsys: Said):
+    assert _ctl(logging_node, "log_location", "-q") == 0
+    path = Path(capsys.readouterr().out.splitlines()[0])
+    assert _ctl(logging_node, "log_tail", "-N", "3", "-q") == 0
+    assert capsys.readouterr().out.splitlines() == path.read_text().splitlines()[-3:]
+
+
+def test_a_level_acts_at_once_and_on_its_category_alone(logging_node: Node, capsys: Said):
+    assert _ctl(logging_node, "set_log_level", "connection", "none") == 0
+    credentials = pika.PlainCredentials("nobody", "x")
+    for level in ("none", "error"):
+        assert _ctl(logging_node, "set_log_level", "connection", level) == 0
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+        capsys.readouterr()
+        assert _ctl(logging_node, "log_tail", "-q") == 0
+        said = capsys.readouterr().out
+        assert ("login refused: user 'nobody'" in said) is (level == "error")
+    assert _ctl(logging_node, "set_log_level", "info") == 0
+
+
+def test_a_rotated_log_begins_anew_and_keeps_the_old_one(logging_node: Node, capsys: Said):
+    assert _ctl(logging_node, "log_location", "-q") == 0
+    path = Path(capsys.readouterr().out.splitlines()[0])
+    before = path.read_text()
+    assert _ctl(logging_node, "rotate_logs") == 0
+    assert path.with_name(f"{path.name}.1").read_text().startswith(before)
+    assert len(path.read_text()) < len(before)
+
+
+def test_lines_are_streamed_as_they_are_written(logging_node: Node, capsys: Said):
+    ended = threading.Event()
+
+    def refused_logins() -> None:
+        while not ended.is_set():
+            credentials = pika.PlainCredentials("streamed", "x")
+            with pytest.raises(pika.exceptions.AMQPConnectionError):
+                pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+            ended.wait(0.3)
+
+    client = threading.Thread(target=refused_logins)
+    client.start()
+    began_s = time.monotonic()
+    try:
+        assert _ctl(logging_node, "log_tail_stream", "--duration", "2", "-q") == 0
+    finally:
+        ended.set()
+        client.join()
+    assert time.monotonic() - began_s >= 2
+    assert "login refused: user 'streamed'" in capsys.readouterr().out
+
+
+def test_no_name_of_a_client_breaks_a_line(logging_node: Node, capsys: Said):
+    evil = "a\r\n2026-01-01 00:00:00.000+00:00 [error] forged\x1b[31m"
+    assert _ctl(logging_node, "set_log_level", "debug") == 0
+    with logging_node.connect(client_properties={"connection_name": evil}) as connection:
+        channel = connection.channel()
+        channel.queue_declare(evil, exclusive=True)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+            channel.exchange_declare(evil, evil)
+    credentials = pika.PlainCredentials(evil, evil)
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+    assert _ctl(logging_node, "set_log_level", "info") == 0
+    capsys.readouterr()
+    assert _ctl(logging_node, "log_tail", "-N", "200", "-q") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("forged" in line for line in lines)
+    assert all(BEGINS.match(line) and line.isprintable() for line in lines)
