@@ -89,7 +89,7 @@ async def test_grow_lists_what_it_has_changed_alone():
         )
         path = f"/api/queues/quorum/replicas/on/{TWO}/grow"
         grown = (await rig.ask("POST", path, {"strategy": "even"})).json
-        assert grown == [{"name": "even", "vhost": "/"}]
+        assert grown == [{"name": "even", "vhost": "/", "size": 3, "result": "ok"}]
         assert rig.catalogue.queue_by_uid(uids[1]).members == (ONE,)
 
 
@@ -113,7 +113,7 @@ async def test_grow():
         path = f"/api/queues/quorum/replicas/on/{TWO}/grow"
         assert (await rig.ask("POST", path, {"strategy": "even"})).json == []
         grown = (await rig.ask("POST", path, {"strategy": "all"})).json
-        assert grown == [{"name": "one", "vhost": "/"}]
+        assert grown == [{"name": "one", "vhost": "/", "size": 2, "result": "ok"}]
         assert rig.catalogue.queue("/", "one").members == (ONE, TWO)
         assert (await rig.ask("POST", path, {"strategy": "odd"})).status == 400
 
