@@ -55,8 +55,6 @@ _log = logging.getLogger(__name__)
 WRITE_HIGH_BYTES = 1024 * 1024
 """Unsent output above which a connection's consumers are paused (docs/bad-input.md case 39)."""
 
-TLS_WRITE_BYTES = 96 * 1024
-
 LARGE_BYTES = 16 * 1024
 """Output that ends with a piece as large as this is handed to the socket piece by piece."""
 
@@ -124,7 +122,6 @@ class AmqpConnection(asyncio.Protocol):
         self._is_reading = True
         self._throttle = Throttle(context.clock, self)
         self._delivered_bytes = 0  # in this turn
-        self._turn_bytes_max = WRITE_HIGH_BYTES if tls is None else TLS_WRITE_BYTES
         self._is_glutted = False  # it asks and does not read
         self._stalled: list[Command] = []
         self._turn = Turn()
@@ -480,7 +477,7 @@ class AmqpConnection(asyncio.Protocol):
     def delivered(self, size_bytes: int) -> None:
         """Write at the turn's end, or now: a full socket has to pause its consumers in between."""
         self._delivered_bytes += size_bytes
-        if self._delivered_bytes > self._turn_bytes_max and not self._is_released:
+        if self._delivered_bytes > WRITE_HIGH_BYTES and not self._is_released:
             self._delivered_bytes = 0
             session = self.session
             now_ms = self._context.clock.monotonic_ms()
