@@ -15,7 +15,10 @@ from broker.management.answers import TOO_LARGE, ApiError, bad_request
 
 BODY_TIMEOUT_S: Final = 30.0
 DEPTH_MAX: Final = 64
-_INTEGER_MAX: Final = 1 << 63
+_INTEGER_MIN: Final = -(1 << 63)
+_INTEGER_MAX: Final = (1 << 64) - 1
+"""A timestamp in the arguments of a queue may be as large, and is exported so."""
+
 _DIGITS_MAX: Final = 20
 
 Body = dict[str, Any]
@@ -96,8 +99,8 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
-    value = int(digits) if len(digits) <= _DIGITS_MAX else _INTEGER_MAX
-    if not -_INTEGER_MAX <= value < _INTEGER_MAX:
+    value = int(digits) if len(digits) <= _DIGITS_MAX else _INTEGER_MAX + 1
+    if not _INTEGER_MIN <= value <= _INTEGER_MAX:
         raise ValueError("an integer is beyond 64 bits")
     return value
 

@@ -14,6 +14,8 @@ LOAD_S = 9.0
 AGES = "msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1"
 
 
+@pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: Trio, kind: str):
     name = f"true.{kind}"

@@ -169,11 +169,17 @@ def test_ctl_exports_and_imports(node: Node, tmp_path: Path, capsys: pytest.Capt
         assert "+ queue 'defs.quorum' in vhost '/'\n" in capsys.readouterr().out
         assert ctl.run(["import_definitions", str(path)], environ) == 0
         routes(node)
+        node.api("PUT", "/queues/%2F/defs.late", {"arguments": {"until": 2**64 - 1}})
         exported = tmp_path / "exported.json"
         assert ctl.run(["export_definitions", str(exported)], environ) == 0
+        node.api("DELETE", "/queues/%2F/defs.late")
+        assert ctl.run(["import_definitions", str(exported)], environ) == 0
+        late = node.api("GET", "/queues/%2F/defs.late")
+        assert late["arguments"] == {"until": 2**64 - 1}
         capsys.readouterr()
         assert ctl.run(["import_definitions", str(exported), "--dry-run"], environ) == 0
         assert "0 to add, 0 to change, 0 left" in capsys.readouterr().out
+        node.api("DELETE", "/queues/%2F/defs.late")
     finally:
         clear(node)
 

@@ -127,15 +127,15 @@ def _title(sample: Sample, view: View, at: str) -> Text:
     overview = sample.overview
     text = _line("WarrenMQ", "bold")
     if overview:
-        text.append(
-            f" {overview['product_version']}  {clean(overview['cluster_name'])}", "not bold"
-        )
-    text.append(f"  {sample.url or 'no node answers'}  {at}", "not bold dim")
+        text.append(f" {overview['product_version']}", "not bold")
     arrow = "largest first" if view.largest_first else "smallest first"
     order = f"  {view.shown} by {view.sorted_by.title}, {arrow}"
     text.append(order, "not bold cyan")
     if view.pattern:
         text.append(f"  name ~ {clean(view.pattern)} ({count(sample.found)})", "not bold yellow")
+    text.append(f"  {at}  {sample.url or 'no node answers'}", "not bold dim")
+    if overview:  # last: it may be long, and is cut off first
+        text.append(f"  {clean(overview['cluster_name'])}", "not bold")
     return text
 
 

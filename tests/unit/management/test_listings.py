@@ -24,7 +24,7 @@ from broker.management.shared import Shared
 from broker.message import Delivery
 from broker.metadata import commands
 from broker.ports import GetResult, QueueStat
-from tests.machine import lateness
+from tests.machine import lateness, slowness
 from tests.unit.management.rig import Control, Rig
 from tests.unit.metadata.cluster import ONE
 
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.asyncio
 
 QUEUES_MANY = 7_500
 SLICE_MS_MAX = 5.0
+ATTEMPTS = 12
 AUTH = "Basic " + base64.b64encode(b"guest:guest").decode()
 
 
@@ -67,14 +68,14 @@ async def longest_hold_ms(until: asyncio.Event) -> float:
 async def held_less_than_5_ms(rig: Rig, *asked: tuple[str, object]) -> list[tuple[int, bytes]]:
     """Ask all at the same time and return the answers; no turn of the loop may take long.
 
-    Where others fill the processor's caches a turn may take longer now and then, hence the second
-    and the third attempt: work in one piece takes long every time.
+    Where others fill the processor's caches a turn may take longer now and then, hence further
+    attempts: work in one piece takes long every time.
     """
     thresholds = gc.get_threshold()
     settle_memory()  # as a node does once it has started
     longest_ms = []
     try:
-        for _ in range(3):
+        for _ in range(ATTEMPTS):
             over = asyncio.Event()
             held = asyncio.ensure_future(longest_hold_ms(over))
             found = await asyncio.gather(
@@ -87,7 +88,8 @@ async def held_less_than_5_ms(rig: Rig, *asked: tuple[str, object]) -> list[tupl
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-    assert min(longest_ms) <= SLICE_MS_MAX * lateness(), longest_ms
+    slower = max(lateness(), slowness())  # the processor's time is measured, so its speed counts
+    assert min(longest_ms) <= SLICE_MS_MAX * slower, longest_ms
     return found
 
 
