@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts a node, or stands in for one of RabbitMQ's tools when called by its name. The environment
+# Starts a node, or runs one of RabbitMQ's tools or another program when that is named. The environment
 # (RABBITMQ_DEFAULT_USER, *_FILE, RABBITMQ_NODENAME, ...) is read by the node itself.
 set -eu
 
@@ -33,12 +33,6 @@ cluster-secret)
         od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n' >"$1.new"
         mv "$1.new" "$1"
     fi
-    ;;
-rabbitmqctl | rabbitmq-diagnostics | rabbitmq-queues)
-    exec warrenmq ctl "$@"
-    ;;
-rabbitmq-plugins)
-    echo "Plugins are built in: nothing to $*"
     ;;
 *)
     exec "$name" "$@"

@@ -127,6 +127,11 @@ class Invocation(NamedTuple):
         return seconds if 0 < seconds < math.inf else None
 
 
+def is_valued(word: str) -> bool:
+    """True for an option whose value is the next word."""
+    return word in _VALUED
+
+
 def parse(words: Sequence[str]) -> Invocation:
     """Take the words of a command line apart.
 

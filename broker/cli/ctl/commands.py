@@ -10,8 +10,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import override
 
 from broker.cli.cluster.layout import HOST, Layout, LayoutError
 from broker.cli.ctl import arguments, listings, offline, output
@@ -27,8 +29,12 @@ from broker.cli.ctl.api import (
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.help import usage
 from broker.cli.ctl.listings import LISTINGS
+from broker.cli.ctl.node.credentials import GUEST, Credentials, of_node
 from broker.cli.ctl.status import DESCRIPTIONS
 from broker.cli.ctl.table import CHANGES
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _DEFAULT_URL = f"http://{HOST}:15672"
 _DEFAULT_TIMEOUT_S = 60.0
@@ -38,15 +44,36 @@ _TIMEOUTS_S = {"import_definitions": 3600.0}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
+class _Ctl(click.Command):
+    """A command that takes its options apart by itself, and completes them likewise."""
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from broker.cli.ctl.help.completion import candidates
+
+        return candidates(ctx.params.get("words") or (), incomplete, _tool(ctx))
+
+
+def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return ctx.command.shell_complete(ctx, incomplete)
+
+
+def _tool(ctx: click.Context) -> str:
+    """What the program is called: `warrenmq ctl`, or one of RabbitMQ's names."""
+    return usage.PROGRAM if ctx.parent is not None else ctx.info_name or usage.PROGRAM
+
+
 @click.command(
     "ctl",
+    cls=_Ctl,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def command(words: tuple[str, ...]) -> None:
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Rabbitmqctl's commands, over HTTP."""
-    sys.exit(run(words, os.environ))
+    sys.exit(run(words, os.environ, _tool(ctx)))
 
 
 def run(words: Sequence[str], environ: Mapping[str, str], tool: str = usage.PROGRAM) -> int:
@@ -54,7 +81,8 @@ def run(words: Sequence[str], environ: Mapping[str, str], tool: str = usage.PROG
 
     Args:
         words: What stands after `warrenmq ctl`.
-        environ: The environment: WARRENMQ_DIR, WARRENMQ_URL, WARRENMQ_USER, WARRENMQ_PASSWORD.
+        environ: The environment: WARRENMQ_DIR, WARRENMQ_URL, WARRENMQ_USER, WARRENMQ_PASSWORD;
+            for a node on this machine also what `node.credentials` names.
         tool: What the program is called: one of RabbitMQ's names lists that tool's commands.
 
     Returns:
@@ -121,12 +149,12 @@ def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
         CtlError: 68 no such node in the local cluster, 69 none of its nodes answers.
     """
     named = None if call.command == "list_user_limits" else call.values.get("user")
-    user = call.values.get("login") or named or environ.get("WARRENMQ_USER", "guest")
-    password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD", "guest")
+    user = call.values.get("login") or named or environ.get("WARRENMQ_USER")
+    password = call.values.get("password") or environ.get("WARRENMQ_PASSWORD")
     timeout_s = call.timeout_s or _TIMEOUTS_S.get(call.command, _DEFAULT_TIMEOUT_S)
 
-    def api(url: str) -> Api:
-        return Api(url, user, password, timeout_s)
+    def api(url: str, default: Credentials = GUEST) -> Api:
+        return Api(url, user or default.user, password or default.password, timeout_s)
 
     name = call.values.get("node")
     url = call.values.get("url") or environ.get("WARRENMQ_URL")
@@ -137,7 +165,9 @@ def find_node(call: Invocation, environ: Mapping[str, str]) -> tuple[Api, str]:
         if name is not None and "@" in name and not name.endswith("@localhost"):
             host = name.partition("@")[2]
             return api(f"http://{host}:15672"), name
-        return api(_DEFAULT_URL), name or "rabbit@localhost"
+        # Whoever says who it is says all of it: another's password would be none.
+        own = of_node(environ) if user is None and password is None else GUEST
+        return api(_DEFAULT_URL, own), name or "rabbit@localhost"
     try:
         places = [layout.node(name)] if name else layout.nodes()
     except LayoutError as error:

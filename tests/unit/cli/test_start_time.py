@@ -10,7 +10,16 @@ import pytest
 from tests.machine import slowness
 
 HEAVY = ("asyncio", "h2", "aiohttp", "uvloop", "rocksdict", "broker.node")
-COMMANDS = (["--version"], ["ctl", "--help"], ["cluster", "status", "--dir", "/nonexistent"])
+SERVERS = tuple(
+    f"broker.{name}"
+    for name in ("amqp", "cluster", "fifo", "management", "queues", "server", "session", "storage")
+)
+COMMANDS = (
+    ["--version"],
+    ["ctl", "--help"],
+    ["ctl", "--url", "http://127.0.0.1:1", "list_queues"],
+    ["cluster", "status", "--dir", "/nonexistent"],
+)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
@@ -31,3 +40,27 @@ def test_start_takes_under_300_ms_of_cpu(arguments: list[str]):
         assert heavy == "[]"
         best = min(best, float(seconds))
     assert best < 0.3 * slowness()
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_command_that_needs_no_server_imports_none(arguments: list[str]):
+    """Nor rich, which draws what is long or live, nor what only some commands need."""
+    code = (
+        "import sys\n"
+        "from broker.cli.main import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(*sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    imported = {*run.stdout.splitlines()[-1].split()}
+    assert {
+        *HEAVY,
+        *SERVERS,
+        "rich",
+        "psutil",
+        "re2",
+        "msgspec",
+        "cryptography",
+    } & imported == set()

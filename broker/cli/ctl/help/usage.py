@@ -75,7 +75,7 @@ def of_command(name: str, tool: str = PROGRAM) -> str:
         return f"{name} is not supported: {ABSENT[name]}"
     if name not in names():
         raise CtlError(EXIT_USAGE, unknown(name, tool), is_plain=True)
-    lines = ["Usage", "", f"{tool} {name} {_usage(name)}".rstrip()]
+    lines = ["Usage", "", f"{tool} {name} {of_arguments(name)}".rstrip()]
     if name in offline.USAGE and name in CHANGES:
         lines.append(f"{tool} {name} {offline.USAGE[name]}")
     if name in scopes.LINES:
@@ -108,11 +108,16 @@ def misuse(text: str, words: Sequence[str], name: str, tool: str = PROGRAM) -> s
     """
     return (
         f"Error (argument validation): {text}\nArguments given:\n\t{' '.join(words)}\n\n"
-        f"Usage\n\n{tool} {name} {_usage(name)}".rstrip()
+        f"Usage\n\n{tool} {name} {of_arguments(name)}".rstrip()
     )
 
 
-def _usage(name: str) -> str:
+def of_arguments(name: str) -> str:
+    """The arguments and options of a command, as its usage line has them.
+
+    Args:
+        name: Of the command; any other has none.
+    """
     if name in CHANGES:
         return CHANGES[name].usage
     if name in offline.USAGE:

@@ -45,7 +45,7 @@ PLUGINS: Final[dict[str, _Plugin]] = {
     "rabbitmq_auth_mechanism_ssl": _BUILT_IN._replace(note="auth_mechanisms.N = EXTERNAL"),
     "rabbitmq_consistent_hash_exchange": _BUILT_IN,
     "rabbitmq_delayed_message_exchange": _BUILT_IN,
-    "rabbitmq_event_exchange": _MISSING,
+    "rabbitmq_event_exchange": _BUILT_IN,
     "rabbitmq_federation": _MISSING,
     "rabbitmq_federation_management": _MISSING,
     "rabbitmq_jms_topic_exchange": _MISSING,
