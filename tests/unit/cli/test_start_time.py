@@ -59,7 +59,6 @@ def test_a_command_that_needs_no_server_imports_none(arguments: list[str]):
         *HEAVY,
         *SERVERS,
         "rich",
-        "psutil",
         "re2",
         "msgspec",
         "cryptography",
