@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from broker.cli.ctl.api import EXIT_TEMPORARY, Api, CtlError
 from broker.cli.ctl.arguments import Invocation
-from broker.cli.ctl.output import Answer
+from broker.cli.ctl.output import SCRIPTED, Answer
+from broker.cli.progress import Meter, Silent, meter
 
 POLL_S = 0.25
 
@@ -47,8 +49,14 @@ class CommandTimeout(CtlError):
         super().__init__(EXIT_TEMPORARY, text)
 
 
+def is_told(call: Invocation) -> bool:
+    """Whether long work tells how far it is: not under -q, nor where a program reads the answer."""
+    is_scripted = call.values.get("formatter") in SCRIPTED
+    return not is_scripted and not call.flags & {"quiet", "silent"}
+
+
 class PollUntilTimeout:
-    """Polls for a result until the limit of `--timeout`.
+    """Polls for a result until the limit of `--timeout`, and shows how far it is under `with`.
 
     Args:
         call: The command.
@@ -58,6 +66,20 @@ class PollUntilTimeout:
     def __init__(self, call: Invocation, default_s: float | None = None) -> None:
         self._limit_s = call.timeout_s or default_s
         self._began = time.monotonic()
+        self._meters = contextlib.ExitStack()
+        self._meter: Meter = Silent()
+        self._is_told = is_told(call)
+
+    def __enter__(self) -> Self:
+        self._meter = self._meters.enter_context(meter(is_quiet=not self._is_told))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._meters.close()
+
+    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Show how far the work is. See `broker.cli.progress.Meter.show`."""
+        self._meter.show(text, done, total)
 
     def wait(self, what: str, advice: str = "") -> None:
         """Sleep before the next question.

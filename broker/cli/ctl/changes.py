@@ -175,14 +175,15 @@ def health(check: str, fine: str) -> Callable[[Api, Invocation], str | None]:
 
 def await_startup(api: Api, call: Invocation) -> str | None:
     """Wait until clients are served."""
-    poll = PollUntilTimeout(call, _AWAIT_STARTUP_S)
-    while True:
-        try:
-            if api.status_of("/readyz") == _HTTP_OK:
-                return None
-        except CtlError:
-            pass  # not even listening yet
-        poll.wait(f"{api.url} did not serve")
+    with PollUntilTimeout(call, _AWAIT_STARTUP_S) as poll:
+        while True:
+            try:
+                if api.status_of("/readyz") == _HTTP_OK:
+                    return None
+            except CtlError:
+                pass  # not even listening yet
+            poll.show(f"{api.url} does not serve yet")
+            poll.wait(f"{api.url} did not serve")
 
 
 def await_online_nodes(api: Api, call: Invocation) -> str | None:
@@ -190,9 +191,10 @@ def await_online_nodes(api: Api, call: Invocation) -> str | None:
     wanted = int(call.arguments[0]) if call.arguments[0].isdigit() else 0
     if wanted < 1:
         raise CtlError(EXIT_USAGE, "await_online_nodes needs a number of at least 1")
-    poll = PollUntilTimeout(call, _AWAIT_STARTUP_S)
-    while len(api.get("/api/cluster/status")["running_nodes"]) < wanted:
-        poll.wait(f"{wanted} nodes did not run")
+    with PollUntilTimeout(call, _AWAIT_STARTUP_S) as poll:
+        while (found := len(api.get("/api/cluster/status")["running_nodes"])) < wanted:
+            poll.show("nodes run", found, wanted)
+            poll.wait(f"{wanted} nodes did not run")
     return None
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from broker.cli.ctl.api import EXIT_DATA, EXIT_USAGE, Api, CtlError, segment
 from broker.cli.ctl.arguments import Invocation
+from broker.cli.ctl.change import is_told
+from broker.cli.progress import meter
 
 STANDARD: Final = "-"
 """Stands for standard input or output where a path is expected."""
@@ -78,7 +80,9 @@ def import_definitions(api: Api, call: Invocation) -> str | None:
     if "skip_if_unchanged" in call.flags:
         query.append("skip_if_unchanged=true")
     where = f"{_endpoint(call)}?{'&'.join(query)}"
-    status, answer = api.look(where, "POST", body=data)
+    with meter(is_quiet=not is_told(call)) as progress:
+        progress.show(f"{len(data):,} bytes are being {'compared' if is_dry else 'imported'}")
+        status, answer = api.look(where, "POST", body=data)
     if status == _BAD_REQUEST and isinstance(answer, dict) and answer.get("faults"):
         raise CtlError(EXIT_DATA, "\n".join(map(str, answer["faults"])))
     found = api.judge(status, answer)

@@ -139,9 +139,10 @@ def awaits(check: str, missing: str) -> Callable[[Api, Invocation], str | None]:
     """
 
     def run(api: Api, call: Invocation) -> str | None:
-        poll = PollUntilTimeout(call, _AWAIT_S)
-        while api.status_of(f"/api/health/checks/{check}") != HTTPStatus.OK:
-            poll.wait(missing)
+        with PollUntilTimeout(call, _AWAIT_S) as poll:
+            while api.status_of(f"/api/health/checks/{check}") != HTTPStatus.OK:
+                poll.show(missing)
+                poll.wait(missing)
         return None
 
     return run

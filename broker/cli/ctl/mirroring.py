@@ -45,7 +45,7 @@ def _act(api: Api, call: Invocation, body: dict[str, object]) -> Any:
         raise
 
 
-def sync_queue(api: Api, call: Invocation) -> str | None:
+def sync_queue(api: Api, call: Invocation) -> None:
     """Send a mirrored queue's messages to mirrors that lack them; returns when that has ended.
 
     A master that the policy does not name leaves as soon as one mirror has everything; the next
@@ -56,7 +56,11 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
             ends with 0: a script that goes on to stop the master must not take that for success.
             75 too when --timeout is over; the synchronisation goes on.
     """
-    poll = PollUntilTimeout(call)
+    with PollUntilTimeout(call) as poll:
+        _sync(api, call, poll)
+
+
+def _sync(api: Api, call: Invocation, poll: PollUntilTimeout) -> None:
     _act(api, call, {"action": "sync"})
     last_seen = time.monotonic()
     asked: str | None = None
@@ -72,7 +76,7 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
         if found.get("state") == "syncing":
             last_seen = time.monotonic()
         elif not lacking:
-            return None
+            return
         elif time.monotonic() - last_seen > _SEEN_S:
             raise CtlError(
                 EXIT_TEMPORARY,
@@ -80,6 +84,7 @@ def sync_queue(api: Api, call: Invocation) -> str | None:
                 f" {', '.join(sorted(lacking))} still lack messages: run it again, or see the log"
                 f" of {leader or 'its master'}",
             )
+        poll.show("messages are at the mirrors", found.get("sync_messages"), found.get("messages"))
         poll.wait(
             "the synchronisation did not end",
             "it goes on; the queue's state in list_queues tells, cancel_sync_queue ends it",
@@ -130,7 +135,6 @@ def rebalance(api: Api, call: Invocation) -> str | None:
     Raises:
         CtlError: 69 it was refused, 75 --timeout is over and the node goes on.
     """
-    poll = PollUntilTimeout(call)
     body = {
         "type": call.arguments[0],
         "vhost_pattern": call.values.get("vhost_pattern", ".*"),
@@ -141,13 +145,12 @@ def rebalance(api: Api, call: Invocation) -> str | None:
     except CtlError as error:
         code = EXIT_UNAVAILABLE if error.exit_code == EXIT_DATA else error.exit_code
         raise CtlError(code, error.text) from error
-    while True:
-        found = api.get("/api/rebalance/queues")
-        if not found["running"]:
-            break
-        poll.wait(
-            "the queues were not spread", "it goes on; the log of the node tells how it ended"
-        )
+    with PollUntilTimeout(call) as poll:
+        while (found := api.get("/api/rebalance/queues"))["running"]:
+            poll.show("queues have moved", found.get("moved"))
+            poll.wait(
+                "the queues were not spread", "it goes on; the log of the node tells how it ended"
+            )
     rows = [
         {
             "Node name": each["node"],
@@ -171,7 +174,6 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     Raises:
         CtlError: 70 it failed, 75 it was cancelled: by Ctrl-C, or because --timeout is over.
     """
-    poll = PollUntilTimeout(call)
     target = call.arguments[1]
     body = {
         "action": "migrate",
@@ -180,7 +182,8 @@ def migrate_queue(api: Api, call: Invocation) -> str | None:
     }
     _act(api, call, body)
     try:
-        found = _migrated(api, call, poll)
+        with PollUntilTimeout(call) as poll:
+            found = _migrated(api, call, poll)
     except KeyboardInterrupt:
         _act(api, call, {"action": "cancel_migrate"})
         raise CtlError(
@@ -200,6 +203,8 @@ def _migrated(api: Api, call: Invocation, poll: PollUntilTimeout) -> Any:
             raise CtlError(EXIT_TEMPORARY, text)
         if status == _OK and found["state"] != "running":
             return found
+        if isinstance(found, dict):
+            poll.show("messages have moved", found.get("moved"))
         try:
             poll.wait(
                 "the migration did not end", "cancelled; nothing is lost: run it again to go on"
