@@ -1,6 +1,7 @@
 """Every command of RabbitMQ 3.13's tools at a real node: it works, or one line says why it can't.
 
-The exit codes are those of rabbitmqctl 3.10.8 for the same words.
+Exit codes are those of rabbitmqctl 3.10.8 where it was asked for the same words, else those of
+sysexits.h that its commands use.
 """
 
 from __future__ import annotations
