@@ -106,8 +106,14 @@ def set_level(level: str, category: str = "") -> None:
 
 
 def rotate() -> int:
-    """Begin a new file of each log; returns how many there are."""
-    found = [each for each in logging.getLogger().handlers if isinstance(each, RotatingFileHandler)]
+    """Begin a new file of each log that keeps old ones; returns how many there are.
+
+    One with log.file.rotation.count = 0 keeps none, and goes on as it is.
+    """
+    handlers = logging.getLogger().handlers
+    found = [
+        each for each in handlers if isinstance(each, RotatingFileHandler) and each.backupCount
+    ]
     for handler in found:
         handler.acquire()
         try:

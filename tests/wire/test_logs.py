@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from broker.cli.ctl import commands as ctl
 from tests.nodes import Node, wait_until
 
 Said = pytest.CaptureFixture[str]
+BEGINS = re.compile(r"(\d{4}-\d\d-\d\d |  )")
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +87,30 @@ def test_lines_are_streamed_as_they_are_written(logging_node: Node, capsys: Said
         client.join()
     assert time.monotonic() - began_s >= 2
     assert "login refused: user 'streamed'" in capsys.readouterr().out
+
+
+def test_no_name_of_a_client_breaks_a_line(logging_node: Node, capsys: Said):
+    evil = "a\r\n2026-01-01 00:00:00.000+00:00 [error] forged\x1b[31m"
+    assert _ctl(logging_node, "set_log_level", "debug") == 0
+    # Without CR and LF: the broker takes them out of names, as RabbitMQ does, and pika then waits
+    # for a declare-ok with the name that it sent.
+    name = evil.replace("\r", "\x0b").replace("\n", "\u2028")
+    with logging_node.connect(client_properties={"connection_name": evil}) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, exclusive=True)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+            channel.exchange_declare(name, "topic", passive=True)
+    credentials = pika.PlainCredentials(evil, evil)
+    lines: list[str] = []
+
+    def is_logged() -> bool:
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+        capsys.readouterr()
+        assert _ctl(logging_node, "log_tail", "-N", "500", "-q") == 0
+        lines[:] = capsys.readouterr().out.splitlines()
+        return any("login refused" in line and "forged" in line for line in lines)
+
+    wait_until(is_logged, "the refused login is logged; of several in a second the first is")
+    assert _ctl(logging_node, "set_log_level", "info") == 0
+    assert [line for line in lines if not (BEGINS.match(line) and line.isprintable())] == []

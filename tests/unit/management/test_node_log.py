@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +69,21 @@ def test_a_category_has_a_level_of_its_own_until_all_are_set():
     assert not logging.getLogger("broker.server.connection").isEnabledFor(logging.DEBUG)
     node_log.set_level("error")
     assert not logging.getLogger("broker.queues.classic").isEnabledFor(logging.WARNING)
+
+
+def test_a_log_that_keeps_no_old_files_is_not_said_to_be_rotated(tmp_path: Path):
+    root = logging.getLogger()
+    kept = RotatingFileHandler(tmp_path / "kept.log", backupCount=1)
+    single = RotatingFileHandler(tmp_path / "single.log", backupCount=0)
+    root.handlers += [kept, single]
+    try:
+        assert node_log.rotate() == 1
+    finally:
+        for handler in (kept, single):
+            root.removeHandler(handler)
+            handler.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "kept.log",
+        "kept.log.1",
+        "single.log",
+    ]

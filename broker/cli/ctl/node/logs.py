@@ -71,7 +71,9 @@ def location(api: Api, _: Invocation) -> Answer:
 def rotate(api: Api, _: Invocation) -> str | None:
     """Begin a new file."""
     count = api.request("POST", "/api/node/rotate_logs")["files"]
-    return None if count else "The log goes to the console alone: there is no file to rotate"
+    if count:
+        return None
+    return "Nothing to rotate: no log file, or log.file.rotation.count = 0 keeps no old ones"
 
 
 def set_level(api: Api, call: Invocation) -> None:
