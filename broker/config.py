@@ -1,8 +1,8 @@
 """Every setting of a node, typed, with its unit in its name and RabbitMQ's default.
 
-Pure: nothing here reads a file, the environment or a clock; `broker.config_file` does and hands
-the result down. What bounds a queue, buffer, retry or wait of the shells is here too, so that no
-module hides a limit. An empty host in a `Listener` means every interface.
+Pure: nothing here reads a file, the environment or a clock; `broker.configuration.sources` does and
+hands the result down. What bounds a queue, buffer, retry or wait of the shells is here too, so that
+no module hides a limit. An empty host in a `Listener` means every interface.
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "plain"
     rotation_size_bytes: int = 10 * MEBIBYTE
     rotation_count: int = 5
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a configured value came from.
+
+    Attributes:
+        key: As it was written, "listeners.tcp.default".
+        source: "rabbitmq.conf:12", "RABBITMQ_NODE_PORT" or "--set".
+    """
+
+    key: str
+    source: str
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +209,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         compat_product: `compat.product`: `product` in connection.start. Celery looks at it.
         compat_version: `compat.version`: `version` in connection.start.
         log: Where log records go.
-        environment: What was read, "key = value" by key, secrets left out (`ctl environment`).
+        origins: Where the values came from that are not defaults, in order of precedence; read by
+            `broker.configuration.effective`.
     """
 
     node_name: str = "rabbit@localhost"
@@ -286,7 +299,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     compat_product: str = "RabbitMQ"
     compat_version: str = "3.13.7"
     log: LogSettings = LogSettings()
-    environment: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
 
     def inter_node_listener(self) -> Listener:
         """Where other nodes reach this one: `cluster.listen`, or the first AMQP port + 20000."""

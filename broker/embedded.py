@@ -16,8 +16,8 @@ from typing import Final
 
 import uvloop
 
-from broker import config_file
-from broker.config_keys import ConfigError
+from broker.configuration import sources
+from broker.configuration.keys import ConfigError
 from broker.node import Node
 
 HOST: Final = "127.0.0.1"
@@ -60,9 +60,7 @@ class EmbeddedNode:
         self.directory = self._temporary.name if self._temporary else os.fspath(directory or "")
         given = {**_DEFAULTS, "data_dir": self.directory, **(settings or {})}
         try:
-            found, _ = config_file.load(
-                None, {}, [f"{key}={value}" for key, value in given.items()]
-            )
+            found, _ = sources.load(None, {}, [f"{key}={value}" for key, value in given.items()])
         except ConfigError as error:
             self._forget_folder()
             raise EmbeddedError("; ".join(map(str, error.problems))) from error

@@ -9,9 +9,9 @@ from importlib import import_module
 
 import click
 
-from broker import config_file
 from broker.config import Settings
-from broker.config_keys import ConfigError
+from broker.configuration import sources
+from broker.configuration.keys import ConfigError
 
 EXIT_CONFIG = 78
 """sysexits.h EX_CONFIG, as `warrenmq server` ends where its settings can't be used."""
@@ -32,7 +32,7 @@ def check(file: str | None, overrides: tuple[str, ...]) -> None:
     environment, --set, and the certificates and definitions that they name.
     """
     try:
-        settings, warnings = config_file.load(file, os.environ, overrides)
+        settings, warnings = sources.load(file, os.environ, overrides)
     except ConfigError as error:
         _refuse(error.problems)
     for warning in warnings:

@@ -8,10 +8,10 @@ from importlib import import_module
 
 import click
 
-from broker import config_file
 from broker.cli import log_output
 from broker.cluster.authentication import secret
-from broker.config_keys import ConfigError
+from broker.configuration import sources
+from broker.configuration.keys import ConfigError
 from broker.server.entrance.certificates import TlsUnusable, certificates_of
 from broker.storage.private import UMASK
 
@@ -25,7 +25,7 @@ _EXIT_CONFIG = 78  # sysexits.h EX_CONFIG, as RabbitMQ's CLI
 def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> None:
     """Run one node in the foreground. SIGTERM stops it cleanly."""
     try:
-        settings, warnings = config_file.load(conf, os.environ, overrides)
+        settings, warnings = sources.load(conf, os.environ, overrides)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"warrenmq: {problem}", err=True)

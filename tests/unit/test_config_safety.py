@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker import config_file
 from broker.cli.server import command
-from broker.config_keys import ConfigError, Outcome, read_settings
+from broker.configuration import sources
+from broker.configuration.keys import ConfigError, Outcome, read_settings
 
 # key -> a value that is refused, and RabbitMQ's default, which is accepted; None has no default.
 PROMISES: dict[str, tuple[str, str | None]] = {
@@ -74,7 +74,7 @@ PROMISES: dict[str, tuple[str, str | None]] = {
 
 
 def outcome_of(text: str) -> Outcome:
-    return read_settings(config_file.parse(text, "rabbitmq.conf"))
+    return read_settings(sources.parse(text, "rabbitmq.conf"))
 
 
 def problems_of(text: str) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def test_definitions_of_advanced_config_count(tmp_path: Path):
         '[{rabbit, [{load_definitions, "/a"}, {definitions, [{local_path, "/b"}]}]},\n'
         ' {rabbitmq_management, [{load_definitions, "/c"}]}].'
     )
-    assert config_file.load(str(conf)).settings.definitions_paths == ("/a", "/b", "/c")
+    assert sources.load(str(conf)).settings.definitions_paths == ("/a", "/b", "/c")
 
 
 def test_no_value_of_a_refused_key_is_shown():
@@ -164,8 +164,8 @@ def test_no_value_of_a_refused_key_is_shown():
 )
 def test_variables_that_promise_safety_refuse_the_start(variable: str, value: str):
     with pytest.raises(ConfigError, match=f"^{variable} is refused: "):
-        config_file.load(None, {variable: value})
-    assert config_file.load(None, {variable: ""}).warnings == []
+        sources.load(None, {variable: value})
+    assert sources.load(None, {variable: ""}).warnings == []
 
 
 ADVANCED = {
@@ -198,7 +198,7 @@ def test_advanced_config_refuses_the_start_likewise(tmp_path: Path, term: str, k
     conf.write_text("heartbeat = 5\n")
     advanced.write_text(f"%% beside rabbitmq.conf\n[\n {term}\n].\n")
     with pytest.raises(ConfigError) as caught:
-        config_file.load(str(conf))
+        sources.load(str(conf))
     (problem,) = caught.value.problems
     assert problem.startswith(f"{advanced}:3: {key} is refused: ")
 
@@ -218,7 +218,7 @@ def test_advanced_config_is_read_and_replaces_what_rabbitmq_conf_says(tmp_path: 
         " {rabbitmq_shovel, [{shovels, []}]}]."
     )
     environ = {"RABBITMQ_ADVANCED_CONFIG_FILE": str(tmp_path / "elsewhere")}
-    settings, warnings = config_file.load(str(conf), environ, ["channel_max=7"])
+    settings, warnings = sources.load(str(conf), environ, ["channel_max=7"])
     assert (settings.heartbeat_s, settings.channel_max) == (30, 7)
     assert [(at.host, at.port) for at in settings.amqp_listeners] == [("127.0.0.1", 5673)]
     assert (settings.default_password, settings.default_user_tags) == ('a"b', ("monitoring",))
@@ -250,7 +250,7 @@ def test_an_advanced_config_that_cannot_be_read_refuses_the_start(
     conf.write_text("heartbeat = 5\n")
     advanced.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        config_file.load(str(conf))
+        sources.load(str(conf))
     assert len(caught.value.problems) == 1
     assert caught.value.problems[0].startswith(str(advanced))
     assert problem in caught.value.problems[0]

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker import config_file
 from broker.cli.server import command
 from broker.config import Listener, Settings, TlsSettings
-from broker.config_keys import ConfigError, Outcome, read_settings
+from broker.configuration import sources
+from broker.configuration.effective import effective
+from broker.configuration.keys import ConfigError, Outcome, read_settings
 
 FILES = "ssl_options.certfile = /c\nssl_options.keyfile = /k\nssl_options.cacertfile = /ca\n"
 BASE = f"listeners.ssl.default = 5671\n{FILES}"
 
 
 def outcome_of(text: str) -> Outcome:
-    return read_settings(config_file.parse(text, "rabbitmq.conf"))
+    return read_settings(sources.parse(text, "rabbitmq.conf"))
 
 
 def amqp_tls(text: str) -> TlsSettings:
@@ -59,7 +60,7 @@ def test_every_option_is_read():
     )
     assert (settings.tls_handshake_timeout_ms, settings.certificate_login) == (9000, "common_name")
     assert settings.auth_mechanisms == ("EXTERNAL",)
-    assert "hush" not in "".join(settings.environment)
+    assert "hush" not in str(effective(settings))
 
 
 def test_https_is_the_only_listener_of_the_api_unless_http_is_configured():
@@ -175,7 +176,7 @@ def test_options_without_a_listener_are_a_warning():
 
 
 def settings_of(environ: dict[str, str]) -> Settings:
-    return config_file.load(None, environ).settings
+    return sources.load(None, environ).settings
 
 
 def test_variables_of_the_official_image_set_it_up():
@@ -199,7 +200,7 @@ def test_advanced_config_sets_it_up(tmp_path: Path):
         '[{rabbit, [{ssl_listeners, [5671]}, {ssl_options, [{certfile, "/c"}, {keyfile, "/k"},'
         " {versions, ['tlsv1.3']}, {verify, verify_none}]}]}]."
     )
-    settings = config_file.load(str(conf)).settings
+    settings = sources.load(str(conf)).settings
     assert settings.amqp_tls_listeners == (Listener("", 5671),)
     assert settings.amqp_tls == TlsSettings(certfile="/c", keyfile="/k", versions=("tlsv1.3",))
 

@@ -59,6 +59,25 @@ def test_the_node_tells_its_surroundings(node: Node, capsys: Said):
     assert (code, "No peers discovered" in text) == (0, True)
 
 
+def test_the_settings_that_act_are_shown_to_administrators(node: Node, capsys: Said):
+    code, text = ctl(node, capsys, "environment", "--formatter", "json")
+    assert code == 0
+    found = {each["key"]: each for each in json.loads(text)["settings"]}
+    port = {"value": f"127.0.0.1:{node.management_port}", "source": "command line", "at": ["--set"]}
+    assert found["management.tcp"] == {"key": "management.tcp", **port}
+    assert (found["heartbeat"]["value"], found["heartbeat"]["source"]) == (60, "default")
+    assert found["default_pass"]["value"] == "***"
+    assert ctl(node, capsys, "set_disk_free_limit", "60MB")[0] == 0
+    code, text = ctl(node, capsys, "environment", "-q")
+    assert "disk_free_limit.absolute = 60000000  # warrenmq ctl\n" in text
+    assert ctl(node, capsys, "set_disk_free_limit", "50000000")[0] == 0
+    assert ctl(node, capsys, "add_user", "onlooker", "hush")[0] == 0
+    assert ctl(node, capsys, "set_user_tags", "onlooker", "monitoring")[0] == 0
+    code, text = ctl(node, capsys, "environment", "--user", "onlooker", "--password", "hush")
+    assert (code, "User not administrator" in text) == (77, True)
+    assert ctl(node, capsys, "delete_user", "onlooker")[0] == 0
+
+
 def test_names_are_resolved_at_the_node(node: Node, capsys: Said):
     code, text = ctl(node, capsys, "resolve_hostname", "localhost", "-q")
     assert (code, text) == (0, "127.0.0.1\n")

@@ -167,7 +167,8 @@ class Layout:
         Raises:
             LayoutError: A value can't be written in a file.
         """
-        from broker.config_file import quoted  # `ctl` needs the layout, and starts without it
+        # `ctl` needs the layout, and starts without it.
+        from broker.configuration.sources import quoted
 
         folder = self.path(place)
         pairs = [

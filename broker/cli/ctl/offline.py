@@ -89,11 +89,11 @@ def data_folder(call: Invocation, environ: Mapping[str, str]) -> Path:
 
 
 def _configured(conf: str | None, environ: Mapping[str, str]) -> Path:
-    from broker import config_file
-    from broker.config_keys import ConfigError
+    from broker.configuration import sources
+    from broker.configuration.keys import ConfigError
 
     try:
-        settings, _ = config_file.load(conf, environ)
+        settings, _ = sources.load(conf, environ)
     except ConfigError as error:
         raise CtlError(EXIT_NO_HOST, str(error)) from error
     return Path(settings.data_dir)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from broker.cli.ctl import diagnostics
+from broker.cli.ctl import diagnostics, output
 from broker.cli.ctl.api import Api, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.output import Answer
@@ -140,11 +140,14 @@ def listeners(api: Api, _: Invocation) -> Answer:
 
 
 def environment(api: Api, _: Invocation) -> Answer:
-    """The settings that were read, without secrets."""
-    lines = [str(line) for line in api.get("/api/cluster/status").get("environment", [])]
-    pairs = (line.partition(" = ") for line in lines)
-    settings = {key.strip(): value.strip() for key, _, value in pairs}
-    return Answer("\n".join(lines), {"settings": settings})
+    """The settings that act, and where each came from; no secrets."""
+    found = api.get("/api/config/effective").get("settings", [])
+    lines = [
+        f"{each['key']} = {output.text(each['value'])}  # {', '.join(each['at']) or each['source']}"
+        for each in found
+    ]
+    columns = ("key", "value", "source", "at")
+    return Answer("\n".join(lines), {"settings": found}, columns, found)
 
 
 DESCRIPTIONS: dict[str, tuple[Callable[[Api, Invocation], str | Answer], str]] = {

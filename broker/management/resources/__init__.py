@@ -26,7 +26,7 @@ from broker.management.resources import (
     statistics,
 )
 from broker.management.resources.checks import certificates, health, stopping
-from broker.management.resources.node import logs, process
+from broker.management.resources.node import configuration, logs, process
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -43,6 +43,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *cluster.ROUTES,
     *node_control.ROUTES,
     *process.ROUTES,
+    *configuration.ROUTES,
     *logs.ROUTES,
     *alarms.ROUTES,
     *connections.ROUTES,

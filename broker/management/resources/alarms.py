@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from broker.config_keys import SIMPLE
+from broker.configuration.keys import SIMPLE
 from broker.management.answers import bad_request, no_content, unavailable
 from broker.management.call import Call, Endpoint
 from broker.server.alarm_watch import AlarmWatch

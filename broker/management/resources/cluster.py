@@ -55,7 +55,6 @@ async def status(call: Call) -> web.Response:
             for node, report in sorted(reports.items())
         },
         "metadata_leader": (cluster.metadata.leader if cluster else None) or "",
-        "environment": list(control.settings.environment),
     }
     return json(found)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker import config_file
 from broker.cli.cluster import local
 from broker.cli.cluster.commands import command
 from broker.cli.cluster.layout import INTER_NODE_OFFSET, Layout, LayoutError, free_ports
 from broker.cli.cluster.local import Cluster, ClusterError
 from broker.config import Listener
+from broker.configuration import sources
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub_node.py")))
 
@@ -150,7 +150,7 @@ def test_conf_is_one_the_server_reads(tmp_path: Path):
     layout = Layout(tmp_path)
     places = layout.create(3, 5672, 15672)
     layout.write_conf(places[1], ["heartbeat=7"], {("node2", "node3"): "127.0.0.1:9"})
-    outcome = config_file.load(str(layout.path(places[1], "node.conf")))
+    outcome = sources.load(str(layout.path(places[1], "node.conf")))
     settings = outcome.settings
     assert outcome.warnings == []
     assert settings.node_name == "rabbit@node2"
@@ -180,7 +180,7 @@ def test_what_conf_syntax_gives_a_meaning_to_stays_as_it_was_said(tmp_path: Path
     layout = Layout(tmp_path / "c#1 of 'us' $(HOME)")
     place = layout.create(1, 5672, 15672)[0]
     layout.write_conf(place, ["default_pass=pa#ss", "default_user='x", "cluster_name = $(HOME)"])
-    settings = config_file.load(str(layout.path(place, "node.conf"))).settings
+    settings = sources.load(str(layout.path(place, "node.conf"))).settings
     assert settings.data_dir == str(layout.path(place, "data"))
     assert settings.log.file == str(layout.path(place, "node.log"))
     assert settings.default_password == "pa#ss"

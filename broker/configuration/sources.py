@@ -2,7 +2,7 @@
 
 Precedence: file, then conf.d in name order, then advanced.config, then environment, then --set; the
 later wins. All problems are found before any is told. What a key means stands in
-`broker.config_keys`. Called by `broker.cli.server` and by tests.
+`broker.configuration.keys`. Called by `broker.cli.server` and by tests.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker import config_erlang, config_rabbitmq, config_safety
-from broker.config_keys import OUR_KEYS, ConfigError, Entry, Outcome, read_settings
+from broker.configuration import erlang, rabbitmq, safety
+from broker.configuration.keys import OUR_KEYS, ConfigError, Entry, Outcome, read_settings
 
 _FILE_SIZE_MAX_BYTES = 4 * 1024 * 1024
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -80,7 +80,7 @@ def _read(path: Path, environ: Mapping[str, str], problems: list[str]) -> list[E
     text = _text_of(path, problems)
     if text is None:
         return []
-    if config_erlang.looks_like_terms(text):
+    if erlang.looks_like_terms(text):
         problems.append(_erlang_refusal(path, text))
         return []
     return _parsed(text, str(path), environ, problems)
@@ -180,8 +180,8 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> list[E
     entries += _listener_entries(environ)
     entries += _derived_entries(environ)
     for name in sorted(environ):
-        found = config_safety.variable_verdict(name, environ[name])
-        if isinstance(found, config_safety.Refused):
+        found = safety.variable_verdict(name, environ[name])
+        if isinstance(found, safety.Refused):
             problems.append(f"{name} is refused: {found.advice}")
     return [entry for entry in entries if entry.value]
 
@@ -211,7 +211,7 @@ def _tls_entries(environ: Mapping[str, str], configured: set[str]) -> list[Entry
         ("RABBITMQ_SSL_", "ssl_options", "listeners.ssl.default"),
         ("RABBITMQ_MANAGEMENT_SSL_", "management.ssl", "management.ssl.port"),
     ):
-        names = {option: variable + option.upper() for option in sorted(config_safety.TLS_OPTIONS)}
+        names = {option: variable + option.upper() for option in sorted(safety.TLS_OPTIONS)}
         found = [
             Entry(f"{family}.{option}", environ[name], name)
             for option, name in names.items()
@@ -302,8 +302,8 @@ def _with_advanced(
     """
     text = _text_of(path, problems)
     try:
-        terms = config_erlang.read_terms(text or "")
-    except config_erlang.NotATerm as error:
+        terms = erlang.read_terms(text or "")
+    except erlang.NotATerm as error:
         problems.append(
             f"{path}: these Erlang terms can't be read: {error}; write rabbitmq.conf instead"
         )
@@ -326,7 +326,7 @@ def _with_advanced(
 
 def _has_meaning(key: str) -> bool:
     is_ours = any(_is_of(key, known.removesuffix(".")) for known in OUR_KEYS)
-    return is_ours or config_rabbitmq.is_known(key)
+    return is_ours or rabbitmq.is_known(key)
 
 
 def _is_of(key: str, family: str) -> bool:
@@ -375,7 +375,7 @@ def _secret(path: Path, source: str, problems: list[str]) -> str:
 def _erlang_refusal(path: Path, text: str) -> str:
     head = f"{path}:1: Erlang terms (the classic rabbitmq.config) are not read"
     try:
-        lines = config_erlang.as_conf_lines(text)
-    except config_erlang.NotATerm as error:
+        lines = erlang.as_conf_lines(text)
+    except erlang.NotATerm as error:
         return f"{head}; write it in rabbitmq.conf syntax ({error})"
     return f"{head}. The same in rabbitmq.conf syntax:\n" + "\n".join(lines)

@@ -3,7 +3,7 @@
 A warning is not enough where an operator counts on a setting: encryption, who may log in, where a
 port listens, what is limited, who is there at the first start. A value that asks for nothing, which
 is RabbitMQ's default, is accepted. Every other key that RabbitMQ knows and WarrenMQ does not is a
-warning (`broker.config_rabbitmq`).
+warning (`broker.configuration.rabbitmq`).
 
 Source: rabbit.schema and the plugins' schemas of RabbitMQ 3.10.8 and 3.13.
 """

@@ -1,51 +1,22 @@
 """The meaning of each configuration key: from `key = value` entries to `Settings`. Pure.
 
-Entries come in order of precedence, the last one for a key wins (`broker.config_file` orders file,
-environment and --set). Every complaint names where its entry came from.
+Entries come in order of precedence, the last one for a key wins (`broker.configuration.sources`
+orders file, environment and --set). Every complaint names where its entry came from.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from broker import config_rabbitmq, config_safety
-from broker.config import Listener, Peer, Settings, TlsSettings, full_node_name
-from broker.config_tls import chosen_suites, cipher, crl_check, network
+from broker.config import Listener, Origin, Peer, Settings, TlsSettings, full_node_name
+from broker.configuration import rabbitmq, readers, safety
+from broker.configuration.tls import chosen_suites, cipher, crl_check, network
 
 DEFAULT_PEER_PORT = 25_672
-_LISTENER_KEY_PARTS = 3
-_PORT_MAX = 65_535
-
-_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 1024,
-    "kib": 1024,
-    "kb": 1000,
-    "ki": 1024,
-    "m": 1024**2,
-    "mib": 1024**2,
-    "mb": 1000**2,
-    "mi": 1024**2,
-    "g": 1024**3,
-    "gib": 1024**3,
-    "gb": 1000**3,
-    "gi": 1024**3,
-    "t": 1024**4,
-    "tib": 1024**4,
-    "tb": 1000**4,
-    "ti": 1024**4,
-    "p": 1024**5,
-    "pib": 1024**5,
-    "pb": 1000**5,
-    "pi": 1024**5,
-}
 
 
 class ConfigError(Exception):
@@ -86,166 +57,8 @@ class Outcome(NamedTuple):
     warnings: list[str]
 
 
-def size_bytes(text: str) -> int:
-    """Read a size: "50mb", "2GB" (decimal), "500MiB", "500M" (binary), plain bytes.
-
-    Args:
-        text: The value as written.
-
-    Raises:
-        ValueError: It is no size.
-
-    Source:
-        RabbitMQ's "Information units": KB/MB/GB are powers of ten, KiB/k powers of two.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError("a size such as 104857600, 50mb, 2GB or 500MiB")
-    return int(match[1]) * _UNITS[match[2].lower()]
-
-
-def _binary_size(text: str) -> int:
-    """RabbitMQ's other kind of size, of few keys: KB, MB and GB are powers of two there."""
-    number = text.lower().removesuffix("b")
-    return size_bytes(number if number[-1:] in ("k", "m", "g") else text)
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("an integer") from None
-
-
-def _natural(text: str) -> int:
-    value = _integer(text)
-    if value < 0:
-        raise ValueError("an integer of at least 0")
-    return value
-
-
-def _interval(text: str) -> int:
-    value = _integer(text)
-    if value < _INTERVAL_MS_MIN:
-        raise ValueError(f"milliseconds, at least {_INTERVAL_MS_MIN}")
-    return value
-
-
-def _unlimited(text: str) -> int | None:
-    return None if text in ("infinity", "unlimited", "undefined", "false", "-1") else _natural(text)
-
-
-def _limit(text: str) -> int | None:
-    if text == "infinity":
-        return None
-    value = _integer(text)
-    if value < 1:
-        raise ValueError("an integer of at least 1, or infinity")
-    return value
-
-
-def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("a number such as 0.4") from None
-    if not 0 <= value < math.inf:
-        raise ValueError("a number of at least 0")
-    return value
-
-
-def _fraction(text: str) -> float:
-    value = _ratio(text)
-    if not 0 < value < 1:
-        raise ValueError("a number above 0 and below 1")
-    return value
-
-
-def _flag(text: str) -> bool:
-    if text in ("true", "on", "yes"):
-        return True
-    if text in ("false", "off", "no"):
-        return False
-    raise ValueError("true or false")
-
-
-def _port(text: str) -> int:
-    value = _natural(text)
-    if value > _PORT_MAX:
-        raise ValueError("a port from 0 to 65535")
-    return value
-
-
-def listener(text: str) -> Listener:
-    """Read `5672`, `127.0.0.1:5672`, `[::1]:5672` or `:::5672`.
-
-    Args:
-        text: The value as written.
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator:
-        return Listener("", _port(text))
-    return Listener(host.removeprefix("[").removesuffix("]"), _port(port))
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError("one of " + ", ".join(words))
-        return text
-
-    return read
-
-
-def _prefix(text: str) -> str:
-    return "/" + text.strip("/") if text.strip("/") else ""
-
-
-def _hashing(text: str) -> str:
-    return _one_of(
-        "rabbit_password_hashing_sha256",
-        "rabbit_password_hashing_sha512",
-        "rabbit_password_hashing_md5",
-        "warrenmq_password_hashing_scrypt",
-    )(text)
-
-
-def _queue_type(text: str) -> str:
-    """Either `quorum` or `rabbit_quorum_queue`, its module."""
-    return _one_of("classic", "quorum", "stream")(
-        text.removeprefix("rabbit_").removesuffix("_queue")
-    )
-
-
-def _level(text: str) -> str:
-    """A level's name; "<=notice" and the like of `log.file.level` are read as the level they name.
-
-    Raises:
-        ValueError: It names none.
-    """
-    name = _one_of(*_LEVELS)(text.lstrip("<=!"))
-    return _OUR_LEVELS.get(name, name)
-
-
-def _origin(text: str) -> str:
-    """Check an origin as browsers send it, without a path, or `*`."""
-    if text != "*" and _ORIGIN.fullmatch(text) is None:
-        raise ValueError("an origin such as https://app.example:8443, or *")
-    return text.lower()
-
-
-def _header_value(text: str) -> str:
-    if not text.isascii() or not text.isprintable():
-        raise ValueError("printable ASCII")
-    return text
-
-
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 # key of the management plugin -> HTTP header
-_HEADERS = {
+HEADERS = {
     "management.csp.policy": "Content-Security-Policy",
     "management.hsts.policy": "Strict-Transport-Security",
     "management.headers.content_type_options": "X-Content-Type-Options",
@@ -259,103 +72,103 @@ _HASHES = {
     "sha384": "sha384",
     "sha512": "sha512",
 }
-_hash = _one_of(*_HASHES)
-_DEFINITIONS = (
+_hash = readers.one_of(*_HASHES)
+DEFINITIONS = (
     "load_definitions",
     "definitions.local.path",
     "definitions.local_path",  # of advanced.config
     "management.load_definitions",
 )
-_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
-_OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergency": "error"}
-_LOCATOR = _one_of("client-local", "balanced", "min-masters", "random")
+_LOCATOR = readers.one_of("client-local", "balanced", "min-masters", "random")
 _REPAIR = "quorum_queue.continuous_membership_reconciliation"
 DAY_MS = 86_400_000
-_INTERVAL_MS_MIN = 100
 
 # key -> (field of Settings, reader)
 SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "node.name": ("node_name", full_node_name),
     "data_dir": ("data_dir", str),
     "pid_file": ("pid_file", str),
-    "management.path_prefix": ("management_path_prefix", _prefix),
-    "management.http.max_body_size": ("management_max_body_bytes", _natural),
-    "management.cors.max_age": ("management_cors_max_age_s", _natural),
-    "cluster.listen": ("cluster_listener", listener),
+    "management.path_prefix": ("management_path_prefix", readers.path_prefix),
+    "management.http.max_body_size": ("management_max_body_bytes", readers.natural),
+    "management.cors.max_age": ("management_cors_max_age_s", readers.natural),
+    "cluster.listen": ("cluster_listener", readers.listener),
     "cluster.secret": ("cluster_secret", str),
-    "cluster.disconnect_after": ("cluster_disconnect_after_ms", _natural),
-    "cluster.formation_timeout": ("cluster_formation_timeout_ms", _natural),
+    "cluster.disconnect_after": ("cluster_disconnect_after_ms", readers.natural),
+    "cluster.formation_timeout": ("cluster_formation_timeout_ms", readers.natural),
     "cluster_name": ("cluster_name", str),
-    "heartbeat": ("heartbeat_s", _natural),
-    "frame_max": ("frame_max_bytes", _binary_size),
-    "initial_frame_max": ("initial_frame_max_bytes", _binary_size),
-    "channel_max": ("channel_max", _natural),
-    "channel_max_per_node": ("channel_max_per_node", lambda text: _unlimited(text) or 0),
-    "consumer_max_per_channel": ("consumer_max_per_channel", _unlimited),
-    "cluster_queue_limit": ("cluster_queue_limit", _limit),
-    "connection_max": ("connection_max", _unlimited),
-    "max_message_size": ("max_message_size_bytes", size_bytes),
+    "heartbeat": ("heartbeat_s", readers.natural),
+    "frame_max": ("frame_max_bytes", readers.binary_size),
+    "initial_frame_max": ("initial_frame_max_bytes", readers.binary_size),
+    "channel_max": ("channel_max", readers.natural),
+    "channel_max_per_node": ("channel_max_per_node", lambda text: readers.unlimited(text) or 0),
+    "consumer_max_per_channel": ("consumer_max_per_channel", readers.unlimited),
+    "cluster_queue_limit": ("cluster_queue_limit", readers.limit),
+    "connection_max": ("connection_max", readers.unlimited),
+    "max_message_size": ("max_message_size_bytes", readers.size_bytes),
     "handshake_timeout": (
         "handshake_timeout_ms",
-        lambda text: DAY_MS if text == "infinity" else _natural(text),
+        lambda text: DAY_MS if text == "infinity" else readers.natural(text),
     ),
     "ssl_handshake_timeout": (
         "tls_handshake_timeout_ms",
-        lambda text: _limit(text) or DAY_MS,
+        lambda text: readers.limit(text) or DAY_MS,
     ),
     "ssl_cert_login_from": ("certificate_login", str),
     "ssl_cert_login_san_type": ("certificate_login_san_type", str),
-    "ssl_cert_login_san_index": ("certificate_login_san_index", _natural),
-    "proxy_protocol": ("proxy_protocol", _flag),
-    "consumer_timeout": ("consumer_timeout_ms", _unlimited),
-    "tcp_listen_options.backlog": ("tcp_backlog", _natural),
+    "ssl_cert_login_san_index": ("certificate_login_san_index", readers.natural),
+    "proxy_protocol": ("proxy_protocol", readers.flag),
+    "consumer_timeout": ("consumer_timeout_ms", readers.unlimited),
+    "tcp_listen_options.backlog": ("tcp_backlog", readers.natural),
     "event_exchange.vhost": ("events_vhost", str),
-    "collect_statistics_interval": ("statistics_interval_ms", _interval),
-    "tcp_listen_options.nodelay": ("tcp_nodelay", _flag),
-    "tcp_listen_options.keepalive": ("tcp_keepalive", _flag),
-    "tcp_listen_options.sndbuf": ("tcp_send_buffer_bytes", size_bytes),
-    "tcp_listen_options.recbuf": ("tcp_receive_buffer_bytes", size_bytes),
+    "collect_statistics_interval": ("statistics_interval_ms", readers.interval),
+    "tcp_listen_options.nodelay": ("tcp_nodelay", readers.flag),
+    "tcp_listen_options.keepalive": ("tcp_keepalive", readers.flag),
+    "tcp_listen_options.sndbuf": ("tcp_send_buffer_bytes", readers.size_bytes),
+    "tcp_listen_options.recbuf": ("tcp_receive_buffer_bytes", readers.size_bytes),
     "default_user": ("default_user", str),
     "default_pass": ("default_password", str),
     "default_vhost": ("default_vhost", str),
-    "password_hashing_module": ("password_hashing", _hashing),
-    "definitions.skip_if_unchanged": ("definitions_skip_if_unchanged", _flag),
+    "password_hashing_module": ("password_hashing", readers.password_hashing),
+    "definitions.skip_if_unchanged": ("definitions_skip_if_unchanged", readers.flag),
     "definitions.hashing.algorithm": ("definitions_hashing", lambda text: _HASHES[_hash(text)]),
-    "default_queue_type": ("default_queue_type", _queue_type),
+    "default_queue_type": ("default_queue_type", readers.queue_type),
     "classic_queue.default_version": (
         "classic_queue_default_version",
-        lambda text: int(_one_of("1", "2")(text)),
+        lambda text: int(readers.one_of("1", "2")(text)),
     ),
     "queue_leader_locator": ("queue_leader_locator", _LOCATOR),
     "queue_master_locator": ("queue_leader_locator", _LOCATOR),
-    "quorum_cluster_size": ("quorum_initial_group_size", _natural),
-    f"{_REPAIR}.enabled": ("quorum_repair_enabled", _flag),
-    f"{_REPAIR}.auto_remove": ("quorum_repair_auto_remove", _flag),
-    f"{_REPAIR}.replace_after": ("quorum_repair_replace_after_ms", _natural),
-    f"{_REPAIR}.interval": ("quorum_repair_interval_ms", _natural),
-    f"{_REPAIR}.trigger_interval": ("quorum_repair_trigger_interval_ms", _natural),
-    f"{_REPAIR}.target_group_size": ("quorum_target_group_size", _natural),
-    "compat.quorum_global_qos": ("quorum_global_qos", _flag),
-    "vm_memory_high_watermark.relative": ("vm_memory_high_watermark", _ratio),
-    "vm_memory_high_watermark.absolute": ("vm_memory_high_watermark_bytes", size_bytes),
-    "vm_memory_high_watermark_paging_ratio": ("vm_memory_high_watermark_paging_ratio", _fraction),
-    "total_memory_available_override_value": ("total_memory_available_bytes", size_bytes),
-    "disk_free_limit.absolute": ("disk_free_limit_bytes", size_bytes),
-    "disk_free_limit.relative": ("disk_free_limit_relative", _ratio),
+    "quorum_cluster_size": ("quorum_initial_group_size", readers.natural),
+    f"{_REPAIR}.enabled": ("quorum_repair_enabled", readers.flag),
+    f"{_REPAIR}.auto_remove": ("quorum_repair_auto_remove", readers.flag),
+    f"{_REPAIR}.replace_after": ("quorum_repair_replace_after_ms", readers.natural),
+    f"{_REPAIR}.interval": ("quorum_repair_interval_ms", readers.natural),
+    f"{_REPAIR}.trigger_interval": ("quorum_repair_trigger_interval_ms", readers.natural),
+    f"{_REPAIR}.target_group_size": ("quorum_target_group_size", readers.natural),
+    "compat.quorum_global_qos": ("quorum_global_qos", readers.flag),
+    "vm_memory_high_watermark.relative": ("vm_memory_high_watermark", readers.ratio),
+    "vm_memory_high_watermark.absolute": ("vm_memory_high_watermark_bytes", readers.size_bytes),
+    "vm_memory_high_watermark_paging_ratio": (
+        "vm_memory_high_watermark_paging_ratio",
+        readers.fraction,
+    ),
+    "total_memory_available_override_value": ("total_memory_available_bytes", readers.size_bytes),
+    "disk_free_limit.absolute": ("disk_free_limit_bytes", readers.size_bytes),
+    "disk_free_limit.relative": ("disk_free_limit_relative", readers.ratio),
     "compat.product": ("compat_product", str),
     "compat.version": ("compat_version", str),
 }
 # Keys of which only one value means anything here -> (reader, that value, how it is written)
 _FIXED: dict[str, tuple[Callable[[str], Any], Any, str]] = {
     "cluster_partition_handling": (
-        _one_of("ignore", "pause_minority", "autoheal", "pause_if_all_down"),
+        readers.one_of("ignore", "pause_minority", "autoheal", "pause_if_all_down"),
         "pause_minority",
         "pause_minority",
     ),
-    "memory_monitor_interval": (_natural, 2_500, "2500"),
-    "queue_index_embed_msgs_below": (_binary_size, 4_096, "4096"),
+    "memory_monitor_interval": (readers.natural, 2_500, "2500"),
+    "queue_index_embed_msgs_below": (readers.binary_size, 4_096, "4096"),
     "vm_memory_calculation_strategy": (
-        _one_of("rss", "erlang", "allocated", "legacy"),
+        readers.one_of("rss", "erlang", "allocated", "legacy"),
         "rss",
         "rss",
     ),
@@ -365,18 +178,18 @@ _PROXIES = "proxy_protocol.trusted_proxies."
 _ALSO_READ = (_MECHANISMS, "ssl_cert_login_")
 """Keys whose accepted values are settings, not only requests for nothing."""
 
-_VERIFY = _one_of("verify_none", "verify_peer")
-_TLS_PREFIXES = ("ssl_options", "management.ssl", "prometheus.ssl")
-_TLS: dict[str, tuple[str, Callable[[str], Any]]] = {
+_VERIFY = readers.one_of("verify_none", "verify_peer")
+TLS_PREFIXES = ("ssl_options", "management.ssl", "prometheus.ssl")
+TLS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "certfile": ("certfile", str),
     "keyfile": ("keyfile", str),
     "password": ("password", str),
     "cacertfile": ("cacertfile", str),
     "verify": ("is_verified", lambda text: _VERIFY(text) == "verify_peer"),
-    "fail_if_no_peer_cert": ("is_required", _flag),
-    "depth": ("depth", _natural),
-    "honor_cipher_order": ("honor_cipher_order", _flag),
-    "honor_ecc_order": ("honor_ecc_order", _flag),
+    "fail_if_no_peer_cert": ("is_required", readers.flag),
+    "depth": ("depth", readers.natural),
+    "honor_cipher_order": ("honor_cipher_order", readers.flag),
+    "honor_ecc_order": ("honor_ecc_order", readers.flag),
     "crl_check": ("crl_check", crl_check),
     "crlfile": ("crlfile", str),
 }
@@ -385,18 +198,18 @@ _WEB_TLS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "management.ssl": (15_671, "management", ("management.tcp.", "management.listener.")),
     "prometheus.ssl": (15_691, "metrics", ("prometheus.tcp.",)),
 }
-_TLS_VERSION = _one_of("tlsv1.2", "tlsv1.3")
+_TLS_VERSION = readers.one_of("tlsv1.2", "tlsv1.3")
 _LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
 _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "log.level": ("level", _level),
-    "log.default.level": ("level", _level),
-    "log.console.level": ("level", _level),
-    "log.file.level": ("level", _level),
-    "log.console": ("console", _flag),
-    "log.console.formatter": ("format", _one_of("plain", "plaintext", "json")),
-    "log.file.formatter": ("format", _one_of("plain", "plaintext", "json")),
-    "log.file.rotation.size": ("rotation_size_bytes", size_bytes),
-    "log.file.rotation.count": ("rotation_count", _natural),
+    "log.level": ("level", readers.level),
+    "log.default.level": ("level", readers.level),
+    "log.console.level": ("level", readers.level),
+    "log.file.level": ("level", readers.level),
+    "log.console": ("console", readers.flag),
+    "log.console.formatter": ("format", readers.one_of("plain", "plaintext", "json")),
+    "log.file.formatter": ("format", readers.one_of("plain", "plaintext", "json")),
+    "log.file.rotation.size": ("rotation_size_bytes", readers.size_bytes),
+    "log.file.rotation.count": ("rotation_count", readers.natural),
 }
 # Keys this module reads that are not in SIMPLE or _LOG, for "nearest known key".
 _GROUPED = (
@@ -405,10 +218,10 @@ _GROUPED = (
     "log.file",
     "log.dir",
     "loopback_users",
-    *_DEFINITIONS,
+    *DEFINITIONS,
     "listeners.tcp.default",
     "listeners.ssl.default",
-    *(f"{family}.{name}" for family in _TLS_PREFIXES for name in _TLS),
+    *(f"{family}.{name}" for family in TLS_PREFIXES for name in TLS),
     _PROXIES,
     "management.ssl.port",
     "management.ssl.ip",
@@ -417,12 +230,12 @@ _GROUPED = (
     "management.cors.allow_origins",
     "management.listener.port",
     "management.listener.ip",
-    *_HEADERS,
+    *HEADERS,
     "prometheus.tcp.port",
     "prometheus.tcp.ip",
     "prometheus.ssl.port",
     "prometheus.ssl.ip",
-    *config_safety.KEYS,
+    *safety.KEYS,
     "default_permissions.configure",
     "default_permissions.read",
     "default_permissions.write",
@@ -431,6 +244,15 @@ OUR_KEYS = (*SIMPLE, *_FIXED, *_LOG, *_GROUPED)
 _SECRET = re.compile(r"(^|[._])(secret|pass|password|key|cookie)($|\.)|(^|\.)key\.")
 _UNUSABLE = object()
 """What stands for a value that does not fit, until all problems are found."""
+
+
+def is_secret(key: str) -> bool:
+    """True if a key's value must not be shown to anybody.
+
+    Args:
+        key: A key of rabbitmq.conf, "ssl_options.password".
+    """
+    return _SECRET.search(key) is not None
 
 
 def read_settings(entries: Iterable[Entry], node_name: str = "rabbit@localhost") -> Outcome:
@@ -461,6 +283,7 @@ class _Reader:
     def __init__(self, entries: dict[str, Entry], node_name: str) -> None:
         self.entries = entries
         self.left = dict(entries)
+        self.taken: set[Entry] = set()
         self.warnings: list[str] = []
         self.problems: list[str] = []
         self.values: dict[str, Any] = {"node_name": node_name}
@@ -485,20 +308,17 @@ class _Reader:
         self._complain()
         if self.problems:
             raise ConfigError(*self.problems)
-        shown = tuple(
-            f"{key} = {entry.value}"
-            for key, entry in sorted(self.entries.items())
-            if not _SECRET.search(key)
-        )
-        return Settings(**self.values, environment=shown)
+        origins = (Origin(*entry[::2]) for entry in self.entries.values() if entry in self.taken)
+        return Settings(**self.values, origins=tuple(origins))
 
     def take(self, key: str, read: Callable[[str], Any]) -> Any:
         """Read and remove one entry; `_UNUSABLE`, and a problem more, if its value does not fit."""
         entry = self.left.pop(key)
+        self.taken.add(entry)
         try:
             return read(entry.value)
         except ValueError as error:
-            shown = "" if _SECRET.search(key) else f", found {entry.value!r}"
+            shown = "" if is_secret(key) else f", found {entry.value!r}"
             self.problems.append(f"{entry.source}: {key} must be {error}{shown}")
             return _UNUSABLE
 
@@ -512,7 +332,7 @@ class _Reader:
         keys = self.family(f"{name}.")
         if name not in self.left:
             return False, keys
-        self.take(name, _one_of("none"))
+        self.take(name, readers.one_of("none"))
         for key in keys:
             self.warn(self.left.pop(key), f"{key} has no effect beside {name} = none")
         return True, []
@@ -523,11 +343,11 @@ class _Reader:
     def _promises(self) -> None:
         """Refuse keys that promise safety and are not supported; forget those that ask for none."""
         for key, entry in list(self.left.items()):
-            found = config_safety.verdict(key, entry.value)
-            if isinstance(found, config_safety.Refused):
+            found = safety.verdict(key, entry.value)
+            if isinstance(found, safety.Refused):
                 del self.left[key]
                 self.problems.append(f"{entry.source}: {key} is refused: {found.advice}")
-            elif found is config_safety.Verdict.NOTHING_ASKED and not key.startswith(_ALSO_READ):
+            elif found is safety.Verdict.NOTHING_ASKED and not key.startswith(_ALSO_READ):
                 del self.left[key]
 
     def _one_limit_each(self) -> None:
@@ -548,6 +368,7 @@ class _Reader:
         entry = self.left[key]
         read, ours, shown = _FIXED[key]
         if self.take(key, read) != ours:
+            self.taken.discard(entry)
             self.warn(entry, f"{key} = {entry.value} acts as {shown}")
 
     def _logging(self) -> None:
@@ -569,7 +390,7 @@ class _Reader:
     def _listeners(self) -> None:
         is_none, keys = self._family_or_none("listeners.tcp")
         if is_none or keys:
-            found = [self.take(key, listener) for key in keys]
+            found = [self.take(key, readers.listener) for key in keys]
             self.values["amqp_listeners"] = tuple(dict.fromkeys(found))
         for part in ("ip", "port"):  # how the listener was written before RabbitMQ 3.7.9
             old = f"management.listener.{part}"
@@ -583,7 +404,9 @@ class _Reader:
             at: Listener | None = getattr(Settings(), field)
             host = self.take(f"{prefix}.ip", str) if f"{prefix}.ip" in self.left else ""
             if f"{prefix}.port" in self.left:
-                port = self.take(f"{prefix}.port", lambda t: None if t == "none" else _port(t))
+                port = self.take(
+                    f"{prefix}.port", lambda t: None if t == "none" else readers.port(t)
+                )
                 at = None if port is None else Listener(host, port)
             elif at is not None:
                 at = Listener(host, at.port)
@@ -593,7 +416,7 @@ class _Reader:
         """Read `listeners.ssl.*`, `ssl_options.*`, and TLS of HTTP ports."""
         _, keys = self._family_or_none("listeners.ssl")
         first = self.left[keys[0]] if keys else None
-        found = [self.take(key, listener) for key in keys]
+        found = [self.take(key, readers.listener) for key in keys]
         self.values["amqp_tls_listeners"] = tuple(dict.fromkeys(found))
         self.values["amqp_tls"] = tls = self._tls_options("ssl_options", first)
         external = [key for key in self.family(_MECHANISMS) if self.left[key].value == "EXTERNAL"]
@@ -612,7 +435,7 @@ class _Reader:
             return
         first, host = self.left[keys[0]], ""
         if f"{prefix}.port" in self.left:
-            port = self.take(f"{prefix}.port", _port)
+            port = self.take(f"{prefix}.port", readers.port)
         if f"{prefix}.ip" in self.left:
             host = self.take(f"{prefix}.ip", str)
         self.values[f"{field}_tls"] = self._tls_options(prefix, first)
@@ -641,9 +464,9 @@ class _Reader:
         """
         keys = [key for key in self.left if key.startswith(f"{prefix}.")]
         entries = {key.removeprefix(f"{prefix}."): self.left[key] for key in keys}
-        known = {name for name in entries if name in config_safety.TLS_OPTIONS}
+        known = {name for name in entries if name in safety.TLS_OPTIONS}
         values = {
-            _TLS[name][0]: self.take(f"{prefix}.{name}", _TLS[name][1]) for name in sorted(known)
+            TLS[name][0]: self.take(f"{prefix}.{name}", TLS[name][1]) for name in sorted(known)
         }
         values.pop("honor_ecc_order", None)  # OpenSSL has one option for both orders
         versions = self._listed(f"{prefix}.versions.", _TLS_VERSION)
@@ -687,16 +510,18 @@ class _Reader:
         return tuple(self.take(key, read) for key in self.family(prefix))
 
     def _needs(self, entry: Entry, what: str) -> None:
-        shown = "" if _SECRET.search(entry.key) else f" = {entry.value}"
+        shown = "" if is_secret(entry.key) else f" = {entry.value}"
         self.problems.append(f"{entry.source}: {entry.key}{shown} needs {what}")
 
     def _management(self) -> None:
         is_none, keys = self._family_or_none("management.cors.allow_origins")
         if not is_none:
-            self.values["management_cors_origins"] = tuple(self.take(key, _origin) for key in keys)
+            self.values["management_cors_origins"] = tuple(
+                self.take(key, readers.origin) for key in keys
+            )
         self.values["management_headers"] = tuple(
-            (header, self.take(key, _header_value))
-            for key, header in _HEADERS.items()
+            (header, self.take(key, readers.header_value))
+            for key, header in HEADERS.items()
             if key in self.left
         )
 
@@ -705,11 +530,13 @@ class _Reader:
         loopback = set() if is_none else set(Settings().loopback_users)
         for key in keys:
             name = key.removeprefix("loopback_users.")
-            (loopback.add if self.take(key, _flag) else loopback.discard)(name)
+            (loopback.add if self.take(key, readers.flag) else loopback.discard)(name)
         self.values["loopback_users"] = frozenset(loopback)
         tags = self.family("default_user_tags.")
         if tags:
-            chosen = [k.removeprefix("default_user_tags.") for k in tags if self.take(k, _flag)]
+            chosen = [
+                k.removeprefix("default_user_tags.") for k in tags if self.take(k, readers.flag)
+            ]
             self.values["default_user_tags"] = tuple(chosen)
         permissions = dict(
             zip(("configure", "write", "read"), Settings().default_permissions, strict=True)
@@ -724,13 +551,13 @@ class _Reader:
 
     def _definitions(self) -> None:
         """Take the files of definitions; `none` names none."""
-        named = [self.take(key, str) for key in _DEFINITIONS if key in self.left]
+        named = [self.take(key, str) for key in DEFINITIONS if key in self.left]
         paths = tuple(dict.fromkeys(path for path in named if path != "none"))
         self.values["definitions_paths"] = paths
         backend = self.entries.get("definitions.import_backend")
         if backend is not None and not paths:
-            found = config_safety.verdict(*backend[:2])
-            if found is config_safety.Verdict.NOTHING_ASKED:
+            found = safety.verdict(*backend[:2])
+            if found is safety.Verdict.NOTHING_ASKED:
                 text = "is refused: it names no file; set definitions.local.path"
                 self.problems.append(f"{backend.source}: {backend.key} {text}")
         for key in ("default_user", "default_vhost"):
@@ -745,25 +572,18 @@ class _Reader:
             peers[name] = Peer(name, name.partition("@")[2], DEFAULT_PEER_PORT)
         for key in self.family("cluster.peers."):
             name = full_node_name(key.removeprefix("cluster.peers."))
-            at = self.take(key, _peer_address)
+            at = self.take(key, readers.peer_address)
             if isinstance(at, Listener):
                 peers[name] = Peer(name, at.host, at.port)
         self.values["cluster_peers"] = tuple(peers.values())
 
     def _complain(self) -> None:
         for key, entry in self.left.items():
-            if not config_rabbitmq.is_known(key):
-                near = config_rabbitmq.nearest(key, OUR_KEYS)
+            if not rabbitmq.is_known(key):
+                near = rabbitmq.nearest(key, OUR_KEYS)
                 self.problems.append(f"{entry.source}: unknown key {key}; did you mean {near}?")
                 continue
             self.warn(entry, f"{key} is RabbitMQ's, WarrenMQ does not support it: no effect")
-
-
-def _peer_address(text: str) -> Listener:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
-        raise ValueError("HOST:PORT")
-    return listener(text)
 
 
 def _order(tail: str) -> int:
