@@ -125,6 +125,80 @@ def test_the_values_are_what_a_client_has_counted(own: tuple[Node, int]):
     )
 
 
+DETAILED = {
+    "connection_churn_metrics": "connections_opened_total",
+    "node_coarse_metrics": "process_open_fds",
+    "node_metrics": "process_max_fds",
+    "node_persister_metrics": "io_sync_ops_total",
+    "auth_attempt_metrics": "auth_attempts_succeeded_total",
+    "auth_attempt_detailed_metrics": "auth_attempts_detailed_succeeded_total",
+    "ra_metrics": "raft_log_commit_index",
+    "queue_coarse_metrics": "queue_messages_ready",
+    "queue_consumer_count": "queue_consumers",
+    "queue_metrics": "queue_messages_ram_bytes",
+    "queue_delivery_metrics": "queue_messages_delivered_ack_total",
+    "channel_queue_exchange_metrics": "queue_messages_published_total",
+    "channel_metrics": "channel_messages_unacked",
+    "channel_exchange_metrics": "channel_messages_published_total",
+    "channel_queue_metrics": "channel_messages_delivered_ack_total",
+    "connection_coarse_metrics": "connection_incoming_bytes_total",
+    "connection_metrics": "connection_channels",
+    "exchange_metrics": "exchange_messages_published_total",
+}
+"""Groups of the documentation of 3.13 that mean something here, each with one of its names."""
+
+OF_EVERY_PATH = {"rabbitmq_build_info", "rabbitmq_identity_info"}
+
+
+def names_of(port: int, query: str) -> set[str]:
+    return {key[0] for key in scraped(port, f"/metrics/detailed?{query}")} - OF_EVERY_PATH
+
+
+def test_detailed_shows_the_groups_and_vhosts_that_are_asked_for(own: tuple[Node, int]):
+    node, port = own
+    node.api("PUT", "/vhosts/other", {})
+    node.api("PUT", "/permissions/other/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    with node.connect() as here, node.connect(virtual_host="other") as there:
+        channel = here.channel()
+        for one, queue in ((channel, "here"), (there.channel(), "there")):
+            one.queue_declare(queue, durable=True)
+            one.queue_bind(queue, "amq.topic", "#")
+            one.basic_publish("amq.topic", "a", b"1234")
+            one.basic_get(queue)
+            one.basic_publish("", queue, b"123")
+        channel.queue_declare("raft", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish("", "raft", b"1")
+        channel.basic_consume("raft", lambda *_: None)
+        here.process_data_events(0.1)
+
+        for group, name in DETAILED.items():
+            assert f"rabbitmq_detailed_{name}" in names_of(port, f"family={group}"), group
+        query = "family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count"
+        every = scraped(port, f"/metrics/detailed?{query}")
+        only = scraped(port, f"/metrics/detailed?{query}&vhost=other&vhost=gone")
+        cluster = scraped(
+            port,
+            "/metrics/detailed?family=vhost_status&family=exchange_names&family=exchange_bindings",
+        )
+        channels = scraped(port, "/metrics/detailed?family=channel_metrics")
+
+    assert names_of(port, "") == set()
+    assert names_of(port, "family=nonsense") == set()
+    assert names_of(port, "family=queue_metrics&vhost=gone") == set()
+    assert every["rabbitmq_detailed_queue_messages_ready", "/", "here"] == 1
+    assert every["rabbitmq_detailed_queue_messages_unacked", "/", "here"] == 1
+    assert every["rabbitmq_detailed_queue_messages_bytes", "other", "there"] == 7
+    assert every["rabbitmq_detailed_queue_consumers", "/", "raft"] == 1
+    assert {key[1] for key in only if key[0] not in OF_EVERY_PATH} == {"other"}
+    assert cluster["rabbitmq_cluster_vhost_status", "other"] == 1
+    assert cluster["rabbitmq_cluster_exchange_name", "/", "amq.topic", "topic"] == 1
+    assert cluster["rabbitmq_cluster_exchange_bindings", "other", "amq.topic", "topic"] == 1
+    unacked = [
+        value for key, value in channels.items() if key[0].endswith("channel_messages_unacked")
+    ]
+    assert sorted(unacked) == [1, 2]
+
+
 def test_bytes_and_sums_do_not_fall_when_a_connection_ends(own: tuple[Node, int]):
     node, port = own
     with node.connect():

@@ -1,7 +1,11 @@
 """Metrics in Prometheus' text format, on a port of their own (15692).
 
-report     what the node knows of itself and the queues it serves   `broker.management.report`
-families   names, types and samples, RabbitMQ's and ours            `families`
-text       the format                                               `exposition`
-port       one text for all scrapers of a second                    `server`
+facts      a node and its objects, as plain numbers with labels     `reading` reads them, `facts`
+tables     names, types and what each shows of a fact                `node_families`,
+                                                                     `queue_families`,
+                                                                     `client_families`,
+                                                                     `own_families`; `rows`
+paths      which tables a path shows: sums, or a sample each         `paths`
+text       the format, in pieces                                     `exposition`
+port       one text for all scrapers of a second                     `server`
 """

@@ -6,13 +6,19 @@ Source: prometheus.io/docs/instrumenting/exposition_formats, text format 0.0.4.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from itertools import islice
 from typing import Final, Literal, NamedTuple
-
-from broker.management.pace import STEP
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
+LINES: Final = 64
+"""Samples that are written between two steps: some 30 us."""
+
+CHUNK_BYTES: Final = 64 << 10
+"""About how long a piece of the text is: one that is sent at once holds nobody up."""
+
 Labels = tuple[tuple[str, str], ...]
+FamilyType = Literal["counter", "gauge", "untyped"]
 
 
 class Family(NamedTuple):
@@ -22,32 +28,41 @@ class Family(NamedTuple):
         name: Of the metric.
         type: "counter", "gauge" or "untyped".
         help: What it counts.
-        samples: Labels and value of each.
+        samples: Labels (`labelled`) and value of each; read once, as it is written.
     """
 
     name: str
-    type: Literal["counter", "gauge", "untyped"]
+    type: FamilyType
     help: str
-    samples: Iterable[tuple[Labels, float]]
+    samples: Iterable[tuple[str, float]]
 
 
-def written(families: Iterable[Family]) -> Generator[None, None, bytes]:
-    """Write families, in steps (`broker.management.pace`)."""
+def written(families: Iterable[Family]) -> Generator[None, None, list[bytes]]:
+    """Write families, in steps (`broker.management.pace`).
+
+    Returns:
+        The text in pieces of about `CHUNK_BYTES`.
+    """
+    chunks: list[bytes] = []
     lines: list[str] = []
-    count = 0
+    size_bytes = 0
     for family in families:
-        lines.append(f"# TYPE {family.name} {family.type}")
-        lines.append(f"# HELP {family.name} {family.help}")
-        for labels, value in family.samples:
-            lines.append(f"{family.name}{_labels(labels)} {value}")
-            count += 1
-            if not count % STEP:
-                yield
-    lines.append("")
-    return "\n".join(lines).encode("utf-8", "replace")
+        name, samples = family.name, iter(family.samples)
+        lines += (f"# TYPE {name} {family.type}\n", f"# HELP {name} {family.help}\n")
+        while some := [f"{name}{labels} {value}\n" for labels, value in islice(samples, LINES)]:
+            lines += some
+            size_bytes += len(some[0]) * len(some)
+            if size_bytes >= CHUNK_BYTES:
+                chunks.append("".join(lines).encode("utf-8", "replace"))
+                lines.clear()
+                size_bytes = 0
+            yield
+    chunks.append("".join(lines).encode("utf-8", "replace"))
+    return chunks
 
 
-def _labels(labels: Labels) -> str:
+def labelled(labels: Labels) -> str:
+    """Return labels as they stand behind a name: once for each object, however many names."""
     if not labels:
         return ""
     return "{" + ",".join([f'{key}="{_escaped(value)}"' for key, value in labels]) + "}"

@@ -1,22 +1,29 @@
-"""The port of metrics: one text for everybody who asks within a second."""
+"""The port of metrics: one text for everybody who asks the same within a second."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from aiohttp import web
 
 from broker.management.control import NodeControl
 from broker.management.listener import ApiListener
-from broker.management.metrics import exposition
-from broker.management.metrics.families import RaftState, Snapshot, of_node
+from broker.management.metrics import exposition, paths
+from broker.management.metrics.reading import Reader
 from broker.management.origins import Origins
-from broker.management.report import NODE, QUEUES, STATISTICS, TOTALS, Wanted
+from broker.management.report import NODE, Wanted
 from broker.management.reports import Reports
 from broker.management.shared import Shared
 
 REST_S: Final = 1.0
 """Scrapers that ask sooner wait for the next text together."""
+
+SHARED_MAX: Final = 32
+"""Different questions whose texts are shared; those that nobody waits for are forgotten first."""
+
+Text = list[bytes]
+Write = Callable[[Reader, dict[str, Any]], Generator[None, None, Text]]
 
 
 class MetricsServer:
@@ -30,7 +37,7 @@ class MetricsServer:
     def __init__(self, control: NodeControl, reports: Reports) -> None:
         self._control = control
         self._reports = reports
-        self._shared = {is_each: Shared[bytes](lambda _text: REST_S) for is_each in (False, True)}
+        self._shared: dict[object, Shared[Text]] = {}
         self._listener: ApiListener | None = None
 
     async def start(self) -> None:
@@ -43,6 +50,7 @@ class MetricsServer:
         app = web.Application()
         app.router.add_get("/metrics", self._all)
         app.router.add_get("/metrics/per-object", self._each)
+        app.router.add_get("/metrics/detailed", self._detailed)
         self._listener = ApiListener(app, doors.management, Origins(settings))
         self._listener.use_tls(doors.certificates.metrics, doors, settings.tls_handshake_timeout_ms)
         await self._listener.start(
@@ -57,57 +65,48 @@ class MetricsServer:
         if self._listener is not None:
             await self._listener.stop()
 
-    async def _all(self, request: web.Request) -> web.Response:
-        return await self._answer(request, per_object=False)
+    async def _all(self, request: web.Request) -> web.StreamResponse:
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+            return paths.of_node(reader, report, per_object=False)
 
-    async def _each(self, request: web.Request) -> web.Response:
-        return await self._answer(request, per_object=True)
+        return await self._answer(request, "aggregated", write)
 
-    async def _answer(self, request: web.Request, *, per_object: bool) -> web.Response:
-        async def write() -> bytes:
-            return await self._written(per_object=per_object)
+    async def _each(self, request: web.Request) -> web.StreamResponse:
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+            return paths.of_node(reader, report, per_object=True)
 
-        text = await self._shared[per_object].ask(write)
-        del request
-        return web.Response(body=text, headers={"Content-Type": exposition.CONTENT_TYPE})
+        return await self._answer(request, "per-object", write)
 
-    async def _written(self, *, per_object: bool) -> bytes:
-        report = await self._reports.local(Wanted((NODE, QUEUES, TOTALS, STATISTICS)))
-        control = self._control
-        serving, cluster = control.serving, control.cluster
-        if serving is None or cluster is None:
-            raise web.HTTPServiceUnavailable(text="the broker on this node is stopped\n")
-        counts, catalogue = serving.context.counts, serving.catalogue
-        infos = [each.info for each in serving.listener.connections.values()]
+    async def _detailed(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        known = [vhost.name for vhost in Reader(self._control).catalogue.vhosts()]
+        question = paths.asked(query.getall("family", []), query.getall("vhost", []), known)
 
-        found = [catalogue.queue_by_uid(each.uid) for each in report.served if per_object]
-        names = {queue.uid: (queue.vhost, queue.name) for queue in found if queue is not None}
-        replicas = [
-            RaftState(
-                replica.record.vhost,
-                replica.record.name,
-                status.term,
-                status.snapshot_index,
-                status.applied_index,
-                status.commit_index,
-                status.last_index,
-            )
-            for replica in serving.queues.local_quorum()
-            if (group := cluster.host.group(replica.record.uid)) is not None
-            for status in [group.status()]
-        ]
-        snapshot = Snapshot(
-            report,
-            control.name,
-            catalogue.cluster_name,
-            cluster.file.identity.cluster_id,
-            control.doors.logins.tally.by_protocol(),
-            counts.received_bytes + sum([info.received_bytes for info in infos]),
-            counts.sent_bytes + sum([info.sent_bytes for info in infos]),
-            counts.routed(),
-            counts.messages(),
-            replicas,
-            names,
-        )
-        families = of_node(snapshot, per_object=per_object)
-        return await self._reports.pace.run(exposition.written(families))
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+            return paths.of_groups(reader, report, question)
+
+        return await self._answer(request, question, write)
+
+    async def _answer(self, request: web.Request, key: object, write: Write) -> web.StreamResponse:
+        async def run() -> Text:
+            report = await self._reports.local(Wanted((NODE,)))
+            return await self._reports.pace.run(write(Reader(self._control), report.node))
+
+        text = await self._of(key).ask(run)
+        answer = web.StreamResponse(headers={"Content-Type": exposition.CONTENT_TYPE})
+        answer.content_length = sum(map(len, text))
+        await answer.prepare(request)
+        if request.method != "HEAD":
+            for chunk in text:
+                await answer.write(chunk)
+        await answer.write_eof()
+        return answer
+
+    def _of(self, key: object) -> Shared[Text]:
+        shared = self._shared.get(key)
+        if shared is None:
+            if len(self._shared) >= SHARED_MAX:
+                for known in [known for known, each in self._shared.items() if each.is_idle]:
+                    del self._shared[known]
+            shared = self._shared[key] = Shared(lambda _text: REST_S)
+        return shared

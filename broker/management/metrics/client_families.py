@@ -1,0 +1,178 @@
+"""Families of connections, channels and exchanges, by RabbitMQ's groups. Pure.
+
+Source: prometheus_rabbitmq_core_metrics_collector.erl (METRICS_RAW, METRICS_CLUSTER).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.management.metrics.facts import ChannelRow, ConnectionFacts, ExchangeFacts
+from broker.management.metrics.rows import Row
+
+CHANNEL: Final[tuple[Row[ChannelRow], ...]] = (
+    Row("rabbitmq_channel_consumers", "g", "Consumers", lambda c: c.facts.consumer_count),
+    Row(
+        "rabbitmq_channel_messages_unacked",
+        "g",
+        "Messages that were delivered and not acknowledged",
+        lambda c: c.facts.unacknowledged,
+    ),
+    Row(
+        "rabbitmq_channel_messages_unconfirmed",
+        "g",
+        "Messages that were published and not confirmed",
+        lambda c: c.facts.unconfirmed,
+    ),
+    Row(
+        "rabbitmq_channel_messages_uncommitted",
+        "g",
+        "Messages that open transactions hold",
+        lambda c: c.facts.uncommitted_messages,
+    ),
+    Row(
+        "rabbitmq_channel_acks_uncommitted",
+        "g",
+        "Acknowledgements that open transactions hold",
+        lambda c: c.facts.uncommitted_acks,
+    ),
+    Row(
+        "rabbitmq_consumer_prefetch", "g", "Limit of the next consumer", lambda c: c.facts.prefetch
+    ),
+    Row(
+        "rabbitmq_channel_prefetch",
+        "g",
+        "Limit of all consumers of a channel",
+        lambda c: c.facts.global_prefetch,
+    ),
+)
+CHANNEL_PUBLISHES: Final[tuple[Row[ChannelRow], ...]] = (
+    Row(
+        "rabbitmq_channel_messages_published_total",
+        "c",
+        "Messages that the client published",
+        lambda c: c.facts.counts.publish,
+    ),
+    Row(
+        "rabbitmq_channel_messages_confirmed_total",
+        "c",
+        "Messages that were confirmed",
+        lambda c: c.facts.counts.confirm,
+    ),
+    Row(
+        "rabbitmq_channel_messages_unroutable_returned_total",
+        "c",
+        "Messages that were returned",
+        lambda c: c.facts.counts.return_unroutable,
+    ),
+    Row(
+        "rabbitmq_channel_messages_unroutable_dropped_total",
+        "c",
+        "Messages that were dropped without a route",
+        lambda c: c.facts.counts.drop_unroutable,
+    ),
+)
+CHANNEL_DELIVERIES: Final[tuple[Row[ChannelRow], ...]] = (
+    Row(
+        "rabbitmq_channel_get_ack_total",
+        "c",
+        "Messages that basic.get took, to be acknowledged",
+        lambda c: c.facts.counts.get,
+    ),
+    Row(
+        "rabbitmq_channel_get_total",
+        "c",
+        "Messages that basic.get took without",
+        lambda c: c.facts.counts.get_no_ack,
+    ),
+    Row(
+        "rabbitmq_channel_messages_delivered_ack_total",
+        "c",
+        "Messages to consumers that acknowledge",
+        lambda c: c.facts.counts.deliver,
+    ),
+    Row(
+        "rabbitmq_channel_messages_delivered_total",
+        "c",
+        "Messages to consumers that don't",
+        lambda c: c.facts.counts.deliver_no_ack,
+    ),
+    Row(
+        "rabbitmq_channel_messages_redelivered_total",
+        "c",
+        "Messages that were handed out again",
+        lambda c: c.facts.counts.redeliver,
+    ),
+    Row(
+        "rabbitmq_channel_messages_acked_total",
+        "c",
+        "Messages that were acknowledged",
+        lambda c: c.facts.counts.ack,
+    ),
+    Row(
+        "rabbitmq_channel_get_empty_total",
+        "c",
+        "basic.get that found nothing",
+        lambda c: c.facts.counts.get_empty,
+    ),
+)
+CHANNEL_GROUPS: Final = {
+    "channel_metrics": CHANNEL,
+    "channel_exchange_metrics": CHANNEL_PUBLISHES,
+    "channel_queue_metrics": CHANNEL_DELIVERIES,
+}
+"""What `/metrics/detailed` shows of channels, by RabbitMQ's names of groups."""
+
+CONNECTION: Final[tuple[Row[ConnectionFacts], ...]] = (
+    Row(
+        "rabbitmq_connection_pending_packets",
+        "g",
+        "Bytes that wait to be sent to clients",
+        lambda c: c.unsent_bytes,
+    ),
+    Row("rabbitmq_connection_channels", "g", "Channels of connections", lambda c: c.channels),
+)
+CONNECTION_GROUPS: Final[dict[str, tuple[Row[ConnectionFacts], ...]]] = {
+    "connection_coarse_metrics": (
+        Row(
+            "rabbitmq_connection_incoming_bytes_total",
+            "c",
+            "Bytes from the client",
+            lambda c: c.received_bytes,
+        ),
+        Row(
+            "rabbitmq_connection_outgoing_bytes_total",
+            "c",
+            "Bytes to the client",
+            lambda c: c.sent_bytes,
+        ),
+    ),
+    "connection_metrics": (
+        Row(
+            "rabbitmq_connection_incoming_packets_total",
+            "c",
+            "Pieces in which they came",
+            lambda c: c.reads,
+        ),
+        Row(
+            "rabbitmq_connection_outgoing_packets_total",
+            "c",
+            "Pieces in which they were sent",
+            lambda c: c.writes,
+        ),
+        *CONNECTION,
+    ),
+}
+"""What `/metrics/detailed` shows of connections, by RabbitMQ's names of groups."""
+
+EXCHANGE_GROUPS: Final[dict[str, tuple[Row[ExchangeFacts], ...]]] = {
+    "exchange_metrics": (
+        Row(
+            "rabbitmq_exchange_messages_published_total",
+            "c",
+            "Messages that clients published to the exchange",
+            lambda e: e.published,
+        ),
+    ),
+}
+"""What `/metrics/detailed` shows of exchanges, by RabbitMQ's names of groups."""

@@ -1,0 +1,142 @@
+"""What metrics show: a node at one moment, and its objects, each with its labels. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from broker.counters import MessageCounts
+from broker.ports import QueueStat
+from broker.session.listing import ChannelFacts
+
+
+class NodeFacts(NamedTuple):
+    """What a node knows of itself.
+
+    Attributes:
+        node: The NODE part of its report.
+        name: The node's.
+        cluster: The cluster's name.
+        cluster_id: The cluster's permanent id.
+        attempts: Logins by protocol, as `/api/auth/attempts` shows them.
+        sources: Logins by address, user and protocol, likewise.
+        received_bytes: From all clients since the start.
+        sent_bytes: To all clients since the start.
+        routed: Copies of messages that exchanges gave to queues since the start.
+        messages: `broker.counters.MESSAGE_KEYS` of all vhosts since the start, deleted ones too.
+        churn: `broker.counters.CHURN_KEYS`.
+    """
+
+    node: Mapping[str, Any]
+    name: str
+    cluster: str
+    cluster_id: str
+    attempts: list[dict[str, Any]]
+    sources: list[dict[str, Any]]
+    received_bytes: int
+    sent_bytes: int
+    routed: int
+    messages: tuple[int, ...]
+    churn: tuple[int, ...]
+
+
+class QueueFacts(NamedTuple):
+    """A queue that the node serves.
+
+    Attributes:
+        labels: `vhost` and `queue`.
+        stat: Its counts.
+        counts: What happened to its messages here.
+        is_classic: False: its `stat` says nothing of memory.
+    """
+
+    labels: str
+    stat: QueueStat
+    counts: MessageCounts
+    is_classic: bool
+
+
+class ReplicaFacts(NamedTuple):
+    """A quorum queue's replica on the node.
+
+    Attributes:
+        labels: `vhost` and `queue`.
+        term: Current term.
+        snapshot_index: Where its newest snapshot stands.
+        applied_index: The newest entry given to the machine.
+        commit_index: The newest entry known to be committed.
+        last_index: The newest entry.
+    """
+
+    labels: str
+    term: int
+    snapshot_index: int
+    applied_index: int
+    commit_index: int
+    last_index: int
+
+
+class ConnectionFacts(NamedTuple):
+    """A client's connection that has logged in.
+
+    Attributes:
+        labels: `channel`, as RabbitMQ has it: its name.
+        received_bytes: From the client.
+        sent_bytes: To the client.
+        reads: Pieces in which they came.
+        writes: Pieces in which they were sent.
+        unsent_bytes: That wait to be sent.
+        channels: How many are open.
+    """
+
+    labels: str
+    received_bytes: int
+    sent_bytes: int
+    reads: int
+    writes: int
+    unsent_bytes: int
+    channels: int
+
+
+class ChannelRow(NamedTuple):
+    """A channel.
+
+    Attributes:
+        labels: `channel`: its name.
+        facts: As listings show it.
+    """
+
+    labels: str
+    facts: ChannelFacts
+
+
+class Totals(NamedTuple):
+    """How many there are.
+
+    Attributes:
+        connections: Of this node's clients.
+        channels: Of this node's clients.
+        publishers: Of those, channels that have published.
+        consumers: Of this node's clients.
+        queues: That this node serves.
+        queue_consumers: Of those queues.
+    """
+
+    connections: int
+    channels: int
+    publishers: int
+    consumers: int
+    queues: int
+    queue_consumers: int
+
+
+class ExchangeFacts(NamedTuple):
+    """An exchange.
+
+    Attributes:
+        labels: `vhost` and `exchange`.
+        published: Messages that the node's clients published to it.
+    """
+
+    labels: str
+    published: int

@@ -1,0 +1,193 @@
+"""What each path shows: families in RabbitMQ's order, in steps (`broker.management.pace`)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.management.metrics import (
+    client_families,
+    node_families,
+    own_families,
+    queue_families,
+)
+from broker.management.metrics.exposition import Family, written
+from broker.management.metrics.facts import ChannelRow, ConnectionFacts, QueueFacts, Totals
+from broker.management.metrics.reading import Reader, exchanges_of, vhosts_of
+from broker.management.metrics.rows import DETAILED, family, of_each, of_one, of_sum
+
+_CLUSTER: Final = {
+    "vhost_status": ("rabbitmq_cluster_vhost_status", "Whether a virtual host runs"),
+    "exchange_bindings": (
+        "rabbitmq_cluster_exchange_bindings",
+        "Bindings of an exchange, in the whole cluster",
+    ),
+    "exchange_names": ("rabbitmq_cluster_exchange_name", "Exchanges of the whole cluster"),
+}
+_RAFT: Final = "ra_metrics"
+_ATTEMPTS: Final = "auth_attempt_metrics"
+_SOURCES: Final = "auth_attempt_detailed_metrics"
+GROUPS: Final = frozenset(
+    (
+        *node_families.GROUPS,
+        *queue_families.GROUPS,
+        *client_families.CHANNEL_GROUPS,
+        *client_families.CONNECTION_GROUPS,
+        *client_families.EXCHANGE_GROUPS,
+        *_CLUSTER,
+        _RAFT,
+        _ATTEMPTS,
+        _SOURCES,
+    )
+)
+"""Groups of `/metrics/detailed` that show something here."""
+
+
+class Question(NamedTuple):
+    """What `/metrics/detailed` is asked for.
+
+    Attributes:
+        groups: Names of `GROUPS`.
+        vhosts: Groups of queues and exchanges show only these; None is all.
+    """
+
+    groups: frozenset[str]
+    vhosts: frozenset[str] | None
+
+
+def asked(families: Iterable[str], vhosts: Sequence[str], known: Iterable[str]) -> Question:
+    """Read a query.
+
+    Args:
+        families: Its `family`; those that are unknown show nothing.
+        vhosts: Its `vhost`; if all of them are unknown, groups of queues show nothing
+            (rabbit_prometheus_handler.erl, parse_vhosts).
+        known: Virtual hosts that there are.
+    """
+    wanted = frozenset(vhosts).intersection(known) if vhosts else None
+    return Question(GROUPS.intersection(families), wanted)
+
+
+def of_node(
+    reader: Reader, report: dict[str, Any], *, per_object: bool
+) -> Generator[None, None, list[bytes]]:
+    """Write `/metrics` or `/metrics/per-object`.
+
+    Args:
+        reader: The node.
+        report: The NODE part of its report.
+        per_object: A sample for each queue and replica, not one for all.
+    """
+    facts = reader.node(report)
+    connections = yield from reader.connections()
+    channels = yield from reader.channels()
+    queues = yield from reader.queues()
+    replicas = yield from reader.replicas()
+    totals = yield from _totals(connections, channels, queues)
+    found: list[Family] = []
+    for rows in (node_families.ALARMS, *node_families.GROUPS.values(), node_families.CLIENTS):
+        found += of_one(rows, facts)
+    found += node_families.attempts(facts)
+    found += of_one(node_families.TOTALS, totals)
+    found += of_one(node_families.GLOBAL, facts, node_families.AMQP)
+    found += of_one(node_families.GLOBAL_TOTALS, totals, node_families.AMQP)
+    found += yield from of_sum(client_families.CHANNEL, channels)
+    found += yield from of_sum(client_families.CONNECTION, connections)
+    if per_object:
+        found += of_each(queue_families.ALL, queues)
+        found += of_each(queue_families.RAFT, replicas)
+    else:
+        found += yield from of_sum(queue_families.ALL, queues)
+        found += yield from of_sum(queue_families.RAFT, replicas)
+    found += of_one(own_families.OURS, facts)
+    found += node_families.identity(facts, "per-object" if per_object else "aggregated")
+    return (yield from written(found))
+
+
+def of_groups(
+    reader: Reader, report: dict[str, Any], question: Question
+) -> Generator[None, None, list[bytes]]:
+    """Write `/metrics/detailed`.
+
+    Args:
+        reader: The node.
+        report: The NODE part of its report.
+        question: What is asked for.
+    """
+    facts, groups = reader.node(report), question.groups
+    found: list[Family] = []
+    for name in _among(node_families.GROUPS, groups):
+        found += of_one(node_families.GROUPS[name], facts, prefix=DETAILED)
+    if _ATTEMPTS in groups:
+        found += node_families.attempts(facts, DETAILED)
+    if _SOURCES in groups:
+        found += node_families.attempts_by_source(facts)
+    if _RAFT in groups:
+        replicas = yield from reader.replicas(question.vhosts)
+        found += of_each(queue_families.RAFT, replicas, prefix=DETAILED)
+    found += yield from _of_queues(reader, question)
+    found += yield from _of_clients(reader, groups)
+    for name in _among(client_families.EXCHANGE_GROUPS, groups):
+        exchanges = reader.exchanges(question.vhosts)
+        found += of_each(client_families.EXCHANGE_GROUPS[name], exchanges, prefix=DETAILED)
+    found += yield from _of_cluster(reader, groups)
+    found += node_families.identity(facts, "detailed")
+    return (yield from written(found))
+
+
+def _of_queues(reader: Reader, question: Question) -> Generator[None, None, list[Family]]:
+    """`queue_consumer_count` is part of `queue_metrics`, and left out beside it."""
+    wanted = _among(queue_families.GROUPS, question.groups)
+    if "queue_metrics" in wanted and "queue_consumer_count" in wanted:
+        wanted.remove("queue_consumer_count")
+    found: list[Family] = []
+    if wanted:
+        queues = yield from reader.queues(question.vhosts)
+        for name in wanted:
+            found += of_each(queue_families.GROUPS[name], queues, prefix=DETAILED)
+    return found
+
+
+def _of_clients(reader: Reader, groups: frozenset[str]) -> Generator[None, None, list[Family]]:
+    found: list[Family] = []
+    if wanted := _among(client_families.CHANNEL_GROUPS, groups):
+        channels = yield from reader.channels()
+        for name in wanted:
+            found += of_each(client_families.CHANNEL_GROUPS[name], channels, prefix=DETAILED)
+    if wanted := _among(client_families.CONNECTION_GROUPS, groups):
+        connections = yield from reader.connections()
+        for name in wanted:
+            found += of_each(client_families.CONNECTION_GROUPS[name], connections, prefix=DETAILED)
+    return found
+
+
+def _of_cluster(reader: Reader, groups: frozenset[str]) -> Generator[None, None, list[Family]]:
+    """What is the same at each node: it must not be added up over nodes."""
+    found = []
+    for name in _among(_CLUSTER, groups):
+        if name == "vhost_status":
+            samples = vhosts_of(reader.catalogue)
+        else:
+            with_bindings = name == "exchange_bindings"
+            samples = yield from exchanges_of(reader.catalogue, with_bindings=with_bindings)
+        found.append(family(_CLUSTER[name][0], "g", _CLUSTER[name][1], samples))
+    return found
+
+
+def _among(names: Iterable[str], groups: frozenset[str]) -> list[str]:
+    return [name for name in names if name in groups]
+
+
+def _totals(
+    connections: Sequence[ConnectionFacts],
+    channels: Sequence[ChannelRow],
+    queues: Sequence[QueueFacts],
+) -> Generator[None, None, Totals]:
+    publishers = sum([each.facts.counts.publish > 0 for each in channels])
+    yield
+    consumers = sum([each.facts.consumer_count for each in channels])
+    yield
+    queue_consumers = sum([each.stat.consumers for each in queues])
+    return Totals(
+        len(connections), len(channels), publishers, consumers, len(queues), queue_consumers
+    )

@@ -1,0 +1,184 @@
+"""Families of queues and of their Raft replicas, by RabbitMQ's groups. Pure.
+
+Source: prometheus_rabbitmq_core_metrics_collector.erl (METRICS_RAW: groups, names, types).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.management.metrics.facts import QueueFacts, ReplicaFacts
+from broker.management.metrics.rows import Row
+
+
+def _paged_out(queue: QueueFacts) -> int:
+    stat = queue.stat
+    return stat.ready + stat.unacked - stat.alpha if queue.is_classic else 0
+
+
+def _paged_out_bytes(queue: QueueFacts) -> int:
+    stat = queue.stat
+    return stat.ready_bytes + stat.unacked_bytes - stat.alpha_bytes if queue.is_classic else 0
+
+
+COARSE: Final[tuple[Row[QueueFacts], ...]] = (
+    Row("rabbitmq_queue_messages_ready", "g", "Messages that wait", lambda q: q.stat.ready),
+    Row(
+        "rabbitmq_queue_messages_unacked",
+        "g",
+        "Messages that were delivered and not acknowledged",
+        lambda q: q.stat.unacked,
+    ),
+    Row("rabbitmq_queue_messages", "g", "Both together", lambda q: q.stat.ready + q.stat.unacked),
+)
+CONSUMERS: Final[tuple[Row[QueueFacts], ...]] = (
+    Row("rabbitmq_queue_consumers", "g", "Consumers", lambda q: q.stat.consumers),
+)
+CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
+    Row(
+        "rabbitmq_queue_process_memory_bytes",
+        "g",
+        "Memory that messages of classic queues take",
+        lambda q: q.stat.ram_bytes,
+    ),
+    Row(
+        "rabbitmq_queue_messages_ram",
+        "g",
+        "Messages of classic queues that are in memory",
+        lambda q: q.stat.alpha,
+    ),
+    Row(
+        "rabbitmq_queue_messages_ram_bytes",
+        "g",
+        "Bytes of their bodies",
+        lambda q: q.stat.alpha_bytes,
+    ),
+    Row(
+        "rabbitmq_queue_messages_ready_ram",
+        "g",
+        "Of those, messages that wait",
+        lambda q: q.stat.alpha - q.stat.unacked_alpha,
+    ),
+    Row(
+        "rabbitmq_queue_messages_unacked_ram",
+        "g",
+        "Of those, messages that were delivered and not acknowledged",
+        lambda q: q.stat.unacked_alpha,
+    ),
+    Row(
+        "rabbitmq_queue_messages_bytes",
+        "g",
+        "Bytes of bodies",
+        lambda q: q.stat.ready_bytes + q.stat.unacked_bytes,
+    ),
+    Row(
+        "rabbitmq_queue_messages_ready_bytes",
+        "g",
+        "Bytes of bodies that wait",
+        lambda q: q.stat.ready_bytes,
+    ),
+    Row(
+        "rabbitmq_queue_messages_unacked_bytes",
+        "g",
+        "Bytes of bodies that were delivered and not acknowledged",
+        lambda q: q.stat.unacked_bytes,
+    ),
+    Row(
+        "rabbitmq_queue_messages_paged_out",
+        "g",
+        "Messages of classic queues whose content is not in memory",
+        _paged_out,
+    ),
+    Row("rabbitmq_queue_messages_paged_out_bytes", "g", "Bytes of their bodies", _paged_out_bytes),
+)
+DELIVERY: Final[tuple[Row[QueueFacts], ...]] = (
+    Row(
+        "rabbitmq_queue_get_ack_total",
+        "c",
+        "Messages that basic.get took, to be acknowledged",
+        lambda q: q.counts.get,
+    ),
+    Row(
+        "rabbitmq_queue_get_total",
+        "c",
+        "Messages that basic.get took without",
+        lambda q: q.counts.get_no_ack,
+    ),
+    Row(
+        "rabbitmq_queue_messages_delivered_ack_total",
+        "c",
+        "Messages to consumers that acknowledge",
+        lambda q: q.counts.deliver,
+    ),
+    Row(
+        "rabbitmq_queue_messages_delivered_total",
+        "c",
+        "Messages to consumers that don't",
+        lambda q: q.counts.deliver_no_ack,
+    ),
+    Row(
+        "rabbitmq_queue_messages_redelivered_total",
+        "c",
+        "Messages that were handed out again",
+        lambda q: q.counts.redeliver,
+    ),
+    Row(
+        "rabbitmq_queue_messages_acked_total",
+        "c",
+        "Messages that were acknowledged",
+        lambda q: q.counts.ack,
+    ),
+    Row(
+        "rabbitmq_queue_get_empty_total",
+        "c",
+        "basic.get that found nothing",
+        lambda q: q.counts.get_empty,
+    ),
+)
+PUBLISHED: Final[tuple[Row[QueueFacts], ...]] = (
+    Row(
+        "rabbitmq_queue_messages_published_total",
+        "c",
+        "Messages that the queue took",
+        lambda q: q.counts.publish,
+    ),
+)
+RAFT: Final[tuple[Row[ReplicaFacts], ...]] = (
+    Row("rabbitmq_raft_term_total", "c", "Raft term", lambda r: r.term),
+    Row(
+        "rabbitmq_raft_log_snapshot_index",
+        "g",
+        "Raft log: index of the newest snapshot",
+        lambda r: r.snapshot_index,
+    ),
+    Row(
+        "rabbitmq_raft_log_last_applied_index",
+        "g",
+        "Raft log: newest entry that was applied",
+        lambda r: r.applied_index,
+    ),
+    Row(
+        "rabbitmq_raft_log_commit_index",
+        "g",
+        "Raft log: newest entry that is committed",
+        lambda r: r.commit_index,
+    ),
+    Row(
+        "rabbitmq_raft_log_last_written_index",
+        "g",
+        "Raft log: newest entry",
+        lambda r: r.last_index,
+    ),
+)
+
+GROUPS: Final = {
+    "queue_coarse_metrics": COARSE,
+    "queue_consumer_count": CONSUMERS,
+    "queue_metrics": (*CONSUMERS, *CONTENTS),
+    "queue_delivery_metrics": DELIVERY,
+    "channel_queue_exchange_metrics": PUBLISHED,
+}
+"""What `/metrics/detailed` shows of queues, by RabbitMQ's names of groups."""
+
+ALL: Final = (*COARSE, *CONSUMERS, *CONTENTS, *PUBLISHED)
+"""What the other paths show."""

@@ -1,0 +1,183 @@
+"""Reads from the node what metrics show (`broker.management.metrics.facts`), in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import Any
+
+from aiohttp import web
+
+from broker.management.control import NodeControl
+from broker.management.metrics.exposition import labelled
+from broker.management.metrics.facts import (
+    ChannelRow,
+    ConnectionFacts,
+    ExchangeFacts,
+    NodeFacts,
+    QueueFacts,
+    ReplicaFacts,
+)
+from broker.management.pace import STEP
+from broker.management.report import connections_of
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.records import Queue
+from broker.ports import QueueStat
+from broker.server.serving import Serving
+
+Vhosts = Collection[str] | None
+"""Only what lies in these; None is all."""
+
+
+class Reader:
+    """What metrics read of one node that serves.
+
+    Args:
+        control: The node.
+
+    Raises:
+        web.HTTPServiceUnavailable: The node does not serve.
+    """
+
+    def __init__(self, control: NodeControl) -> None:
+        serving, cluster = control.serving, control.cluster
+        if serving is None or cluster is None:
+            raise web.HTTPServiceUnavailable(text="the broker on this node is stopped\n")
+        self._control = control
+        self._serving: Serving = serving
+        self._cluster = cluster
+
+    def node(self, report: dict[str, Any]) -> NodeFacts:
+        """What the node knows of itself.
+
+        Args:
+            report: The NODE part of its report.
+        """
+        control, serving = self._control, self._serving
+        counts = serving.context.counts
+        infos = [each.info for each in serving.listener.connections.values()]
+        tally = control.doors.logins.tally
+        return NodeFacts(
+            report,
+            control.name,
+            serving.catalogue.cluster_name,
+            self._cluster.file.identity.cluster_id,
+            tally.by_protocol(),
+            tally.by_source(),
+            counts.received_bytes + sum([info.received_bytes for info in infos]),
+            counts.sent_bytes + sum([info.sent_bytes for info in infos]),
+            counts.routed(),
+            counts.messages(),
+            counts.churn.values(),
+        )
+
+    def queues(self, vhosts: Vhosts = None) -> Generator[None, None, list[QueueFacts]]:
+        """Queues that this node serves, but for stores of delayed messages."""
+        queues = self._serving.queues
+        found: list[QueueFacts] = []
+        for number, queue in enumerate(queues.served_here(), 1):
+            if queue.keeps_for is None and (vhosts is None or queue.vhost in vhosts):
+                answers: list[object] = []  # answered before the call returns, if at all
+                queues.stat_here(queue.uid, answers.append)
+                counts = queues.counts_here(queue.uid)
+                if counts is not None and answers and isinstance(answers[0], QueueStat):
+                    is_classic = queue.type == "classic"
+                    found.append(QueueFacts(_labels(queue), answers[0], counts, is_classic))
+            if not number % STEP:
+                yield
+        return found
+
+    def replicas(self, vhosts: Vhosts = None) -> Generator[None, None, list[ReplicaFacts]]:
+        """Replicas of quorum queues on this node."""
+        found: list[ReplicaFacts] = []
+        for number, replica in enumerate(self._serving.queues.local_quorum(), 1):
+            queue = replica.record
+            group = self._cluster.host.group(queue.uid)
+            if group is not None and (vhosts is None or queue.vhost in vhosts):
+                status = group.status()
+                found.append(
+                    ReplicaFacts(
+                        _labels(queue),
+                        status.term,
+                        status.snapshot_index,
+                        status.applied_index,
+                        status.commit_index,
+                        status.last_index,
+                    )
+                )
+            if not number % STEP:
+                yield
+        return found
+
+    def connections(self) -> Generator[None, None, list[ConnectionFacts]]:
+        """Connections of this node's clients."""
+        found = []
+        for number, connection in enumerate(connections_of(self._control), 1):
+            info, session = connection.info, connection.session
+            found.append(
+                ConnectionFacts(
+                    labelled((("channel", info.name),)),
+                    info.received_bytes,
+                    info.sent_bytes,
+                    info.reads,
+                    info.writes,
+                    connection.unsent_bytes,
+                    0 if session is None else session.channel_count,
+                )
+            )
+            if not number % STEP:
+                yield
+        return found
+
+    def channels(self) -> Generator[None, None, list[ChannelRow]]:
+        """Channels of this node's clients."""
+        found: list[ChannelRow] = []
+        for connection in connections_of(self._control):
+            session, name = connection.session, connection.info.name
+            for facts in () if session is None else session.listing():
+                labels = labelled((("channel", f"{name} ({facts.number})"),))
+                found.append(ChannelRow(labels, facts))
+                if not len(found) % STEP:
+                    yield
+        return found
+
+    def exchanges(self, vhosts: Vhosts = None) -> list[ExchangeFacts]:
+        """Exchanges that this node's clients have published to."""
+        return [
+            ExchangeFacts(labelled((("vhost", vhost), ("exchange", name))), counts.publish_in)
+            for (vhost, name), counts in self._serving.context.counts.exchanges.items()
+            if vhosts is None or vhost in vhosts
+        ]
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What the cluster agrees on."""
+        return self._serving.catalogue
+
+
+def vhosts_of(catalogue: Catalogue) -> list[tuple[str, float]]:
+    """`vhost_status`: each virtual host runs where the node serves."""
+    return [(labelled((("vhost", vhost.name),)), 1) for vhost in catalogue.vhosts()]
+
+
+def exchanges_of(
+    catalogue: Catalogue, *, with_bindings: bool
+) -> Generator[None, None, list[tuple[str, float]]]:
+    """`exchange_names` and `exchange_bindings`, without the default and internal exchanges.
+
+    Args:
+        catalogue: What the cluster agrees on.
+        with_bindings: The value is how many bindings the exchange is the source of, not 1.
+    """
+    found: list[tuple[str, float]] = []
+    for number, each in enumerate(catalogue.exchanges(), 1):
+        if each.name and not each.internal:
+            labels = labelled((("vhost", each.vhost), ("exchange", each.name), ("type", each.type)))
+            bindings = catalogue.bindings_from(each.vhost, each.name) if with_bindings else ()
+            found.append((labels, len(bindings) if with_bindings else 1))
+        if not number % STEP:
+            yield
+    return found
+
+
+def _labels(queue: Queue) -> str:
+    return labelled((("vhost", queue.vhost), ("queue", queue.name)))
