@@ -9,6 +9,7 @@ Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 MESSAGE_KEYS: Final = (
@@ -92,13 +93,27 @@ class ExchangeCounts:
     Attributes:
         publish_in: Messages that clients published to it.
         publish_out: Messages that it gave to queues: one that goes to three queues counts as three.
+        by_queue: Of those, the messages of each queue, by its uid.
     """
 
-    __slots__ = ("publish_in", "publish_out")
+    __slots__ = ("by_queue", "publish_in", "publish_out")
 
     def __init__(self) -> None:
         self.publish_in = 0
         self.publish_out = 0
+        self.by_queue: dict[int, int] = {}
+
+    def routed(self, queues: Iterable[int], count: int) -> None:
+        """Count messages that went to queues: once for a run of them.
+
+        Args:
+            queues: The uids of all of them.
+            count: How many messages each got.
+        """
+        by_queue = self.by_queue
+        for uid in queues:
+            by_queue[uid] = by_queue.get(uid, 0) + count
+            self.publish_out += count
 
 
 class ChurnCounts:
@@ -137,6 +152,7 @@ class NodeCounts:
         exchanges: By vhost and name.
         received_bytes: From connections that have ended.
         sent_bytes: To connections that have ended.
+        gone_queues: Uids of deleted queues that exchanges may still count (`forget_queues`).
     """
 
     __slots__ = (
@@ -144,6 +160,7 @@ class NodeCounts:
         "_gone_routed",
         "churn",
         "exchanges",
+        "gone_queues",
         "received_bytes",
         "sent_bytes",
         "vhosts",
@@ -155,6 +172,7 @@ class NodeCounts:
         self.exchanges: dict[tuple[str, str], ExchangeCounts] = {}
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.gone_queues: set[int] = set()
         self._gone: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)  # of vhosts that were deleted
         self._gone_routed = 0  # by exchanges that were deleted
 
@@ -182,6 +200,14 @@ class NodeCounts:
             self._gone = tuple(map(sum, zip(self._gone, gone.values(), strict=True)))
         for key in [key for key in self.exchanges if key[0] == vhost]:
             self.forget_exchange(*key)
+
+    def forget_queues(self) -> Iterator[None]:
+        """Stop counting deleted queues by exchange; a step for each exchange."""
+        gone, self.gone_queues = self.gone_queues, set()
+        for each in list(self.exchanges.values()) if gone else ():
+            for uid in each.by_queue.keys() & gone:
+                del each.by_queue[uid]
+            yield
 
     def forget_exchange(self, vhost: str, name: str) -> None:
         """An exchange is deleted; what it routed stays in the sum."""

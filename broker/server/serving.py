@@ -303,6 +303,7 @@ class Serving:
         counts, node = self.context.counts, self._cluster.node
         counts.churn.queue_created += sum(each.home == node for each in changes.queues_added)
         counts.churn.queue_deleted += sum(each.home == node for each in changes.queues_removed)
+        counts.gone_queues.update([each.uid for each in changes.queues_removed])
         for vhost in changes.vhosts_removed:
             counts.forget_vhost(vhost)
 

@@ -196,7 +196,7 @@ class Publisher:
         channel.counts.publish += count
         self._context.counts.publish += count
         self._exchange.publish_in += count
-        self._exchange.publish_out += count * len(self._queues)
+        self._exchange.routed([queue.uid for queue in self._queues], count)
         add_to_batches(channel, run, self._queues)
         if self._context.traced and self._context.is_traced:
             trace_published(channel, run, self._queues)
@@ -284,11 +284,11 @@ class Publisher:
         if keys:
             self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, decoded, keys, route, command)
-        copied = sum([len(queues) for _, queues in copies])
+        queues = [queue for _, some in copies for queue in some]
         self._exchange = route.counts
-        self._count_one(channel, message, keys, copied, is_returned=is_returned)
+        self._count_one(channel, message, keys, queues, is_returned=is_returned)
         if self._context.traced and self._context.is_traced:
-            trace_published(channel, [message], [queue for _, some in copies for queue in some])
+            trace_published(channel, [message], queues)
         if channel.transaction is not None:
             hold_for_commit(channel, original, copies, is_mandatory=command.mandatory)
         else:
@@ -303,16 +303,22 @@ class Publisher:
             self._reply(message, keys)
 
     def _count_one(
-        self, channel: Channel, message: Message, keys: list[str], copies: int, *, is_returned: bool
+        self,
+        channel: Channel,
+        message: Message,
+        keys: list[str],
+        queues: list[Queue],
+        *,
+        is_returned: bool,
     ) -> None:
         names = [] if message.exchange else [message.routing_key, *keys]
         is_reply = any(name.startswith(reply_to.PREFIX) for name in names)
         for counts in (channel.counts, self._context.counts):
             counts.publish += 1
             counts.return_unroutable += is_returned
-            counts.drop_unroutable += not (is_returned or copies or is_reply)
+            counts.drop_unroutable += not (is_returned or queues or is_reply)
         self._exchange.publish_in += 1
-        self._exchange.publish_out += copies
+        self._exchange.routed([queue.uid for queue in queues], 1)
 
     def _check_keys(self, channel: Channel, exchange: str, keys: list[str]) -> None:
         """Topic permissions hold for every key, or CC would lead around them."""

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -144,6 +145,7 @@ DETAILED = {
     "connection_coarse_metrics": "connection_incoming_bytes_total",
     "connection_metrics": "connection_channels",
     "exchange_metrics": "exchange_messages_published_total",
+    "queue_exchange_metrics": "queue_exchange_messages_published_total",
 }
 """Groups of the documentation of 3.13 that mean something here, each with one of its names."""
 
@@ -163,6 +165,7 @@ def test_detailed_shows_the_groups_and_vhosts_that_are_asked_for(own: tuple[Node
         for one, queue in ((channel, "here"), (there.channel(), "there")):
             one.queue_declare(queue, durable=True)
             one.queue_bind(queue, "amq.topic", "#")
+            one.queue_bind(queue, "amq.headers", arguments={"a": 1})
             one.basic_publish("amq.topic", "a", b"1234")
             one.basic_get(queue)
             one.basic_publish("", queue, b"123")
@@ -171,6 +174,10 @@ def test_detailed_shows_the_groups_and_vhosts_that_are_asked_for(own: tuple[Node
         channel.basic_consume("raft", lambda *_: None)
         here.process_data_events(0.1)
 
+        channel.confirm_delivery()
+        for _ in range(3):  # one that is looked into, so each is routed
+            channel.basic_publish("amq.headers", "", b"1", pika.BasicProperties(headers={"a": 1}))
+        pairs = scraped(port, "/metrics/detailed?family=queue_exchange_metrics&vhost=/")
         for group, name in DETAILED.items():
             assert f"rabbitmq_detailed_{name}" in names_of(port, f"family={group}"), group
         query = "family=queue_coarse_metrics&family=queue_metrics&family=queue_consumer_count"
@@ -182,10 +189,17 @@ def test_detailed_shows_the_groups_and_vhosts_that_are_asked_for(own: tuple[Node
         )
         channels = scraped(port, "/metrics/detailed?family=channel_metrics")
 
+    pair = "rabbitmq_detailed_queue_exchange_messages_published_total"
+    assert {key[1:]: value for key, value in pairs.items() if key[0] == pair} == {
+        ("/", "amq.topic", "here"): 1,
+        ("/", "amq.headers", "here"): 3,
+        ("/", "", "here"): 1,
+        ("/", "", "raft"): 1,
+    } | {key[1:]: value for key, value in pairs.items() if key[3:] == ("m",)}
     assert names_of(port, "") == set()
     assert names_of(port, "family=nonsense") == set()
     assert names_of(port, "family=queue_metrics&vhost=gone") == set()
-    assert every["rabbitmq_detailed_queue_messages_ready", "/", "here"] == 1
+    assert every["rabbitmq_detailed_queue_messages_ready", "/", "here"] == 4
     assert every["rabbitmq_detailed_queue_messages_unacked", "/", "here"] == 1
     assert every["rabbitmq_detailed_queue_messages_bytes", "other", "there"] == 7
     assert every["rabbitmq_detailed_queue_consumers", "/", "raft"] == 1

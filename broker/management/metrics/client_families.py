@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.management.metrics.facts import ChannelRow, ConnectionFacts, ExchangeFacts
+from broker.management.metrics.facts import ChannelRow, ConnectionFacts, ExchangeFacts, PairFacts
 from broker.management.metrics.rows import Row
 
 CHANNEL: Final[tuple[Row[ChannelRow], ...]] = (
@@ -176,3 +176,15 @@ EXCHANGE_GROUPS: Final[dict[str, tuple[Row[ExchangeFacts], ...]]] = {
     ),
 }
 """What `/metrics/detailed` shows of exchanges, by RabbitMQ's names of groups."""
+
+PAIR_GROUPS: Final[dict[str, tuple[Row[PairFacts], ...]]] = {
+    "queue_exchange_metrics": (
+        Row(
+            "rabbitmq_queue_exchange_messages_published_total",
+            "c",
+            "Messages that went to the queue through the exchange",
+            lambda p: p.published,
+        ),
+    ),
+}
+"""What `/metrics/detailed` shows of exchanges and queues, by RabbitMQ's names of groups."""

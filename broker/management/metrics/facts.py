@@ -140,3 +140,15 @@ class ExchangeFacts(NamedTuple):
 
     labels: str
     published: int
+
+
+class PairFacts(NamedTuple):
+    """An exchange and a queue that got messages from it.
+
+    Attributes:
+        labels: `vhost`, `exchange` and `queue`.
+        published: Messages of this node's clients that went this way.
+    """
+
+    labels: str
+    published: int

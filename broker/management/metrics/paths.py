@@ -34,6 +34,7 @@ GROUPS: Final = frozenset(
         *client_families.CHANNEL_GROUPS,
         *client_families.CONNECTION_GROUPS,
         *client_families.EXCHANGE_GROUPS,
+        *client_families.PAIR_GROUPS,
         *_CLUSTER,
         _RAFT,
         _ATTEMPTS,
@@ -130,6 +131,9 @@ def of_groups(
     for name in _among(client_families.EXCHANGE_GROUPS, groups):
         exchanges = reader.exchanges(question.vhosts)
         found += of_each(client_families.EXCHANGE_GROUPS[name], exchanges, prefix=DETAILED)
+    for name in _among(client_families.PAIR_GROUPS, groups):
+        pairs = yield from reader.pairs(question.vhosts)
+        found += of_each(client_families.PAIR_GROUPS[name], pairs, prefix=DETAILED)
     found += yield from _of_cluster(reader, groups)
     found += node_families.identity(facts, "detailed")
     return (yield from written(found))

@@ -14,6 +14,7 @@ from broker.management.metrics.facts import (
     ConnectionFacts,
     ExchangeFacts,
     NodeFacts,
+    PairFacts,
     QueueFacts,
     ReplicaFacts,
 )
@@ -147,6 +148,21 @@ class Reader:
             for (vhost, name), counts in self._serving.context.counts.exchanges.items()
             if vhosts is None or vhost in vhosts
         ]
+
+    def pairs(self, vhosts: Vhosts = None) -> Generator[None, None, list[PairFacts]]:
+        """Exchanges and the queues that got messages of this node's clients from them."""
+        catalogue, found = self.catalogue, list[PairFacts]()
+        for (vhost, exchange), counts in list(self._serving.context.counts.exchanges.items()):
+            if vhosts is not None and vhost not in vhosts:
+                continue
+            for number, (uid, published) in enumerate(list(counts.by_queue.items()), 1):
+                queue = catalogue.queue_by_uid(uid)
+                if queue is not None and queue.keeps_for is None:
+                    labels = (("vhost", vhost), ("exchange", exchange), ("queue", queue.name))
+                    found.append(PairFacts(labelled(labels), published))
+                if not number % STEP:
+                    yield
+        return found
 
     @property
     def catalogue(self) -> Catalogue:

@@ -97,6 +97,7 @@ class Collector:
                 counts.forget_exchange(*key)
             if not number % STEP:
                 yield
+        yield from counts.forget_queues()
 
     def _vhost(self, name: str) -> Numbers:
         serving = self._control.serving

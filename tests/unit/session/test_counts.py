@@ -55,6 +55,15 @@ def test_an_exchange_counts_what_came_and_a_copy_for_each_queue(client: Client):
     assert (exchange(client, "amq.fanout"), exchange(client, "")) == ((5, 10), (1, 1))
     assert counted(client.world.counts.of_vhost("/")) == {"publish": 6}
 
+    counts = client.world.counts
+    fanout = counts.of_exchange("/", "amq.fanout").by_queue
+    assert list(fanout.values()) == [5, 5]
+    gone, kept = fanout
+    counts.gone_queues.add(gone)
+    assert list(counts.forget_queues())
+    assert fanout == {kept: 5}
+    assert list(counts.forget_queues()) == []
+
 
 def test_exchanges_that_lead_to_the_same_queue_are_told_apart(client: Client):
     client.call(spec.QueueBind(queue="q", exchange="amq.fanout"))
