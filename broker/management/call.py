@@ -23,7 +23,9 @@ from broker.management.auth import Tag, has_tag
 from broker.management.control import NodeControl
 from broker.management.listings import Listings, Parts
 from broker.management.operations.registry import Operations
+from broker.management.pace import ordered
 from broker.management.paging import Item
+from broker.management.queue_order import QueueOrders
 from broker.management.reports import Reports
 from broker.management.statistics.ages import Ages, asked
 from broker.metadata.access import Access, Action, refused
@@ -79,6 +81,11 @@ class Call:
     def reports(self) -> Reports:
         """The way to what other nodes know."""
         return self.operations.reports
+
+    @property
+    def orders(self) -> QueueOrders:
+        """The orders in which queues are listed."""
+        return self.operations.orders
 
     @property
     def cluster(self) -> ClusterMembership:
@@ -202,7 +209,8 @@ class Call:
             ApiError: 400.
         """
         run = self.reports.pace.run
-        choice = await run(paging.chosen(records, self.query, name, order))
+        arranged = None if order is None else partial(ordered, key=order)
+        choice = await run(paging.chosen(records, self.query, name, arranged))
         return await run(paging.shown(choice, self.query, item))
 
     async def listed_items(self, items: Sequence[Item]) -> Parts:

@@ -58,7 +58,7 @@ def chosen(
     records: Sequence[R],
     query: Query,
     name: Callable[[R], object],
-    order: Callable[[R], Any] | None = None,
+    arranged: Callable[[list[R]], Generator[None, None, list[R]]] | None = None,
 ) -> Generator[None, None, Chosen[R]]:
     """Apply a query's filter, and cut the page where nothing has to be known for that.
 
@@ -66,7 +66,7 @@ def chosen(
         records: Everything the user may see.
         query: The request's.
         name: What the filter looks at.
-        order: Key of the default order; None: they are in it.
+        arranged: Puts what is left into the default order, in steps; None: it is in it.
 
     Raises:
         ApiError: 400.
@@ -75,8 +75,8 @@ def chosen(
     if query.get("name", ""):
         is_wanted = _filter(query)
         found = yield from kept(found, lambda record: is_wanted(str(name(record))))
-    if order is not None:
-        found = yield from ordered(found, order)
+    if arranged is not None:
+        found = yield from arranged(found)
     if query.get("sort", "") or "page" not in query:
         return Chosen(found, len(records), None)
     page = _page(query, len(found), len(records))

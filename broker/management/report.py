@@ -41,7 +41,7 @@ QUEUES: Final = "queues"
 TOTALS: Final = "totals"
 STATISTICS: Final = "statistics"
 EXCHANGES: Final = "exchanges"
-LENGTHS: Final = "lengths"
+RANKS: Final = "ranks"
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -59,17 +59,19 @@ class Wanted(msgspec.Struct, array_like=True):
 
     Attributes:
         parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS, EXCHANGES,
-            which is STATISTICS with the exchanges', and LENGTHS.
+            which is STATISTICS with the exchanges', and RANKS.
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
         ages: Which part of the past.
+        column: With RANKS: of `broker.management.statistics.ranks.RANKED`.
     """
 
     parts: tuple[str, ...]
     uids: tuple[int, ...] | None = None
     connection: str = ""
     ages: Ages = NO_AGES
+    column: str = ""
 
 
 class Served(msgspec.Struct, array_like=True):
@@ -140,7 +142,7 @@ class Report(msgspec.Struct, array_like=True):
         held: Queues that its publishers wait for.
         totals: Sums of all of them.
         statistics: Counters of its vhosts and exchanges.
-        lengths: Of the queues it serves in its last sample: uid, ready, unacknowledged.
+        ranks: Of the queues it serves: uid and the column's value in the last sample, unless 0.
     """
 
     node: Item = {}
@@ -153,7 +155,7 @@ class Report(msgspec.Struct, array_like=True):
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
-    lengths: list[tuple[int, int, int]] = []
+    ranks: list[tuple[int, float]] = []
 
     @property
     def things(self) -> int:
@@ -196,8 +198,8 @@ def report_of(
         report.owners = yield from _collected(
             owner for each in connections for owner in _owners(control, each)
         )
-    if LENGTHS in wanted.parts:
-        report.lengths = yield from collector.queue_lengths()
+    if RANKS in wanted.parts:
+        report.ranks = yield from collector.queue_ranks(wanted.column)
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
     with_exchanges = EXCHANGES in wanted.parts

@@ -71,7 +71,7 @@ class _Packed(msgspec.Struct, array_like=True):
     held: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
-    lengths: list[tuple[int, int, int]] = []
+    ranks: list[tuple[int, float]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -137,6 +137,7 @@ class Reports:
         uids: Iterable[int] | None = None,
         connection: str = "",
         ages: Ages = NO_AGES,
+        column: str = "",
     ) -> dict[str, Report]:
         """Ask all living nodes at once, this one included.
 
@@ -145,16 +146,18 @@ class Reports:
             uids: See `Wanted`.
             connection: See `Wanted`.
             ages: See `Wanted`.
+            column: See `Wanted`.
 
         Returns:
             By node; those that did not answer are missing. Not to be changed.
         """
-        wanted = Wanted(parts, None if uids is None else tuple(uids), connection, ages)
+        wanted = Wanted(parts, None if uids is None else tuple(uids), connection, ages, column)
         if wanted.uids is not None or connection or ages != NO_AGES:
             return await self._ask_all(wanted)
-        shared = self._gatherings.get(parts)
+        key = (*parts, column)
+        shared = self._gatherings.get(key)
         if shared is None:
-            shared = self._gatherings[parts] = Shared(_rest_s)
+            shared = self._gatherings[key] = Shared(_rest_s)
         return await shared.ask(partial(self._ask_all, wanted))
 
     async def local(self, wanted: Wanted) -> Report:
@@ -231,7 +234,7 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.held,
         report.totals,
         report.statistics,
-        report.lengths,
+        report.ranks,
     )
 
 
@@ -247,5 +250,5 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.held,
         packed.totals,
         packed.statistics,
-        packed.lengths,
+        packed.ranks,
     )

@@ -10,7 +10,7 @@ Those of exchanges and bindings stand in `vhost_tables.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, KeysView, Mapping
 from typing import NamedTuple
 
 from broker.amqp.content import Properties
@@ -143,6 +143,10 @@ class Catalogue:
     def queue_by_uid(self, uid: int) -> Queue | None:
         """A queue by incarnation; None once it is deleted."""
         return self._queues.get(uid)
+
+    def queue_uids(self) -> KeysView[int]:
+        """Return the incarnations of all queues, stores included."""
+        return self._queues.keys()
 
     def queues(self, vhost: str | None = None) -> list[Queue]:
         """The queues of one vhost, or all; no stores."""

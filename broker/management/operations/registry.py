@@ -19,6 +19,7 @@ from broker.management.operations.remote import RemoteOperations
 from broker.management.operations.resetting import Resetting
 from broker.management.operations.syncing import Syncing
 from broker.management.operations.tracing import Tracing
+from broker.management.queue_order import QueueOrders
 from broker.management.reports import Reports
 
 
@@ -30,6 +31,7 @@ class Operations:
 
     Attributes:
         reports: What nodes say of themselves.
+        orders: The orders in which queues are listed.
         remote: Runs operations on the nodes that have to do the work.
         delays: Messages kept by x-delayed-message exchanges.
         importer: Of definitions.
@@ -45,6 +47,7 @@ class Operations:
 
     def __init__(self, control: NodeControl) -> None:
         self.reports = Reports(control)
+        self.orders = QueueOrders(self.reports, control.clock)
         self.remote = RemoteOperations(control)
         self.delays = Delays(control, self.remote)
         self.importer = Importer(control, self.reports.pace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
@@ -26,7 +26,7 @@ from broker.management.answers import (
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import STEP
-from broker.management.report import CONSUMERS, LENGTHS, QUEUES, Owner, Report, Served, Sums
+from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
 from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import idle_since, levels, of_queue
@@ -41,14 +41,6 @@ from broker.ports import Done, QueueStat
 Item = dict[str, Any]
 
 ANSWER_TIMEOUT_S = 6.0
-_Order = Callable[[Queue], tuple[object, ...]]
-EXACT_MAX: Final = 1_000
-"""Pages of more queues are in the order of the last sample, if it is by their length."""
-_LENGTH_KEYS: Final = {
-    "messages": (1, 1),
-    "messages_ready": (1, 0),
-    "messages_unacknowledged": (0, 1),
-}
 """How long a queue may take for what is asked of it; a little more than a proposal may."""
 
 MESSAGE_RAM_BYTES = 600
@@ -383,13 +375,18 @@ def named(call: Call) -> Queue:
 
 async def show_all(call: Call) -> Parts:
     """GET /api/queues."""
-    vhosts = [vhost.name for vhost in call.catalogue.vhosts() if call.sees(vhost.name)]
-    return await _show(call, [queue for vhost in vhosts for queue in call.catalogue.queues(vhost)])
+    every = await call.reports.pace.run(call.orders.by_name(call.catalogue))
+    vhosts = {vhost.name: call.sees(vhost.name) for vhost in call.catalogue.vhosts()}
+    if all(vhosts.values()):
+        return await _show(call, every)
+    return await _show(call, [queue for queue in every if vhosts.get(queue.vhost, False)])
 
 
 async def show_vhost(call: Call) -> Parts:
     """GET /api/queues/VHOST."""
-    return await _show(call, call.catalogue.queues(call.vhost()))
+    vhost = call.vhost()
+    every = await call.reports.pace.run(call.orders.by_name(call.catalogue))
+    return await _show(call, [queue for queue in every if queue.vhost == vhost])
 
 
 async def _show(call: Call, queues: list[Queue]) -> Parts:
@@ -397,15 +394,18 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
 
     What exists is looked up here and now, so what the caller has declared is there. Its counts
     come from the gathering that follows.
+
+    Args:
+        call: The request.
+        queues: Those that the caller may see, in the order of their names.
     """
     run = call.reports.pace.run
     query: paging.Query = call.query
-    order: _Order = _by_name
-    if len(queues) > EXACT_MAX and "page" in query and query.get("sort", "") in _LENGTH_KEYS:
-        order = await _by_length(call, query["sort"])
+    arranged = await call.orders.arranging(len(queues), query)
+    if arranged is not None:
         query = {key: value for key, value in query.items() if not key.startswith("sort")}
     choice = await run(
-        paging.chosen(queues, query, name=lambda queue: plain(queue.name), order=order)
+        paging.chosen(queues, query, name=lambda queue: plain(queue.name), arranged=arranged)
     )
     uids = None if choice.page is None else [queue.uid for queue in choice.records]
     states = await run(
@@ -418,29 +418,6 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
         return None if now is None else item(now, states, catalogue, sizes, version)
 
     return await run(paging.shown(choice, query, shown))
-
-
-def _by_name(queue: Queue) -> tuple[object, ...]:
-    return queue.vhost, queue.name
-
-
-async def _by_length(call: Call, key: str) -> _Order:
-    """The order of many queues by what is in them: of the last sample, so none is asked.
-
-    Args:
-        call: The request.
-        key: Of `_LENGTH_KEYS`.
-    """
-    reports = await call.reports.gather(LENGTHS)
-    of_ready, of_unacked = _LENGTH_KEYS[key]
-    sign = -1 if call.query.get("sort_reverse") == "true" else 1
-    lengths = {
-        uid: sign * (of_ready * ready + of_unacked * unacked)
-        for report in reports.values()
-        for uid, ready, unacked in report.lengths
-        if ready or unacked
-    }
-    return lambda queue: (lengths.get(queue.uid, 0), queue.vhost, queue.name)
 
 
 async def show(call: Call) -> web.Response:

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
 from broker.management.control import NodeControl
-from broker.management.pace import STEP, mapped
+from broker.management.pace import STEP, kept, mapped
 from broker.management.statistics.ages import NO_AGES, NO_SPAN, Ages, Span
 from broker.management.statistics.history import DAY, HOUR, MINUTE
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS, WORK_KEYS
+from broker.management.statistics.ranks import OF_STAT, counted, is_rate
 from broker.management.statistics.rates import Numbers, Rates
+from broker.ports import QueueStat
 from broker.server import resource_usage
 from broker.server.alarms import limits_of
 from broker.server.connection import AmqpConnection
@@ -43,6 +45,7 @@ class Collector:
         self._churn = Rates[None](0, interval_ms, _LONG)
         self._usage = Rates[None](len(USAGE_KEYS) - len(WORK_KEYS), interval_ms, _LONG)
         self._levels: dict[str, tuple[int, int]] = {}
+        self._stats: dict[int, QueueStat] = {}  # of queues with messages or consumers
 
     def sample(self) -> Generator[None, None, None]:
         """Take a sample of all, in steps (`broker.management.pace`)."""
@@ -56,7 +59,9 @@ class Collector:
         )
         yield from self._channels.sample(now_ms, _channels(connections), date_ms)
         levels: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        yield from self._queues.sample(now_ms, _queues(serving, levels), date_ms)
+        stats: dict[int, QueueStat] = {}
+        yield from self._queues.sample(now_ms, _queues(serving, levels, stats), date_ms)
+        self._stats = stats
         self._levels = {vhost: (ready, unacked) for vhost, (ready, unacked) in levels.items()}
         counts = serving.context.counts
         vhosts = {*counts.vhosts, *self._levels}
@@ -131,10 +136,24 @@ class Collector:
         numbers = () if counts is None else counts.values()
         return self._queues.measured(uid, numbers, _levelled(ages))
 
-    def queue_lengths(self) -> Generator[None, None, list[tuple[int, int, int]]]:
-        """Of each queue served here in the last sample: uid, ready, unacknowledged; in steps."""
-        sampled = self._queues.sampled()
-        return (yield from mapped(list(sampled), lambda one: (one[0], one[1][-2], one[1][-1])))
+    def queue_ranks(self, column: str) -> Generator[None, None, list[tuple[int, float]]]:
+        """Each queue served here whose value in a column was not 0 in the last sample, in steps.
+
+        Args:
+            column: Of `broker.management.statistics.ranks.RANKED`; nothing is known of others.
+        """
+        of_stat = OF_STAT.get(column)
+        if of_stat is not None:
+            stats = list(self._stats.items())
+            return (yield from mapped(stats, lambda one: (one[0], float(of_stat(one[1])))))
+        indexes = counted(column)
+        kind = self._queues.rates if is_rate(column) else self._queues.sampled
+        return (
+            yield from kept(
+                ((uid, sum([numbers[index] for index in indexes])) for uid, numbers in kind()),
+                lambda one: one[1] > 0,
+            )
+        )
 
     def node(
         self, *, with_exchanges: bool, ages: Ages = NO_AGES
@@ -189,13 +208,23 @@ def _channels(connections: list[AmqpConnection]) -> Iterator[tuple[tuple[int, in
             yield (connection.info.connection_id, key), counts.values()
 
 
-def _queues(serving: Serving, levels: dict[str, list[int]]) -> Iterator[tuple[int, Numbers]]:
-    """Yield the numbers of each queue, and add what is in them to the vhosts' levels."""
+def _queues(
+    serving: Serving, levels: dict[str, list[int]], stats: dict[int, QueueStat]
+) -> Iterator[tuple[int, Numbers]]:
+    """Yield the numbers of each queue.
+
+    Args:
+        serving: Its queues.
+        levels: Gets what is in the queues, by vhost.
+        stats: Gets the counts of queues that have messages or consumers.
+    """
     for queue in serving.queues.served_here():
         stat = serving.queues.count_here(queue.uid)
         counts = serving.queues.counts_here(queue.uid)
         if stat is None or counts is None:
             continue
+        if stat.ready or stat.unacked or stat.consumers:
+            stats[queue.uid] = stat
         if queue.keeps_for is None:
             level = levels[queue.vhost]
             level[0] += stat.ready

@@ -91,9 +91,15 @@ class Rates(Generic[K]):
         found = self._samples.get(key)
         return () if found is None or found.rates is None else found.rates
 
+    def rates(self) -> Iterator[tuple[K, tuple[float, ...]]]:
+        """The objects whose numbers changed between the last two samples, with their rates."""
+        for key, found in list(self._samples.items()):
+            if found.rates is not None:
+                yield key, found.rates
+
     def sampled(self) -> Iterator[tuple[K, Numbers]]:
         """All objects with their numbers in a sample, at most `interval_ms` and a sample old."""
-        return ((key, found.numbers) for key, found in self._samples.items())
+        return ((key, found.numbers) for key, found in list(self._samples.items()))
 
     def measured(self, key: K, numbers: Numbers, spans: Sequence[Span] = ()) -> Measured:
         """Put numbers with their rates and their past.

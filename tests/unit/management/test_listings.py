@@ -382,3 +382,16 @@ async def test_a_page_of_many_queues_sorted_by_length_asks_only_those_that_it_sh
         assert len(looked_at) == 100
         last = (await rig.ask("GET", page.replace("page=1", "page=12"))).json["items"]
         assert [each["name"] for each in last[-3:]] == ["q00007", "q00300", "q01100"]
+        looked_at.clear()
+        for column in ("name", "message_bytes", "message_stats.publish_details.rate"):
+            path = page.replace("messages_ready", column).replace("page=1", "page=2")
+            found = (await rig.ask("GET", path)).json["items"]
+            assert [each["name"] for each in found[:2]] == ["q00100", "q00101"]
+        assert len(looked_at) == 300
+        gone = catalogue.queue("/", "q00300")
+        catalogue.remove_queue(gone)
+        declare(rig, 1, first=1_200)
+        found = (await rig.ask("GET", page + "&sort_reverse=true")).json
+        assert [each["name"] for each in found["items"]][:3] == ["q01100", "q00007", "q00000"]
+        last = (await rig.ask("GET", page.replace("page=1", "page=12") + "&sort_reverse=true")).json
+        assert (last["items"][-1]["name"], last["total_count"]) == ("q01200", 1_200)
