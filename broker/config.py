@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.passwords import PasswordRule
+
 KIBIBYTE = 1024
 MEBIBYTE = 1024 * KIBIBYTE
 
@@ -134,6 +136,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "https://app.example:8443" whose pages may call the HTTP API; "*" is every origin.
         management_cors_max_age_s: `management.cors.max_age`: how long a browser may keep what
             a preflight request allowed.
+        management_denies_operator_policies:
+            `management.restrictions.operator_policy_changes.disabled`.
+        management_denies_replica_operations:
+            `management.restrictions.quorum_queue_replica_operations.disabled`: the HTTP API adds
+            and removes no replicas of quorum queues.
         management_headers: `management.csp.policy`, `management.hsts.policy` and
             `management.headers.*`: (HTTP header, value) that replace the API's own.
         metrics_listener: `prometheus.tcp.*`; None switches it off.
@@ -157,6 +164,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         channel_max_per_node: `channel_max_per_node`, 0 for unlimited.
         consumer_max_per_channel: `consumer_max_per_channel`, None for unlimited.
         cluster_queue_limit: `cluster_queue_limit`: most queues of the cluster, None for unlimited.
+        cluster_exchange_limit: `cluster_exchange_limit`: most exchanges of the cluster, those of
+            each vhost from the start included; None for unlimited.
+        vhost_max: `vhost_max`: most vhosts of the cluster, None for unlimited.
         connection_max: `connection_max`, None for unlimited.
         max_message_size_bytes: `max_message_size`: the largest body.
         handshake_timeout_ms: `handshake_timeout`.
@@ -185,6 +195,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         password_hashing: `password_hashing_module`, of new passwords:
             rabbit_password_hashing_sha256, _sha512, _md5, or
             warrenmq_password_hashing_scrypt, which RabbitMQ does not know.
+        password_rule: `credential_validator.validation_backend`: "accept_everything",
+            "min_password_length" or "password_regexp": which new passwords are accepted.
+        password_length_min: `credential_validator.min_length`: bytes, for "min_password_length".
+        password_regexp: `credential_validator.regexp`: searched for, for "password_regexp".
         default_queue_type: `default_queue_type`.
         classic_queue_default_version: `classic_queue.default_version`: 1 or 2, stored alike.
         queue_leader_locator: `queue_leader_locator` or `queue_master_locator`; "" is "client-local"
@@ -233,6 +247,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     management_max_body_bytes: int = 20_000_000
     management_cors_origins: tuple[str, ...] = ()
     management_cors_max_age_s: int = 1_800
+    management_denies_operator_policies: bool = False
+    management_denies_replica_operations: bool = False
     management_headers: tuple[tuple[str, str], ...] = ()
     metrics_listener: Listener | None = Listener("", 15692)
     metrics_tls_listener: Listener | None = None
@@ -253,6 +269,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channel_max_per_node: int = 0
     consumer_max_per_channel: int | None = None
     cluster_queue_limit: int | None = None
+    cluster_exchange_limit: int | None = None
+    vhost_max: int | None = None
     connection_max: int | None = None
     max_message_size_bytes: int = 134_217_728
     handshake_timeout_ms: int = 10_000
@@ -276,6 +294,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     definitions_skip_if_unchanged: bool = False
     definitions_hashing: str = "sha256"
     password_hashing: str = "rabbit_password_hashing_sha256"  # noqa: S105 - an algorithm's name
+    password_rule: str = "accept_everything"  # noqa: S105 - a rule's name
+    password_length_min: int = 5
+    password_regexp: str = ""
 
     default_queue_type: str = "classic"
     classic_queue_default_version: int = 1
@@ -300,6 +321,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     compat_version: str = "3.13.7"
     log: LogSettings = LogSettings()
     origins: tuple[Origin, ...] = ()
+
+    def password_policy(self) -> PasswordRule:
+        """The rule for new passwords."""
+        return PasswordRule(self.password_rule, self.password_length_min, self.password_regexp)
 
     def inter_node_listener(self) -> Listener:
         """Where other nodes reach this one: `cluster.listen`, or the first AMQP port + 20000."""

@@ -21,6 +21,8 @@ import hmac
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from broker.patterns import searcher
+
 SHA256: Final = "rabbit_password_hashing_sha256"
 MD5: Final = "rabbit_password_hashing_md5"
 SCRYPT: Final = "warrenmq_password_hashing_scrypt"
@@ -61,7 +63,44 @@ HASHINGS: Final = {
 }
 """By the names that users' records and settings have for them."""
 
+PASSWORD_RULES: Final = ("accept_everything", "min_password_length", "password_regexp")
+"""Which new passwords are accepted: rabbit_credential_validator_* of RabbitMQ."""
+
+REFUSED_PASSWORD: Final = "credential_validation_failed"  # noqa: S105 - RabbitMQ's text
+"""What is told of one that is not."""
+
 SALT_BYTES: Final = HASHINGS[SHA256].salt_bytes
+
+
+class PasswordRule(NamedTuple):
+    """What a new password must be.
+
+    Attributes:
+        rule: One of `PASSWORD_RULES`.
+        length_min: Bytes, for "min_password_length".
+        regexp: Found in it, for "password_regexp".
+    """
+
+    rule: str
+    length_min: int
+    regexp: str
+
+
+def may_have_password(password: str | None, rule: PasswordRule) -> bool:
+    """True if a user may have a new password.
+
+    Args:
+        password: In clear; None: the user is to have none.
+        rule: The node's.
+
+    Source:
+        rabbit_credential_validator_min_password_length.erl, _password_regexp.erl.
+    """
+    if rule.rule == "min_password_length":
+        return password is not None and len(password.encode()) >= rule.length_min
+    if rule.rule == "password_regexp":
+        return password is not None and searcher(rule.regexp)(password)
+    return True
 
 
 def hash_password(password: str, salt: bytes, algorithm: str = SHA256) -> str:

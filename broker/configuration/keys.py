@@ -15,6 +15,7 @@ import msgspec
 from broker.config import Listener, Origin, Peer, Settings, TlsSettings, full_node_name
 from broker.configuration import rabbitmq, readers, safety
 from broker.configuration.tls import chosen_suites, cipher, crl_check, network
+from broker.passwords import PasswordRule, may_have_password
 
 DEFAULT_PEER_PORT = 25_672
 
@@ -90,6 +91,14 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "pid_file": ("pid_file", str),
     "management.path_prefix": ("management_path_prefix", readers.path_prefix),
     "management.http.max_body_size": ("management_max_body_bytes", readers.natural),
+    "management.restrictions.operator_policy_changes.disabled": (
+        "management_denies_operator_policies",
+        readers.flag,
+    ),
+    "management.restrictions.quorum_queue_replica_operations.disabled": (
+        "management_denies_replica_operations",
+        readers.flag,
+    ),
     "management.cors.max_age": ("management_cors_max_age_s", readers.natural),
     "cluster.listen": ("cluster_listener", readers.listener),
     "cluster.secret": ("cluster_secret", str),
@@ -103,6 +112,8 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "channel_max_per_node": ("channel_max_per_node", lambda text: readers.unlimited(text) or 0),
     "consumer_max_per_channel": ("consumer_max_per_channel", readers.unlimited),
     "cluster_queue_limit": ("cluster_queue_limit", readers.limit),
+    "cluster_exchange_limit": ("cluster_exchange_limit", readers.limit),
+    "vhost_max": ("vhost_max", readers.limit),
     "connection_max": ("connection_max", readers.unlimited),
     "max_message_size": ("max_message_size_bytes", readers.size_bytes),
     "handshake_timeout": (
@@ -129,6 +140,9 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "default_pass": ("default_password", str),
     "default_vhost": ("default_vhost", str),
     "password_hashing_module": ("password_hashing", readers.password_hashing),
+    "credential_validator.validation_backend": ("password_rule", readers.password_rule),
+    "credential_validator.min_length": ("password_length_min", readers.natural),
+    "credential_validator.regexp": ("password_regexp", readers.pattern),
     "definitions.skip_if_unchanged": ("definitions_skip_if_unchanged", readers.flag),
     "definitions.hashing.algorithm": ("definitions_hashing", lambda text: _HASHES[_hash(text)]),
     "default_queue_type": ("default_queue_type", readers.queue_type),
@@ -545,9 +559,28 @@ class _Reader:
             if f"default_permissions.{kind}" in self.left:
                 permissions[kind] = self.take(f"default_permissions.{kind}", str)
         self.values["default_permissions"] = tuple(permissions.values())
+        self._check_default_password()
         mechanisms = self.family(_MECHANISMS)
         if mechanisms:
             self.values["auth_mechanisms"] = tuple(self.take(key, str) for key in mechanisms)
+
+    def _check_default_password(self) -> None:
+        """Tell of a default password that no new user could have."""
+        rule = self.entries.get("credential_validator.validation_backend")
+        names = ("password_rule", "password_length_min", "password_regexp", "default_password")
+        values = [self.values.get(name, getattr(Settings(), name)) for name in names]
+        if rule is None or _UNUSABLE in values:
+            return
+        if values[0] == "password_regexp" and not values[2]:
+            self._needs(rule, "credential_validator.regexp")
+            return
+        if may_have_password(values[3], PasswordRule(*values[:3])):
+            return
+        text = "does not satisfy credential_validator; write another"
+        if "default_pass" in self.entries:
+            self.problems.append(f"{self.entries['default_pass'].source}: default_pass {text}")
+        elif not any(key in self.entries for key in DEFINITIONS):
+            self.warn(rule, f"the default_pass of a new cluster {text}")
 
     def _definitions(self) -> None:
         """Take the files of definitions; `none` names none."""

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 
 from broker.config import Listener
+from broker.passwords import PASSWORD_RULES
+from broker.patterns import pattern_fault
 
 _PORT_MAX = 65_535
 _INTERVAL_MS_MIN = 100
@@ -187,6 +189,24 @@ def password_hashing(text: str) -> str:
         "rabbit_password_hashing_md5",
         "warrenmq_password_hashing_scrypt",
     )(text)
+
+
+def password_rule(text: str) -> str:
+    """The rule for new passwords that a module of RabbitMQ stands for."""
+    name = text.removeprefix("rabbit_credential_validator_")
+    if name not in PASSWORD_RULES:
+        raise ValueError(
+            "one of " + ", ".join(f"rabbit_credential_validator_{each}" for each in PASSWORD_RULES)
+        )
+    return name
+
+
+def pattern(text: str) -> str:
+    """A regular expression that RE2 takes."""
+    fault = pattern_fault(text)
+    if fault is not None:
+        raise ValueError(f"a regular expression that RE2 takes ({fault})")
+    return text
 
 
 def queue_type(text: str) -> str:

@@ -18,7 +18,6 @@ _ON = frozenset(("true", "on", "yes"))
 _NONE = frozenset(("none",))
 _INFINITY = frozenset(("infinity",))
 _INTERNAL = frozenset(("internal", "rabbit_auth_backend_internal"))
-_ANY_PASSWORD = frozenset(("accept_everything", "rabbit_credential_validator_accept_everything"))
 _LOCAL_FILES = frozenset(
     (
         "local",
@@ -46,10 +45,6 @@ _DEFINITIONS = (
 )
 _TOKENS = "logins with tokens are not supported; remove it, and use names and passwords"
 _LIMIT = "this limit is not supported; remove it"
-_RESTRICTION = (
-    "this restriction of the HTTP API is not supported; remove it, and give the tags"
-    " 'administrator' and 'policymaker' to nobody who must not do this"
-)
 
 
 class Verdict(Enum):
@@ -118,16 +113,7 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
     ("management.disable_basic_auth", _OFF, _TOKENS),
     ("management.oauth_enabled", _OFF, _TOKENS),
     ("management.enable_uaa", _OFF, _TOKENS),
-    ("management.restrictions.operator_policy_changes.disabled", _OFF, _RESTRICTION),
-    ("management.restrictions.quorum_queue_replica_operations.disabled", _OFF, _RESTRICTION),
     ("prometheus.authentication.enabled", _OFF, "metrics ask for no password yet; remove it"),
-    (
-        "credential_validator.validation_backend",
-        _ANY_PASSWORD,
-        "passwords are not validated yet; remove it",
-    ),
-    ("vhost_max", _INFINITY, _LIMIT),
-    ("cluster_exchange_limit", _INFINITY, _LIMIT),
     ("ranch_connection_max", _INFINITY, f"{_LIMIT}, and use connection_max"),
     ("management.tcp.max_connections", _INFINITY, _LIMIT),
     ("default_limits.vhosts.$", _NOTHING, f"{_LIMIT}, and use 'warrenmq ctl set_vhost_limits'"),

@@ -162,6 +162,22 @@ class Call:
         if not self.has_tag(tag):
             raise forbidden(f"User not {tag}")
 
+    def not_denied(self, *, is_denied: bool, what: str) -> None:
+        """Check that the settings leave an operation to the HTTP API.
+
+        Args:
+            is_denied: `management.restrictions.*.disabled`.
+            what: "quorum queue replica operations".
+
+        Raises:
+            ApiError: 405.
+
+        Source:
+            rabbit_mgmt_features.erl; rabbit_mgmt_wm_quorum_queue_replicas_grow.erl.
+        """
+        if is_denied:
+            raise ApiError(405, f"Broker settings disallow {what}.", "method_not_allowed")
+
     def sees(self, vhost: str) -> bool:
         """True if the caller may see a vhost."""
         return self.has_tag("monitoring") or self.access.has_vhost(self.user.name, vhost)

@@ -597,6 +597,7 @@ def _limits(settings: Settings) -> SessionLimits:
         consumers_per_channel=settings.consumer_max_per_channel or 0,
         consumer_timeout_ms=settings.consumer_timeout_ms or 0,
         cluster_queues=settings.cluster_queue_limit,
+        cluster_exchanges=settings.cluster_exchange_limit,
         quorum_global_qos=settings.quorum_global_qos,
         events_vhost=settings.events_vhost or settings.default_vhost,
     )

@@ -11,6 +11,7 @@ from broker.errors import AmqpError, ReplyCode, quoted
 from broker.metadata.access import Action
 from broker.metadata.arguments import binding_arguments_fault
 from broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, Unbind, binding_of
+from broker.metadata.configured import limits
 from broker.metadata.records import STORE_PREFIX
 from broker.routing import history, types
 from broker.routing.delays import TYPE as DELAYED
@@ -54,10 +55,16 @@ def declare(channel: Channel, method: spec.ExchangeDeclare) -> None:
     channel.permissions.check("configure", "exchange", name)
     alternate = method.arguments.get("alternate-exchange")
     vhost = channel.context.facts.vhost
-    is_new = channel.context.catalogue.exchange(vhost, name) is None
+    catalogue = channel.context.catalogue
+    is_new = catalogue.exchange(vhost, name) is None
     if is_new and isinstance(alternate, str):  # asked for once: a redeclare changes nothing
         channel.permissions.check("read", "exchange", name)
         channel.permissions.check("write", "exchange", alternate)
+
+    limit = channel.context.limits.cluster_exchanges
+    refusal = limits.exchange_refusal(catalogue, vhost, name, limit)
+    if refusal is not None:
+        raise AmqpError(refusal.code, refusal.text)
 
     def declared(result: object) -> None:
         del result

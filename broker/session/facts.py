@@ -61,6 +61,7 @@ class SessionLimits(NamedTuple):
         transaction_bytes: Content bytes an open transaction may hold; more is a 406.
         routes: Entries of the route cache.
         cluster_queues: Most queues of the cluster, None is without limit (`cluster_queue_limit`).
+        cluster_exchanges: Likewise (`cluster_exchange_limit`).
         events_vhost: Where the event exchange is.
         quorum_global_qos: Let a channel with a channel-wide limit consume from quorum queues,
             which RabbitMQ refuses (`compat.quorum_global_qos`).
@@ -76,6 +77,7 @@ class SessionLimits(NamedTuple):
     transaction_bytes: int = 268_435_456
     routes: int = 4096
     cluster_queues: int | None = None
+    cluster_exchanges: int | None = None
     events_vhost: str = "/"
     quorum_global_qos: bool = False
 

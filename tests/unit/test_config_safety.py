@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from broker.cli.server import command
 from broker.configuration import sources
 from broker.configuration.keys import ConfigError, Outcome, read_settings
+from broker.passwords import PasswordRule, may_have_password
 
 # key -> a value that is refused, and RabbitMQ's default, which is accepted; None has no default.
 PROMISES: dict[str, tuple[str, str | None]] = {
@@ -55,16 +56,8 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "management.disable_basic_auth": ("true", "false"),
     "management.oauth_enabled": ("true", "false"),
     "management.enable_uaa": ("true", "false"),
-    "management.restrictions.operator_policy_changes.disabled": ("true", "false"),
-    "management.restrictions.quorum_queue_replica_operations.disabled": ("true", "false"),
     "management.tcp.max_connections": ("10", "infinity"),
     "prometheus.authentication.enabled": ("true", "false"),
-    "credential_validator.validation_backend": (
-        "rabbit_credential_validator_min_password_length",
-        "rabbit_credential_validator_accept_everything",
-    ),
-    "vhost_max": ("10", "infinity"),
-    "cluster_exchange_limit": ("10", "infinity"),
     "ranch_connection_max": ("10", "infinity"),
     "default_limits.vhosts.1.max_queues": ("10", None),
     "default_users.me.configure": (".*", None),
@@ -177,12 +170,11 @@ ADVANCED = {
     "{rabbit, [{definitions, [{import_backend, rabbitmq_definitions_import_https}]}]}": (
         "definitions.import_backend"
     ),
-    "{rabbit, [{vhost_max, 5}]}": "vhost_max",
+    "{rabbitmq_management, [{tcp_config, [{max_connections, 5}]}]}": (
+        "management.tcp.max_connections"
+    ),
     "{rabbit, [{cluster_formation, [{peer_discovery_backend, rabbit_peer_discovery_k8s}]}]}": (
         "cluster_formation.peer_discovery_backend"
-    ),
-    "{rabbit, [{credential_validator, [{validation_backend, other}]}]}": (
-        "credential_validator.validation_backend"
     ),
     '{rabbitmq_management, [{ssl_config, [{dhfile, "/x"}]}]}': "management.ssl.dhfile",
     "{rabbitmq_management, [{listener, [{port, 1}, {ssl, true}]}]}": "management.listener.ssl",
@@ -262,8 +254,9 @@ def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
         "no setting\nheartbeat = often\nssl_options.cert = x\nheartbeet = 1\n"
         "cluster.peers.node2 = nowhere\ndefault_pass = $(UNSET_HERE)\n"
     )
-    (tmp_path / "advanced.config").write_text("[{rabbit, [{vhost_max, 3}]}].")
-    more = ["--set", "channel_max", "--set", "cluster_exchange_limit=5"]
+    advanced = tmp_path / "advanced.config"
+    advanced.write_text("[{rabbitmq_management, [{disable_basic_auth, true}]}].")
+    more = ["--set", "channel_max", "--set", "auth_backends.1=ldap"]
     for arguments in (["--check"], []):
         run = CliRunner(env={"RABBITMQ_SSL_DHFILE": "/x"}).invoke(
             command, ["--conf", str(conf), *more, *arguments]
@@ -277,10 +270,10 @@ def test_check_says_all_problems_at_once_and_so_does_a_start(tmp_path: Path):
             r":4: unknown key heartbeet",
             r":5: cluster\.peers\.node2 must be HOST:PORT",
             r":6: default_pass names \$\(UNSET_HERE\)",
-            r"advanced\.config:1: vhost_max is refused",
+            r"advanced\.config:1: management\.disable_basic_auth is refused",
             r"RABBITMQ_SSL_DHFILE is refused",
             r"--set: expected KEY=VALUE",
-            r"--set: cluster_exchange_limit is refused",
+            r"--set: auth_backends\.1 is refused",
         ):
             assert re.search(rf"warrenmq: .*{found}", told), (found, told)
         assert len(run.stderr.splitlines()) == 10
@@ -291,3 +284,45 @@ def test_check_of_what_is_fine_exits_with_0(tmp_path: Path):
     conf.write_text("heartbeat = 5\nssl_options = none\n")
     run = CliRunner().invoke(command, ["--conf", str(conf), "--check"])
     assert (run.exit_code, run.stdout) == (0, "The configuration is fine.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("vhost_max = 0", "vhost_max must be an integer of at least 1, or infinity, found '0'"),
+        (
+            "credential_validator.validation_backend = own",
+            "credential_validator.validation_backend must be one of"
+            " rabbit_credential_validator_accept_everything,"
+            " rabbit_credential_validator_min_password_length,"
+            " rabbit_credential_validator_password_regexp, found 'own'",
+        ),
+        (
+            "credential_validator.validation_backend = password_regexp",
+            "credential_validator.validation_backend = password_regexp needs"
+            " credential_validator.regexp",
+        ),
+        (
+            "credential_validator.regexp = (",
+            "credential_validator.regexp must be a regular expression that RE2 takes"
+            " (missing ): (), found '('",
+        ),
+    ],
+)
+def test_limits_and_rules_that_can_not_be_kept_are_told(text: str, problem: str):
+    assert problems_of(text) == (f"rabbitmq.conf:1: {problem}",)
+
+
+@pytest.mark.parametrize(
+    ("password", "rule", "is_good"),
+    [
+        (None, PasswordRule("accept_everything", 5, ""), True),
+        (None, PasswordRule("min_password_length", 0, ""), False),
+        ("1234", PasswordRule("min_password_length", 5, ""), False),
+        ("é34é", PasswordRule("min_password_length", 5, ""), True),  # bytes, as RabbitMQ counts
+        ("aB1", PasswordRule("password_regexp", 5, "[A-Z]"), True),
+        ("ab1", PasswordRule("password_regexp", 5, "[A-Z]"), False),
+    ],
+)
+def test_passwords_are_judged_by_the_rule(password: str | None, rule: PasswordRule, is_good: bool):
+    assert may_have_password(password, rule) is is_good

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,6 +186,30 @@ def test_ctl_exports_and_imports(node: Node, tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.skipif(not RABBITMQADMIN.exists(), reason="Debian's rabbitmq-server is not installed")
+def test_a_pages_form_is_imported(node: Node):
+    """As the page of RabbitMQ's management plugin sends it: a form with the field "file"."""
+    document = {"vhosts": [{"name": "from-a-form"}]}
+    for field, code in (("other", 400), ("file", 204)):
+        form = (
+            f'--x\r\nContent-Disposition: form-data; name="{field}"; filename="d.json"\r\n'
+            f"Content-Type: application/json\r\n\r\n{json.dumps(document)}\r\n--x--\r\n"
+        )
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{node.management_port}/api/definitions",
+            data=form.encode(),
+            headers={
+                "Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q=",
+                "Content-Type": "multipart/form-data; boundary=x",
+            },
+        )
+        try:
+            answered = urllib.request.urlopen(request, timeout=15).status
+        except urllib.error.HTTPError as error:
+            answered = error.code
+        assert answered == code
+    node.api("DELETE", "/vhosts/from-a-form")
+
+
 def test_rabbitmqadmin_exports_and_imports(node: Node, tmp_path: Path):
     def admin(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(RABBITMQADMIN), "-P", str(node.management_port), *words]

@@ -37,7 +37,13 @@ from broker.metadata.definitions.document import (
 )
 from broker.metadata.definitions.planning import Change, Plan, Stage
 from broker.metadata.records import STORE_PREFIX
-from broker.passwords import HASHINGS, hash_password, is_password
+from broker.passwords import (
+    HASHINGS,
+    REFUSED_PASSWORD,
+    hash_password,
+    is_password,
+    may_have_password,
+)
 from broker.routing.delays import TYPE as DELAYED
 from broker.server.events.exchange import INTERNAL_USER
 from broker.server.serving import Serving
@@ -182,10 +188,14 @@ class Importer:
         catalogue = self._serving().catalogue
         for number, placed in enumerate(definitions.users):
             if placed.record.password is not None:
+                self._check_password(placed)
                 hashed = await self._hashed(placed.record)
                 definitions.users[number] = Placed(placed.where, hashed)
-        limit = self._control.settings.cluster_queue_limit
-        return _valid(await self._pace.run(planning.plan(definitions, catalogue, limit)))
+        settings = self._control.settings
+        limits = planning.Limits(
+            settings.cluster_queue_limit, settings.cluster_exchange_limit, settings.vhost_max
+        )
+        return _valid(await self._pace.run(planning.plan(definitions, catalogue, limits)))
 
     async def run(
         self, definitions: Definitions, remember: str = "", user: str = INTERNAL_USER
@@ -250,6 +260,17 @@ class Importer:
         if serving is None:
             raise _app_is_stopped()
         return serving
+
+    def _check_password(self, user: Placed[UserDefinition]) -> None:
+        """Refuse a password in clear that `credential_validator` does.
+
+        Raises:
+            ImportRefused: It does.
+        """
+        rule = self._control.settings.password_policy()
+        if not may_have_password(user.record.password, rule):
+            text = f"{user.where}: {REFUSED_PASSWORD}"
+            raise ImportRefused(text, [text])
 
     async def _hashed(self, user: UserDefinition) -> UserDefinition:
         """Hash a password in clear; one that is the user's already keeps its stored hash."""

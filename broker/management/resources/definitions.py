@@ -17,7 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from broker.errors import ReplyCode
-from broker.management import request_body
+from broker.management import multipart, request_body
 from broker.management.answers import (
     BAD_REQUEST,
     ApiError,
@@ -92,13 +92,14 @@ def written(head: Item, sections: list[Section], *, of_vhost: bool) -> Generator
 
 
 async def post(call: Call) -> web.Response:
-    """POST /api/definitions[/VHOST]: all of it, or nothing and 400."""
+    """POST /api/definitions[/VHOST], JSON or a form: all of it, or nothing and 400."""
     vhost = call.request.match_info.get("vhost")
     if vhost is not None and call.catalogue.vhost(vhost) is None:
         raise ApiError(404, _NOT_FOUND, "not_found")
     data = await request_body.read_bytes(
         call.request, call.control.settings.management_max_body_bytes
     )
+    data = _document_of(call.request, data)
     importer = call.operations.importer
     if importer.is_busy:
         raise too_many("another import of definitions runs on this node")
@@ -121,6 +122,27 @@ async def post(call: Call) -> web.Response:
     if not _is_set(call, "summary"):
         return no_content()
     return json({"skipped": True} if imported is None else imported._asdict())
+
+
+def _document_of(request: web.Request, data: bytes) -> bytes:
+    """The document in a body: all of it, or the field "file" of a page's form.
+
+    Raises:
+        ApiError: 400.
+
+    Source:
+        rabbit_mgmt_wm_definitions.erl, accept_multipart/2.
+    """
+    content_type = request.headers.get("Content-Type", "")
+    if not multipart.is_form(content_type):
+        return data
+    try:
+        found = multipart.part(content_type, data, "file")
+    except multipart.NoForm as error:
+        raise bad_request(f"failed_to_parse_json: {error}") from None
+    if found is None:
+        raise bad_request("failed_to_parse_json: the form has no field 'file'")
+    return found
 
 
 def _is_set(call: Call, flag: str) -> bool:

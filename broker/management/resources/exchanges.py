@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from broker.management import pace, paging, request_body
-from broker.management.answers import json, no_content, not_found, plain, stored
+from broker.management.answers import json, no_content, not_found, plain, refuse, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import EXCHANGES, QUEUES
@@ -18,6 +18,7 @@ from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import of_exchange
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareExchange, DeleteExchange
+from broker.metadata.configured import limits
 from broker.metadata.records import STORE_PREFIX, Exchange
 from broker.routing.delays import TYPE as DELAYED
 
@@ -150,6 +151,10 @@ async def put(call: Call) -> web.Response:
     if isinstance(alternate, str):
         call.check("read", "exchange", name, vhost)
         call.check("write", "exchange", alternate, vhost)
+    limit = call.control.settings.cluster_exchange_limit
+    refusal = limits.exchange_refusal(call.catalogue, vhost, name, limit)
+    if refusal is not None:
+        refuse(refusal)
     return stored(is_new=await call.propose(command) is True)
 
 

@@ -76,11 +76,13 @@ def _endpoints(*, operator: bool) -> tuple[Endpoint, ...]:
         return json(paging.only_columns(item(policy), call.query))
 
     async def put(call: Call) -> web.Response:
+        _check_restriction(call, operator=operator)
         vhost, name = call.vhost(), call.name("name")
         command = _checked(vhost, name, await call.body(), operator=operator)
         return stored(is_new=await call.propose(command) is True)
 
     async def delete(call: Call) -> web.Response:
+        _check_restriction(call, operator=operator)
         command = ClearPolicy(call.vhost(), call.name("name"), operator)
         if await call.propose(command) is not True:
             raise not_found()
@@ -97,6 +99,11 @@ def _endpoints(*, operator: bool) -> tuple[Endpoint, ...]:
             for method, run in single
         ),
     )
+
+
+def _check_restriction(call: Call, *, operator: bool) -> None:
+    is_denied = operator and call.control.settings.management_denies_operator_policies
+    call.not_denied(is_denied=is_denied, what="operator policy changes")
 
 
 def _checked(vhost: str, name: str, body: dict[str, Any], *, operator: bool) -> SetPolicy:

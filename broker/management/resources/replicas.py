@@ -21,6 +21,7 @@ TRIES_MAX: Final = 5
 
 async def add(call: Call) -> web.Response:
     """POST /api/queues/quorum/VHOST/NAME/replicas/add, {"node": NODE}."""
+    _check_restriction(call)
     node = request_body.text(await call.body(), "node")
     queue = _quorum_queue(call)
     _check_running(call, node)
@@ -40,6 +41,7 @@ async def status(call: Call) -> web.Response:
 
 async def grow(call: Call) -> web.Response:
     """POST /api/queues/quorum/replicas/on/NODE/grow, {"strategy": "all" or "even"}."""
+    _check_restriction(call)
     node = call.name("node")
     _check_running(call, node)
     body = await call.body()
@@ -61,6 +63,7 @@ async def grow(call: Call) -> web.Response:
 
 async def delete(call: Call) -> web.Response:
     """DELETE /api/queues/quorum/VHOST/NAME/replicas/delete, {"node": NODE}."""
+    _check_restriction(call)
     node = request_body.text(await call.body(), "node")
     result = await call.operations.quorum_queues.remove_member(_quorum_queue(call), node)
     if result.is_done:
@@ -72,6 +75,7 @@ async def delete(call: Call) -> web.Response:
 
 async def shrink(call: Call) -> web.Response:
     """DELETE /api/queues/quorum/replicas/on/NODE/shrink: one queue after another."""
+    _check_restriction(call)
     node = call.name("node")
     shrunk = []
     for queue in call.catalogue.all_queues():
@@ -101,6 +105,11 @@ async def peek(call: Call) -> web.Response:
     if result.text == NO_MESSAGE:
         return json({"error": "Object Not Found", "reason": NO_MESSAGE}, 404)
     raise unavailable(result.text)
+
+
+def _check_restriction(call: Call) -> None:
+    is_denied = call.control.settings.management_denies_replica_operations
+    call.not_denied(is_denied=is_denied, what="quorum queue replica operations")
 
 
 def _quorum_queue(call: Call) -> Queue:

@@ -108,31 +108,46 @@ class Plan(NamedTuple):
         return [change for stage in self.stages for change in stage]
 
 
+class Limits(NamedTuple):
+    """What the whole cluster may have; None is without limit.
+
+    Attributes:
+        queues: `cluster_queue_limit`.
+        exchanges: `cluster_exchange_limit`.
+        vhosts: `vhost_max`.
+    """
+
+    queues: int | None = None
+    exchanges: int | None = None
+    vhosts: int | None = None
+
+
+_UNLIMITED: Final = Limits()
+
+
 def plan(
-    definitions: Definitions, catalogue: Catalogue, queue_limit: int | None = None
+    definitions: Definitions, catalogue: Catalogue, limits: Limits = _UNLIMITED
 ) -> Generator[None, None, Plan | Faults]:
     """Compare definitions with a catalogue, in steps.
 
     Args:
         definitions: Passwords in clear have been hashed.
         catalogue: Of group 0; it may change between two steps.
-        queue_limit: Most queues the cluster may have, None without limit.
+        limits: Of the whole cluster.
 
     Returns:
         What to do, or everything that is wrong.
     """
-    return (yield from _Planner(definitions, catalogue, queue_limit).run())
+    return (yield from _Planner(definitions, catalogue, limits).run())
 
 
 class _Planner:
     """Goes through a document once. See `plan`."""
 
-    def __init__(
-        self, definitions: Definitions, catalogue: Catalogue, queue_limit: int | None
-    ) -> None:
+    def __init__(self, definitions: Definitions, catalogue: Catalogue, limits: Limits) -> None:
         self._definitions = definitions
         self._catalogue = catalogue
-        self._queue_limit = queue_limit
+        self._limits = limits
         self._faults = Faults()
         self._stages: list[list[Change]] = []
         self._left = [f"{each}: not imported into one vhost" for each in definitions.ignored]
@@ -143,6 +158,7 @@ class _Planner:
         self._exchanges: dict[tuple[str, str], Exchange] = {}
         self._queues: set[tuple[str, str]] = set()
         self._new_queues: Counter[str] = Counter()
+        self._new_exchanges = 0
         self._max_queues: dict[str, object] = {}
 
     def run(self) -> Generator[None, None, Plan | Faults]:
@@ -174,17 +190,24 @@ class _Planner:
                 yield
 
     def _check_limits(self) -> None:
-        """Refuse more queues than a vhost or the cluster may have."""
+        """Refuse more than a vhost or the cluster may have."""
         for vhost, count in self._new_queues.items():
             limit = self._max_queues.get(vhost, self._catalogue.vhost_limit(vhost, "max-queues"))
             there = self._catalogue.queue_count(vhost)
             if isinstance(limit, int) and 0 <= limit < there + count:
                 text = f"queue limit in vhost '{vhost}' ({limit}) would be exceeded"
                 self._fault("queues", f"{text}: {there} are there, {count} would be added")
-        there, count = self._catalogue.queue_count(), self._new_queues.total()
-        if self._queue_limit is not None and count and self._queue_limit < there + count:
-            text = f"queue limit in cluster ({self._queue_limit}) would be exceeded"
-            self._fault("queues", f"{text}: {there} are there, {count} would be added")
+        catalogue, limits = self._catalogue, self._limits
+        new_vhosts = sum(catalogue.vhost(name) is None for name in self._vhosts)
+        new_exchanges = self._new_exchanges + new_vhosts * len(_PREDECLARED)
+        for kind, limit, there, count in (
+            ("queue", limits.queues, catalogue.queue_count(), self._new_queues.total()),
+            ("exchange", limits.exchanges, catalogue.exchange_count(), new_exchanges),
+            ("vhost", limits.vhosts, len(catalogue.vhosts()), new_vhosts),
+        ):
+            if limit is not None and count and limit < there + count:
+                text = f"{kind} limit in cluster ({limit}) would be exceeded"
+                self._fault(f"{kind}s", f"{text}: {there} are there, {count} would be added")
 
     # Shared
 
@@ -409,6 +432,7 @@ class _Planner:
         if refusal is not None:
             self._fault(where, refusal.text)
         else:
+            self._new_exchanges += 1
             self._change(quoted("exchange", record.name, record.vhost), command, is_new=True)
 
     def _leave_or_count(self, refusal: Refusal | None) -> None:
@@ -451,7 +475,7 @@ class _Planner:
             arguments=given,
             home="",
             server_named=is_server_named,
-            queue_limit=self._queue_limit,
+            queue_limit=self._limits.queues,
         )
         refusal = queues.name_refusal("queue", found.name, is_reserved_ok=is_server_named)
         if is_server_named:

@@ -99,11 +99,12 @@ def read(document, vhost=None):
     return run(reading.read(document, vhost))
 
 
-def planned(document, asker, vhost=None, limit=None):
+def planned(document, asker, vhost=None, limit=None, limits=None):
     definitions = read(document, vhost)
     if isinstance(definitions, Faults):
         return definitions
-    return run(planning.plan(definitions, asker.machine.catalogue, limit))
+    limits = planning.Limits(queues=limit) if limits is None else limits
+    return run(planning.plan(definitions, asker.machine.catalogue, limits))
 
 
 def imported(document, asker, vhost=None) -> Plan:
@@ -330,6 +331,30 @@ def test_all_faults_are_counted_and_the_first_hundred_kept():
     faults = read({"queues": [1] * 300})
     assert (faults.count, len(faults.texts)) == (300, 100)
     assert faults.line == "queues[0]: must be an object, found 1 (and 299 more)"
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        (
+            planning.Limits(exchanges=14),
+            "exchanges: exchange limit in cluster (14) would be exceeded: "
+            "7 are there, 8 would be added",
+        ),
+        (planning.Limits(exchanges=15, vhosts=2), None),
+        (
+            planning.Limits(vhosts=1),
+            "vhosts: vhost limit in cluster (1) would be exceeded: 1 are there, 1 would be added",
+        ),
+    ],
+)
+def test_exchanges_that_come_with_a_vhost_count(limits, fault):
+    asker = founded()
+    exchange = {"name": "x", "vhost": "new", "type": "fanout"}
+    exchange |= {"durable": True, "auto_delete": False, "internal": False, "arguments": {}}
+    document = {"vhosts": [{"name": "new"}, {"name": "/"}], "exchanges": [exchange]}
+    found = planned(document, asker, limits=limits)
+    assert getattr(found, "line", None) == fault
 
 
 def test_more_queues_than_a_limit_allows_are_refused_before_any_is_declared():

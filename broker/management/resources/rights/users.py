@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,7 +15,14 @@ from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.metadata.commands import AddUser, DeleteUser
 from broker.metadata.records import User
-from broker.passwords import HASHINGS, hash_fault, hash_password, hashing_of
+from broker.passwords import (
+    HASHINGS,
+    REFUSED_PASSWORD,
+    hash_fault,
+    hash_password,
+    hashing_of,
+    may_have_password,
+)
 
 TAGS_MAX: Final = 32
 NAME_BYTES_MAX: Final = 255
@@ -88,6 +96,7 @@ async def put(call: Call) -> web.Response:
     password_hash = request_body.text(body, "password_hash", "")
     if body.get("password") is not None and body.get("password_hash") is not None:
         raise bad_request("both_password_and_password_hash_are_provided")
+    _check_password(call, name, body, password)
     if body.get("password") is not None:
         password_hash = await _hashed(password, algorithm) if password else ""
     elif password_hash:
@@ -96,6 +105,21 @@ async def put(call: Call) -> web.Response:
         _check_hash(password_hash, algorithm)
     result = await call.propose(AddUser(name, password_hash, algorithm, tags))
     return stored(is_new=result is True)
+
+
+def _check_password(call: Call, name: str, body: Mapping[str, Any], password: str) -> None:
+    """Refuse a new password, or a new user without one, that `credential_validator` does.
+
+    Raises:
+        ApiError: 400.
+    """
+    is_given = body.get("password") is not None
+    is_bare = not body.get("password_hash") and call.catalogue.user(name) is None
+    if not is_given and not is_bare:
+        return
+    rule = call.control.settings.password_policy()
+    if not may_have_password(password if is_given else None, rule):
+        raise bad_request(REFUSED_PASSWORD)
 
 
 async def _hashed(password: str, algorithm: str) -> str:

@@ -14,6 +14,7 @@ from broker.management.answers import (
     no_content,
     not_found,
     plain,
+    refuse,
     stored,
     unavailable,
 )
@@ -23,6 +24,7 @@ from broker.management.report import NODE, STATISTICS, TOTALS, Report
 from broker.management.resources.queues import of_vhosts, totals
 from broker.management.statistics.message_stats import of_messages
 from broker.metadata.commands import AddVhost, DeleteVhost
+from broker.metadata.configured import limits
 from broker.metadata.records import Vhost
 
 TAGS_MAX = 32
@@ -106,6 +108,9 @@ async def put(call: Call) -> web.Response:
         default_queue_type=default or None,
         user=call.user.name if request_body.flag(body, "grant", default=True) else "",
     )
+    refusal = limits.vhost_refusal(call.catalogue, name, call.control.settings.vhost_max)
+    if refusal is not None:
+        refuse(refusal)
     is_new = await call.propose(command) is True
     if "tracing" in body:
         await _trace(call, name, is_traced=request_body.flag(body, "tracing"))

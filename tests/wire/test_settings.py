@@ -1,0 +1,126 @@
+"""Settings that limit or deny something, at one real node that has them all."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika.exceptions
+import pytest
+
+from tests.nodes import Node
+
+SETTINGS = (
+    "vhost_max=3",
+    "cluster_exchange_limit=17",  # two vhosts have 14, and one the events'
+    "management.restrictions.operator_policy_changes.disabled=true",
+    "management.restrictions.quorum_queue_replica_operations.disabled=true",
+    "credential_validator.validation_backend=rabbit_credential_validator_min_password_length",
+    "credential_validator.min_length=8",
+    "default_pass=guest",  # too short, see below
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    one = Node("limited", tmp_path_factory.mktemp("limited"), SETTINGS[:-1])
+    one.start()
+    assert "default_pass of a new cluster does not satisfy credential_validator" in one.log()
+    one.api("PUT", "/vhosts/second", {})
+    yield one
+    one.end()
+
+
+def refused(node: Node, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        node.api(method, path, body)
+    return caught.value.code, json.loads(caught.value.read())
+
+
+def test_a_default_password_that_no_user_could_have_refuses_the_start(tmp_path: Path):
+    node = Node("weak", tmp_path, SETTINGS)
+    node.start(wait=False)
+    assert node.process is not None
+    assert node.process.wait(20) == 78
+    assert "--set: default_pass does not satisfy credential_validator" in node.log()
+
+
+def test_no_more_vhosts_than_vhost_max(node: Node):
+    node.api("PUT", "/vhosts/third", {})
+    assert refused(node, "PUT", "/vhosts/fourth", {}) == (
+        400,
+        {
+            "error": "bad_request",
+            "reason": "cannot create vhost 'fourth': vhost limit of 3 is reached",
+        },
+    )
+    node.api("PUT", "/vhosts/third", {"description": "one that is there is no new one"})
+    document = {"vhosts": [{"name": "fourth"}]}
+    code, said = refused(node, "POST", "/definitions", document)
+    text = "vhosts: vhost limit in cluster (3) would be exceeded: 3 are there, 1 would be added"
+    assert (code, text in said["faults"]) == (400, True)
+    node.api("DELETE", "/vhosts/third")
+
+
+def test_no_more_exchanges_than_cluster_exchange_limit(node: Node):
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.exchange_declare("one", "fanout")
+        node.api("PUT", "/exchanges/second/two", {})
+        text = "exchange limit of 17 is reached"
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+            channel.exchange_declare("three", "fanout")
+        assert (caught.value.reply_code, caught.value.reply_text) == (
+            406,
+            f"PRECONDITION_FAILED - cannot declare exchange 'three' in vhost '/': {text}",
+        )
+        code, said = refused(node, "PUT", "/exchanges/%2F/three", {})
+        assert (code, text in said["reason"]) == (400, True)
+        connection.channel().exchange_declare("one", "fanout")
+        connection.channel().exchange_delete("one")
+        node.api("DELETE", "/exchanges/second/two")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "what"),
+    [
+        ("PUT", "/operator-policies/%2F/p", "operator policy changes"),
+        ("DELETE", "/operator-policies/%2F/p", "operator policy changes"),
+        ("POST", "/queues/quorum/%2F/q/replicas/add", "quorum queue replica operations"),
+        ("DELETE", "/queues/quorum/%2F/q/replicas/delete", "quorum queue replica operations"),
+        ("POST", "/queues/quorum/replicas/on/n/grow", "quorum queue replica operations"),
+        ("DELETE", "/queues/quorum/replicas/on/n/shrink", "quorum queue replica operations"),
+    ],
+)
+def test_what_the_settings_take_from_the_http_api(node: Node, method: str, path: str, what: str):
+    reason = f"Broker settings disallow {what}."
+    said = {"error": "method_not_allowed", "reason": reason}
+    assert refused(node, method, path, {}) == (405, said)
+    assert node.api("GET", "/operator-policies") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "is_good"),
+    [
+        ({"password": "1234567"}, False),
+        ({"password": "12345678"}, True),
+        ({"password": ""}, False),
+        ({}, True),  # the user is there: its password is cleared, as RabbitMQ does
+        ({"password_hash": "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"}, True),
+    ],
+)
+def test_only_passwords_that_the_validator_accepts(node: Node, body: Any, is_good: bool):
+    body = {"tags": "", **body}
+    if is_good:
+        node.api("PUT", "/users/validated", body)
+        return
+    said = {"error": "bad_request", "reason": "credential_validation_failed"}
+    assert refused(node, "PUT", "/users/validated", body) == (400, said)
+    assert refused(node, "PUT", "/users/no-password", {"tags": ""}) == (400, said)
+    if body.get("password"):
+        document = {"users": [{"name": "imported", "tags": "", **body}]}
+        code, answer = refused(node, "POST", "/definitions", document)
+        assert (code, answer["reason"]) == (400, "users[0]: credential_validation_failed")
