@@ -9,7 +9,7 @@ Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 MESSAGE_KEYS: Final = (
@@ -114,6 +114,48 @@ class ExchangeCounts:
         for uid in queues:
             by_queue[uid] = by_queue.get(uid, 0) + count
             self.publish_out += count
+
+
+DEATHS: Final = ("expired", "rejected", "maxlen", "delivery_limit")
+"""Why messages die (x-death)."""
+
+
+class QueueingCounts:
+    """What the queues of a node did, those that are gone too.
+
+    Attributes:
+        deaths: Messages that died in queues served here, by queue type ("classic", "quorum"), what
+            was done with them ("disabled", "at_most_once", "at_least_once") and why (`DEATHS`).
+        dead_confirmed: Messages dead-lettered at least once that all of their targets confirmed.
+        commits: Entries of quorum queues that were proposed here and applied.
+        commit_ms: From their proposal to their apply, all together.
+        elections: How often a replica of a quorum queue began to lead here.
+        resends: How often this node sent all unanswered commands to a queue again: its server had
+            changed, or was silent.
+    """
+
+    __slots__ = ("commit_ms", "commits", "dead_confirmed", "deaths", "elections", "resends")
+
+    def __init__(self) -> None:
+        self.deaths: dict[tuple[str, str, str], int] = {}
+        self.dead_confirmed = 0
+        self.commits = 0
+        self.commit_ms = 0
+        self.elections = 0
+        self.resends = 0
+
+    def died(self, queue_type: str, strategy: str, died: Mapping[str, int]) -> None:
+        """Count messages that died in one turn of a queue.
+
+        Args:
+            queue_type: The queue's.
+            strategy: What is done with them.
+            died: How many, by reason; ends of delays are no deaths.
+        """
+        for reason, count in died.items():
+            if reason in DEATHS:
+                key = queue_type, strategy, reason
+                self.deaths[key] = self.deaths.get(key, 0) + count
 
 
 class ChurnCounts:

@@ -82,6 +82,7 @@ class Effects:
         session_lost: Sessions the queue does not know (P10).
         out_of_sequence: Batches that were not applied for a gap before them.
         dead: Messages that died, in order; empty unless the rules ask for them.
+        died: How many messages died, by reason, whether the rules ask for them or not.
         lost_consumers: (channel_id, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
         unpaged: `Removed`, `Settled` and `Cleared` of messages that no ledger names and whose
@@ -91,6 +92,7 @@ class Effects:
     __slots__ = (
         "dead",
         "deliveries",
+        "died",
         "ledger",
         "lost_consumers",
         "out_of_sequence",
@@ -103,6 +105,7 @@ class Effects:
     def __init__(self) -> None:
         self.deliveries: dict[tuple[str, str], list[Delivery]] = {}
         self.dead: list[Dead] = []
+        self.died: dict[str, int] = {}
         self.replies: list[Reply] = []
         self.verdicts: list[Verdict] = []
         self.session_lost: list[str] = []
@@ -130,6 +133,7 @@ class Effects:
             or self.session_lost
             or self.out_of_sequence
             or self.dead
+            or self.died
             or self.lost_consumers
         )
 

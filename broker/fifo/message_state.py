@@ -187,7 +187,9 @@ class MessageState:
         rules = self.limits.rules
         if rules.is_dead_lettered and rules.overflow == "reject-publish-dlx":
             items = [Delivery(0, 0, message) for message in messages]
-            self.recorder.effects.dead.append(Dead("maxlen", items, False))
+            effects = self.recorder.effects
+            effects.died["maxlen"] = effects.died.get("maxlen", 0) + len(items)
+            effects.dead.append(Dead("maxlen", items, False))
 
     def give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
         """Make checked-out messages ready again, each with one delivery more.
@@ -276,9 +278,10 @@ class MessageState:
 
     def die(self, reason: Reason, items: list[Delivery]) -> None:
         """End messages that were taken out of the queue; report them if they are dead-lettered."""
-        rules = self.limits.rules
+        rules, effects = self.limits.rules, self.recorder.effects
+        effects.died[reason] = effects.died.get(reason, 0) + len(items)
         if rules.is_dead_lettered:
-            self.recorder.effects.dead.append(Dead(reason, items, rules.is_held))
+            effects.dead.append(Dead(reason, items, rules.is_held))
             if rules.is_held:
                 self.dead_letters.add(reason, items)
                 return

@@ -80,6 +80,13 @@ class QueueSettings(NamedTuple):
     is_lazy: bool = False
     warnings: tuple[str, ...] = ()
 
+    @property
+    def dead_letter_strategy(self) -> str:
+        """What is done with dead messages: "disabled", "at_most_once" or "at_least_once"."""
+        if self.dead_letter_exchange is None:
+            return "disabled"
+        return "at_least_once" if self.is_at_least_once else "at_most_once"
+
 
 def settings_of(queue: Queue, policy: Mapping[str, object]) -> QueueSettings:
     """Put a queue's arguments and its effective policy together.

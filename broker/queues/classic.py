@@ -689,6 +689,9 @@ class ClassicQueue:
             if reply.deliveries and self._node.transport.is_clogged(node):
                 self._clogged.add(node)
                 self.machine.consumers.set_reachable(node, reachable=False)
+        if effects.died:
+            strategy = self.settings.dead_letter_strategy
+            self._node.counts.died(self.record.type, strategy, effects.died)
         if effects.dead:  # last: it may go on serving, and answers keep their order
             self._dead_letter(effects.dead)
 

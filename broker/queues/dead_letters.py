@@ -311,6 +311,7 @@ class DeadLetters:
         if held.is_refused:
             pending.refused.append((self._clock.monotonic_ms() + RETRY_MS, held))
         else:
+            self._node.counts.dead_confirmed += held.reason != "delayed"
             self._finish(held)
         if pending.queued:
             self._schedule()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from broker.counters import QueueingCounts
 from broker.fifo.commands import CommandBatch
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, DeleteQueue
@@ -47,6 +48,7 @@ class NodeContext:
         draw: 64 random bits, for exchanges that choose at random.
         has_alarm: Whether a node is short of memory or disk.
         later: `loop.call_later`; None: nothing is delayed, all is done at once.
+        counts: What queues did here.
     """
 
     node: str
@@ -63,6 +65,7 @@ class NodeContext:
     draw: Callable[[], int] = _zero
     has_alarm: Callable[[], bool] = _never
     later: Later | None = None
+    counts: QueueingCounts = field(default_factory=QueueingCounts)
 
     def after(self, seconds: float, call: Callable[[], None]) -> object:
         """Call something after so many seconds."""

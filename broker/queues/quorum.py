@@ -99,6 +99,9 @@ class QuorumQueue:
         host: Told when this replica begins to lead, and when the queue has been unused for its
             x-expires (P5): then it accepts nothing until `resume`.
         dead_letters: Takes messages that die while this replica leads.
+
+    Attributes:
+        commit_ms: How long the latest entry proposed here took until it was applied.
     """
 
     def __init__(
@@ -113,8 +116,10 @@ class QuorumQueue:
         self.settings = settings
         self.group: RaftGroup | None = None
         self.is_leading = False
+        self.commit_ms = 0
         self._clock = node.clock
         self._transport = node.transport
+        self._counts = node.counts
         self._defer = node.defer
         self._host = host
         self._dead_letters = dead_letters
@@ -405,7 +410,11 @@ class QuorumQueue:
             result: An exception if the entry was lost, or refused by a busy group.
         """
         if not isinstance(result, Exception):
-            self._pace.committed(self._clock.monotonic_ms() - began_ms)
+            took_ms = self._clock.monotonic_ms() - began_ms
+            self._pace.committed(took_ms)
+            self.commit_ms = took_ms
+            self._counts.commits += 1
+            self._counts.commit_ms += took_ms
         elif self.is_leading:
             for each in own:
                 if isinstance(each, DropDeadLettered):
@@ -427,6 +436,9 @@ class QuorumQueue:
             self._check_expiry()
         if not effects:
             return
+        if effects.died:
+            strategy = self.settings.dead_letter_strategy
+            self._counts.died(self.record.type, strategy, effects.died)
         if effects.dead:
             source = DeadLetterSource(self.record, self.settings, self._drop_dead_lettered)
             self._dead_letters.take(source, effects.dead)

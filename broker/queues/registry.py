@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from broker.counters import MessageCounts
+from broker.counters import MessageCounts, QueueingCounts
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import CommandBatch, Drop, Purge, owner_of
 from broker.fifo.config import QueueConfig
@@ -146,6 +146,7 @@ class QueueRegistry:
 
     def begins_to_lead(self, uid: int, term: int) -> None:
         """A replica here leads: end dead boots in it, and tell all nodes where to send (P17)."""
+        self._context.counts.elections += 1
         self._quorum[uid].end_boots(self.is_over)
         self.led_lately[uid] = self._node
         self._tell_all(QueueReply(uid, term))
@@ -179,6 +180,11 @@ class QueueRegistry:
             if queue.ring is not None and queue.ring.is_down:  # it waits for this node's copy
                 local.note_fresh()
             local.leave(self._remote.get(queue.uid) or self._open_remote(queue, is_gone=False))
+
+    @property
+    def counts(self) -> QueueingCounts:
+        """What queues did here since the node serves."""
+        return self._context.counts
 
     def served(self, uid: int) -> ClassicQueue | None:
         """A classic queue that is served here."""

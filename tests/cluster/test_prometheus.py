@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.nodes import Trio, free_ports, wait_until
+from tests.wire import boards
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PUBLISHED = 4_000
@@ -117,14 +118,22 @@ def test_every_query_of_boards_and_rules_answers_with_what_was_counted(scraped: 
     grown = scraped.value("sum(increase(rabbitmq_global_messages_received_total[2m]))")
     assert grown > 0
 
-    boards = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
-    assert len(boards) == 3
-    for board in boards:
+    own = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
+    assert len(own) == 3
+    for board in own:
         for panel in json.loads(board.read_text())["panels"]:
             for target in panel["targets"]:
                 found = scraped.ask("query", query=target["expr"])["result"]
                 is_mean = any(each in target["expr"] for each in EMPTY_WHILE_ALL_IS_WELL)
                 assert found or is_mean, (board.name, panel["title"], target["expr"])
+
+    with scraped.trio.nodes[0].connect() as connection:
+        boards.load(connection)
+        wait_until(lambda: scraped.value("sum(rabbitmq_global_publishers)") == 1, "a scrape", 20)
+        cluster = scraped.ask("query", query="rabbitmq_identity_info")["result"][0]["metric"]
+        for endpoint in ("", "aggregated"):
+            for query in boards.queries(cluster["rabbitmq_cluster"], endpoint):
+                assert scraped.ask("query", query=query)["result"], query
 
     def evaluated() -> bool:
         groups = scraped.ask("rules")["groups"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from broker.counters import MessageCounts
+from broker.counters import MessageCounts, QueueingCounts
 from broker.ports import QueueStat
 from broker.session.listing import ChannelFacts
 
@@ -25,6 +25,7 @@ class NodeFacts(NamedTuple):
         routed: Copies of messages that exchanges gave to queues since the start.
         messages: `broker.counters.MESSAGE_KEYS` of all vhosts since the start, deleted ones too.
         churn: `broker.counters.CHURN_KEYS`.
+        queueing: What the node's queues did.
     """
 
     node: Mapping[str, Any]
@@ -38,6 +39,7 @@ class NodeFacts(NamedTuple):
     routed: int
     messages: tuple[int, ...]
     churn: tuple[int, ...]
+    queueing: QueueingCounts
 
 
 class QueueFacts(NamedTuple):
@@ -66,6 +68,7 @@ class ReplicaFacts(NamedTuple):
         applied_index: The newest entry given to the machine.
         commit_index: The newest entry known to be committed.
         last_index: The newest entry.
+        commit_ms: How long the latest entry took that this replica proposed; None unless it leads.
     """
 
     labels: str
@@ -74,6 +77,12 @@ class ReplicaFacts(NamedTuple):
     applied_index: int
     commit_index: int
     last_index: int
+    commit_ms: int | None
+
+    @property
+    def is_leading(self) -> bool:
+        """True if it leads its group."""
+        return self.commit_ms is not None
 
 
 class ConnectionFacts(NamedTuple):

@@ -328,6 +328,53 @@ GROUPS: Final = {
 """What `/metrics/detailed` shows of the node, by RabbitMQ's names of groups."""
 
 
+_STRATEGIES: Final = {
+    "expired": ("at_most_once", "disabled", "at_least_once"),
+    "rejected": ("at_most_once", "disabled", "at_least_once"),
+    "maxlen": ("at_most_once", "disabled"),
+    "delivery_limit": ("at_most_once", "disabled", "at_least_once"),
+}
+_OF_CLASSIC: Final = frozenset(
+    (strategy, reason)
+    for reason in ("expired", "rejected", "maxlen")
+    for strategy in ("at_most_once", "disabled")
+)
+_DEATHS: Final = {
+    "expired": "Messages whose time to live was over",
+    "rejected": "Messages that were rejected",
+    "maxlen": "Messages for which their queue had become too long",
+    "delivery_limit": "Messages that were delivered too often",
+}
+
+
+def dead_letters(facts: NodeFacts) -> Iterator[Family]:
+    """Yield `rabbitmq_global_messages_dead_lettered_*`, with RabbitMQ's labels from the start.
+
+    Source: rabbit_global_counters.erl, rabbit_fifo_dlx.erl (which reasons a queue type counts).
+    """
+    counted = facts.queueing.deaths
+    for reason, text in _DEATHS.items():
+        keys = [
+            (queue_type, strategy, reason)
+            for queue_type in ("classic", "quorum")
+            for strategy in _STRATEGIES[reason]
+            if queue_type == "quorum" or (strategy, reason) in _OF_CLASSIC
+        ]
+        keys += [key for key in counted if key[2] == reason and key not in keys]
+        samples = [(_strategy(*key[:2]), counted.get(key, 0)) for key in keys]
+        name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
+        yield family(name, "c", text, samples)
+    confirmed = [(_strategy("quorum", "at_least_once"), facts.queueing.dead_confirmed)]
+    name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
+    yield family(name, "c", "Dead messages that all their targets confirmed", confirmed)
+
+
+def _strategy(queue_type: str, strategy: str) -> str:
+    return labelled(
+        (("queue_type", f"rabbit_{queue_type}_queue"), ("dead_letter_strategy", strategy))
+    )
+
+
 def identity(facts: NodeFacts, endpoint: str) -> Iterator[Family]:
     """Yield the two families that every path ends with.
 

@@ -92,14 +92,17 @@ def of_node(
     found += of_one(node_families.TOTALS, totals)
     found += of_one(node_families.GLOBAL, facts, node_families.AMQP)
     found += of_one(node_families.GLOBAL_TOTALS, totals, node_families.AMQP)
+    found += node_families.dead_letters(facts)
     found += yield from of_sum(client_families.CHANNEL, channels)
     found += yield from of_sum(client_families.CONNECTION, connections)
     if per_object:
         found += of_each(queue_families.ALL, queues)
         found += of_each(queue_families.RAFT, replicas)
+        found += of_each(queue_families.LATENCY, [each for each in replicas if each.is_leading])
     else:
         found += yield from of_sum(queue_families.ALL, queues)
         found += yield from of_sum(queue_families.RAFT, replicas)
+        found.append(queue_families.mean_latency(replicas))
     found += of_one(own_families.OURS, facts)
     found += node_families.identity(facts, "per-object" if per_object else "aggregated")
     return (yield from written(found))
@@ -126,6 +129,8 @@ def of_groups(
     if _RAFT in groups:
         replicas = yield from reader.replicas(question.vhosts)
         found += of_each(queue_families.RAFT, replicas, prefix=DETAILED)
+        leading = [each for each in replicas if each.is_leading]
+        found += of_each(queue_families.LATENCY, leading, prefix=DETAILED)
     found += yield from _of_queues(reader, question)
     found += yield from _of_clients(reader, groups)
     for name in _among(client_families.EXCHANGE_GROUPS, groups):

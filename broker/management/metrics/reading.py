@@ -69,6 +69,7 @@ class Reader:
             counts.routed(),
             counts.messages(),
             counts.churn.values(),
+            serving.queues.counts,
         )
 
     def queues(self, vhosts: Vhosts = None) -> Generator[None, None, list[QueueFacts]]:
@@ -103,6 +104,7 @@ class Reader:
                         status.applied_index,
                         status.commit_index,
                         status.last_index,
+                        replica.commit_ms if replica.is_leading else None,
                     )
                 )
             if not number % STEP:

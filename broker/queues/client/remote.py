@@ -85,6 +85,7 @@ class RemoteQueue:
         self._route: HomeRoute | LeaderRoute = kind(record, node.catalogue)
         self._clock = node.clock
         self._transport = node.transport
+        self._counters = node.counts
         self._defer = node.defer
         self._later = node.later
         self._most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
@@ -453,6 +454,7 @@ class RemoteQueue:
 
     def _send_again(self) -> None:
         if len(self._pending):
+            self._counters.resends += 1
             self._pending.retarget()
             self._schedule()
 
