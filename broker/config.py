@@ -75,6 +75,29 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     crlfile: str = ""
 
 
+class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS between nodes: `cluster.tls.*`.
+
+    Attributes:
+        mode: "off", "optional" or "required"; "": what the cluster port's address asks for
+            (`broker.cluster.authentication.link_tls.mode`).
+        folder: What `warrenmq cluster certificates` made; each node's files are in a folder there
+            that has the node's name.
+        certfile: Path of this node's certificate, PEM, followed by intermediate ones; it and the
+            next ones count instead of `folder`.
+        keyfile: Path of its private key, PEM; "": it stands in `certfile`.
+        password: Decrypts the key; "": it is not encrypted.
+        cacertfile: Path of the certificates of authorities that sign nodes' certificates.
+    """
+
+    mode: str = ""
+    folder: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    password: str = ""
+    cacertfile: str = ""
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The destinations of log records.
 
@@ -150,6 +173,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             distribution port. See `inter_node_listener`.
         cluster_secret: `cluster.secret`, `cluster.secret_file`, RABBITMQ_ERLANG_COOKIE. Nodes of
             one cluster share it. "" only where there are no peers.
+        cluster_tls: `cluster.tls.*`.
         cluster_peers: `cluster.peers.NODE` and `cluster_formation.classic_config.nodes.N`; nodes
             that form the cluster at first start. May contain this node itself.
         cluster_formation_timeout_ms: `cluster.formation_timeout`: how long a new cluster's clients
@@ -256,6 +280,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_listener: Listener | None = None
     cluster_secret: str = ""
+    cluster_tls: LinkTlsSettings = LinkTlsSettings()
     cluster_peers: tuple[Peer, ...] = ()
     cluster_formation_timeout_ms: int = 30_000
     cluster_name: str | None = None

@@ -33,7 +33,8 @@ import uvloop
 
 from broker import interpreter
 from broker.cluster.admission.enquiry import Applicant, NotAdmitted, enquire
-from broker.cluster.authentication.secret import SecretUnusable, effective_secret, objection
+from broker.cluster.authentication.exposure import objection
+from broker.cluster.authentication.secret import SecretUnusable, effective_secret
 from broker.cluster.configured import cluster_settings
 from broker.cluster.identity import IdentityDamaged, IdentityFile
 from broker.cluster.membership import ClusterMembership
@@ -413,7 +414,13 @@ class Node:
         journal, store = await self._open_store()
         rng = random.SystemRandom()
         cluster = ClusterMembership(
-            cluster_settings(self.settings, self._secret(), peers, joins_only=joins_only),
+            cluster_settings(
+                self.settings,
+                self._secret(),
+                self._doors.certificates.links,
+                peers,
+                joins_only=joins_only,
+            ),
             journal,
             self.clock,
             rng,
@@ -527,7 +534,7 @@ class Node:
         """
         links = None if self._member is None else self._member.cluster.links
         own = "" if links is None else links.address
-        applicant = Applicant(self.name, own, self._secret())
+        applicant = Applicant(self.name, own, self._secret(), self._doors.certificates.links)
         try:
             answer = await enquire(applicant, node, address)
         except NotAdmitted as why:

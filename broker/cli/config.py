@@ -48,8 +48,8 @@ def _unusable(settings: Settings) -> list[str]:
     # Only this command pays for these modules.
     certificates = import_module("broker.server.entrance.certificates")
     definitions = import_module("broker.management.operations.start_definitions")
-    secret = import_module("broker.cluster.authentication.secret")
-    found = [secret.objection(settings) or ""]
+    exposure = import_module("broker.cluster.authentication.exposure")
+    found = [exposure.objection(settings) or ""]
     try:
         certificates.certificates_of(settings)
     except certificates.TlsUnusable as why:

@@ -13,7 +13,10 @@ import click
 _COMMANDS = {
     "server": ("broker.cli.server", "Run one node in the foreground."),
     "config": ("broker.cli.config", "Check settings without starting a node."),
-    "cluster": ("broker.cli.restart.commands", "Start, restart and break local clusters."),
+    "cluster": (
+        "broker.cli.restart.commands",
+        "Local clusters, and the certificates of nodes.",
+    ),
     "ctl": ("broker.cli.ctl.commands", "rabbitmqctl's commands over HTTP."),
     "top": ("broker.cli.top.commands", "Show the cluster in the terminal, live."),
     "perf": ("broker.cli.perf.commands", "Generate load, with perf-test's options."),

@@ -9,11 +9,12 @@ from importlib import import_module
 import click
 
 from broker.cli import log_output
-from broker.cluster.authentication import secret
+from broker.cluster.authentication import exposure
 from broker.configuration import sources
 from broker.configuration.keys import ConfigError
-from broker.server.entrance.certificates import TlsUnusable, certificates_of
+from broker.server.entrance.certificates import certificates_of
 from broker.storage.private import UMASK
+from broker.tls.files import TlsUnusable
 
 _EXIT_CONFIG = 78  # sysexits.h EX_CONFIG, as RabbitMQ's CLI
 
@@ -30,7 +31,7 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
         for problem in error.problems:
             click.echo(f"warrenmq: {problem}", err=True)
         sys.exit(_EXIT_CONFIG)
-    unsafe = secret.objection(settings)
+    unsafe = exposure.objection(settings)
     if unsafe is not None:
         click.echo(f"warrenmq: {unsafe}", err=True)
         sys.exit(_EXIT_CONFIG)

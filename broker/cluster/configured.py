@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from broker import feature_flags
+from broker.cluster.authentication.link_certificates import LinkCertificates
 from broker.cluster.authentication.secret import effective_listener
 from broker.cluster.membership import ClusterSettings
 from broker.cluster.outbound import LinkLimits
@@ -17,13 +18,19 @@ from broker.passwords import HASHINGS, hash_password
 
 
 def cluster_settings(
-    settings: Settings, secret: bytes, peers: dict[str, str], *, joins_only: bool
+    settings: Settings,
+    secret: bytes,
+    tls: LinkCertificates | None,
+    peers: dict[str, str],
+    *,
+    joins_only: bool,
 ) -> ClusterSettings:
     """The cluster's part of a node's settings.
 
     Args:
         settings: All of them.
         secret: The cluster's, or the node's own (`authentication.secret.effective_secret`).
+        tls: Certificates for links; None: they have no TLS.
         peers: Whom to found or join a cluster with, name -> "host:port".
         joins_only: As in `ClusterSettings`.
     """
@@ -50,6 +57,7 @@ def cluster_settings(
         listen=f"{listener.host or '[::]'}:{listener.port}",
         peers=peers,
         secret=secret,
+        tls=tls,
         folder=Path(settings.data_dir),
         founding=founding,
         advertised=_advertised(settings),

@@ -12,7 +12,8 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
 
 from typing_extensions import override
 
@@ -142,6 +143,8 @@ class GrpcSocket(asyncio.Protocol):
 
     Attributes:
         is_closed: True once this end has closed it: calls get nothing more, also of what was read.
+        certificate: The peer's, as `ssl.SSLSocket.getpeercert` returns it; None without TLS.
+        lost_by: What ended the connection; None for its plain end, and before.
     """
 
     def __init__(self, grpc: GrpcConnection, server: CallServer | None = None) -> None:
@@ -152,6 +155,8 @@ class GrpcSocket(asyncio.Protocol):
         self._is_paused = False
         self._written_bytes = 0
         self.is_closed = False
+        self.certificate: Mapping[str, Any] | None = None
+        self.lost_by: Exception | None = None
 
     def open_call(self, authority: str) -> GrpcCall:
         """Call the peer; it is "host:port" for `authority`."""
@@ -173,6 +178,11 @@ class GrpcSocket(asyncio.Protocol):
         self._grpc.end(stream)
         self._calls.pop(stream, None)
         self._write()
+
+    @property
+    def is_connected(self) -> bool:
+        """True from its handshakes, of TCP and of TLS, until its end."""
+        return self._transport is not None
 
     @property
     def is_full(self) -> bool:
@@ -206,6 +216,7 @@ class GrpcSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
+        self.certificate = transport.get_extra_info("peercert")
         _keep_alive(transport.get_extra_info("socket"))
         self._write()
 
@@ -261,6 +272,7 @@ class GrpcSocket(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.lost_by = exc
         self._end_calls()
 
     def _end_calls(self) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
-from broker.cluster.authentication import handshake
+from broker.cluster.authentication import handshake, link_tls
 from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
 from broker.cluster.batching import PayloadBatch, Reassembly, decode_batch
 from broker.cluster.grpc_socket import GrpcCall
@@ -163,6 +163,9 @@ class Acceptor:
         hall, hello, mine = self._hall, met.hello, met.mine
         call.connection.admit()
         reason = handshake.objection(mine, hello.cluster_id, hello.target, mine.node)
+        certificate = call.connection.certificate
+        if certificate is not None and not link_tls.names(certificate, hello.node):
+            reason = Reason.WRONG_CERTIFICATE
         if reason is None:
             # Membership is told only to those who know the secret.
             reason = hall.admit(hello.node, hello.boot, hello.cluster_id)

@@ -23,6 +23,7 @@ from broker.cluster import payload_types
 from broker.cluster.authentication import handshake, keys
 from broker.cluster.authentication.cluster_port import ClusterPort, StrangerLimits
 from broker.cluster.authentication.handshake import Claim, Reason
+from broker.cluster.authentication.link_certificates import LinkCertificates
 from broker.cluster.calls import CallFailed, Calls, Handler
 from broker.cluster.inbound import Acceptor, Inbound
 from broker.cluster.outbound import (
@@ -94,6 +95,7 @@ class Links:
         addresses: Where to dial each other node, "host:port". One link at a time may be pointed
             at a proxy.
         limits: Times and sizes.
+        tls: Certificates; None: links have no TLS.
     """
 
     def __init__(
@@ -104,12 +106,14 @@ class Links:
         secret: bytes,
         addresses: dict[str, str],
         limits: LinkLimits | None = None,
+        tls: LinkCertificates | None = None,
     ) -> None:
         self.node = node
         self.boot = boot
         self.cluster_id = cluster_id
         self.link_key = keys.derive(secret, keys.Purpose.LINKS)
         self.limits = limits or LinkLimits()
+        self.tls = tls
         self.address = ""
         self._addresses = {peer: at for peer, at in addresses.items() if peer != node}
         self._handlers: dict[int, PayloadHandler] = {}
@@ -148,7 +152,7 @@ class Links:
         """
         limits = self.limits
         strangers = StrangerLimits(limits.strangers, limits.handshake_ms + GRACE_MS)
-        port = ClusterPort(strangers, Acceptor(self, tasks), tasks)
+        port = ClusterPort(strangers, Acceptor(self, tasks), tasks, self.tls)
         host, _, asked = listen.rpartition(":")
         try:
             number = port.listen(host, int(asked))

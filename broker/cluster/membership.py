@@ -25,6 +25,7 @@ import msgspec
 from broker.cluster import payload_types
 from broker.cluster.admission.join_service import IS_MEMBER_METHOD, JoinService
 from broker.cluster.authentication.handshake import Reason
+from broker.cluster.authentication.link_certificates import LinkCertificates
 from broker.cluster.calls import CallFailed
 from broker.cluster.detector import PeerState, PeerStateChange
 from broker.cluster.identity import IdentityFile
@@ -75,6 +76,7 @@ class ClusterSettings(NamedTuple):
         silent_ms: A node that is only silent, its death not proven, is declared dead after this.
             Its exclusive and transient queues go with that, so it is P27's 60 s.
         limits: Of the links.
+        tls: Certificates for links; None: they have no TLS.
         joins_only: True if a node without a cluster may join a peer's, but found none.
         formation_timeout_ms: How long clients of a new cluster wait for configured peers that are
             missing.
@@ -89,6 +91,7 @@ class ClusterSettings(NamedTuple):
     advertised: str = ""
     silent_ms: int = 60_000
     limits: LinkLimits = LinkLimits()
+    tls: LinkCertificates | None = None
     joins_only: bool = False
     formation_timeout_ms: int = 30_000
 
@@ -130,6 +133,7 @@ class ClusterMembership:
             settings.secret,
             {**identity.members, **settings.peers},
             settings.limits,
+            settings.tls,
         )
         self.host = RaftHost(
             settings.node,

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
-from google.protobuf.message import DecodeError
-
-from broker.cluster.authentication import handshake
-from broker.cluster.authentication.handshake import Claim, LinkEnd, Reason, Versions
+from broker.cluster.authentication.dialling import (
+    BREAKS,
+    LinkRefused,
+    Unproven,
+    dialled,
+    greeting,
+    prove_each_other,
+)
+from broker.cluster.authentication.handshake import Claim, Reason
+from broker.cluster.authentication.link_certificates import LinkCertificates
 from broker.cluster.batching import PAYLOAD_BYTES_MAX, SendQueue, encode_batch
-from broker.cluster.grpc_connection import GrpcConnection
-from broker.cluster.grpc_socket import GrpcCall, GrpcSocket
-from broker.wire import node_pb2 as wire
+from broker.cluster.grpc_socket import GrpcCall
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Door(Protocol):
     boot: str
     link_key: bytes
     limits: LinkLimits
+    tls: LinkCertificates | None
 
     def claim(self) -> Claim:
         """Return this node's claim, with a fresh nonce."""
@@ -102,42 +105,6 @@ class Door(Protocol):
     def unproven_refusal(self, node: str, hint: str) -> None:
         """A refusal came from the peer's address without a proof of the secret: a hint only."""
         ...
-
-
-class LinkRefused(Exception):
-    """One end did not let the other in.
-
-    Args:
-        reason: Why.
-        by_peer: The dialled end refused; False: we did.
-        cluster_id: The cluster of the dialled end.
-    """
-
-    def __init__(self, reason: Reason, *, by_peer: bool, cluster_id: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.by_peer = by_peer
-        self.cluster_id = cluster_id
-
-
-class Broken(Exception):
-    """The stream ended; dial again."""
-
-
-class Unproven(Broken):
-    """The other end does not prove the secret; anybody can say what it says.
-
-    Args:
-        reason: What it gives as its reason.
-        detail: What of it a log should show.
-    """
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
-BREAKS = (Broken, DecodeError, OSError, TimeoutError)
 
 
 class Outbound:
@@ -253,7 +220,7 @@ class Outbound:
             async with asyncio.timeout(None) as life:
                 self._life = life
                 try:
-                    async with dialled(self.address, patience_s) as call:
+                    async with dialled(self.node, self.address, patience_s, self._door.tls) as call:
                         async with asyncio.timeout(patience_s):
                             boot = await self._shake_hands(call)
                         was_up = True
@@ -320,124 +287,3 @@ class Outbound:
     def call_drained(self) -> None:
         """The peer has taken what it was sent: go on."""
         self._write()
-
-
-# What dials
-
-
-async def probe(address: str, timeout_s: float) -> None:
-    """Check that a process listens at "host:port", by a TCP connection.
-
-    Raises:
-        OSError: None does; a TimeoutError is one.
-    """
-    host, _, port = address.rpartition(":")
-    async with asyncio.timeout(timeout_s):
-        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    writer.close()
-
-
-@asynccontextmanager
-async def dialled(address: str, timeout_s: float) -> AsyncIterator[GrpcCall]:
-    """A call to "host:port" on a connection of its own.
-
-    Args:
-        address: Whom to call.
-        timeout_s: How long the connection may take.
-
-    Raises:
-        OSError: There is no connection; a TimeoutError is one.
-        ValueError: That is no "host:port".
-    """
-    host, _, port = address.rpartition(":")
-    # What was dialled answers with nothing but its words of the handshake.
-    grpc = GrpcConnection(is_dialler=True, message_bytes_max=handshake.WORD_BYTES_MAX)
-    connection = GrpcSocket(grpc)
-    async with asyncio.timeout(timeout_s):
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
-    try:
-        yield connection.open_call(address)
-    finally:
-        connection.close()
-
-
-def greeting(
-    mine: Claim, target: str, stream: int, address: str, features: Iterable[str] = ()
-) -> wire.Hello:
-    """The first word: who we are, whom we mean, where we can be dialled, and what we know."""
-    return wire.Hello(
-        version=handshake.SPOKEN.highest,
-        version_min=handshake.SPOKEN.lowest,
-        cluster_id=mine.cluster_id,
-        node=mine.node,
-        boot=mine.boot,
-        target=target,
-        stream=stream,
-        address=address,
-        nonce=mine.nonce,
-        features=features,
-    )
-
-
-async def prove_each_other(call: GrpcCall, hello: wire.Hello, key: bytes) -> wire.VerdictBody:
-    """Shake hands.
-
-    Returns:
-        Who the peer is; it has proven it, and lets us in.
-
-    Raises:
-        LinkRefused: By the peer, which has proven who it is, or by us.
-        Unproven: Somebody refuses.
-        Broken: The stream ended.
-    """
-    said = wire.Packet(hello=hello).SerializeToString()
-    call.write(said)
-    packet, challenged = await read(call, "challenge")
-    version, spoken = packet.challenge.version, handshake.SPOKEN
-    if not spoken.lowest <= version <= spoken.highest:
-        raise Unproven(
-            Reason.WRONG_VERSION, f"it chose version {version}, this node speaks {spoken}"
-        )
-    answer = handshake.proof(key, LinkEnd.DIALLER, said, challenged)
-    call.write(wire.Packet(proof=wire.Proof(proof=answer)).SerializeToString())
-    packet, _ = await read(call, "verdict")
-    body = packet.verdict.body
-    expected = handshake.proof(key, LinkEnd.ACCEPTOR, said, challenged, body)
-    if not handshake.is_proof(packet.verdict.proof, expected):
-        raise Unproven(Reason.WRONG_SECRET, "its verdict is not proven")
-    theirs = wire.VerdictBody.FromString(body)
-    if theirs.reason:
-        refusal = handshake.reason_of(theirs.reason)
-        raise LinkRefused(refusal, by_peer=True, cluster_id=theirs.cluster_id)
-    mine = Claim(hello.cluster_id, hello.node, hello.boot, hello.nonce)
-    reason = handshake.objection(mine, theirs.cluster_id, hello.target, theirs.node)
-    if reason is not None:
-        raise LinkRefused(reason, by_peer=False)
-    return theirs
-
-
-async def read(call: GrpcCall, expected: str) -> tuple[wire.Packet, bytes]:
-    """Read the peer's next word.
-
-    Returns:
-        What it says, and its bytes.
-
-    Raises:
-        Unproven: It is a refusal without a proof.
-        Broken: It is neither that nor what is expected, or there is none.
-    """
-    message = await call.read()
-    if message is None:
-        raise Broken(f"expected {expected}, found the end")
-    packet = wire.Packet.FromString(message)
-    found = packet.WhichOneof("body")
-    if found == "refused":
-        refused = packet.refused
-        reason = handshake.reason_of(refused.reason)
-        spoken = Versions(refused.version_min or refused.version, refused.version)
-        versions = f" (it speaks {spoken}, this node {handshake.SPOKEN})"
-        raise Unproven(reason, reason + (versions if reason is Reason.WRONG_VERSION else ""))
-    if found != expected:
-        raise Broken(f"expected {expected}, found {found}")
-    return packet, message

@@ -12,9 +12,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.config import Listener, Origin, Peer, Settings, TlsSettings, full_node_name
+from broker.config import (
+    LinkTlsSettings,
+    Listener,
+    Origin,
+    Peer,
+    Settings,
+    TlsSettings,
+    full_node_name,
+)
 from broker.configuration import rabbitmq, readers, safety
-from broker.configuration.tls import chosen_suites, cipher, crl_check, network
+from broker.configuration.tls import LINKS, chosen_suites, cipher, crl_check, network
 from broker.passwords import PasswordRule, may_have_password
 
 DEFAULT_PEER_PORT = 25_672
@@ -228,6 +236,7 @@ _LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
 # Keys this module reads that are not in SIMPLE or _LOG, for "nearest known key".
 _GROUPED = (
     "cluster.peers.",
+    *(f"cluster.tls.{name}" for name in LINKS),
     "cluster.secret_file",
     "log.file",
     "log.dir",
@@ -609,6 +618,10 @@ class _Reader:
             if isinstance(at, Listener):
                 peers[name] = Peer(name, at.host, at.port)
         self.values["cluster_peers"] = tuple(peers.values())
+        keys = self.family("cluster.tls.")
+        tls = {key.removeprefix("cluster.tls."): key for key in keys}
+        found = {name: self.take(key, LINKS[name]) for name, key in tls.items() if name in LINKS}
+        self.values["cluster_tls"] = LinkTlsSettings(**found)
 
     def _complain(self) -> None:
         for key, entry in self.left.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 _CIPHER: Final = re.compile(r"[A-Z0-9_-]+")
@@ -11,6 +12,25 @@ _TLS13_SUITES: Final = frozenset(
     ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 )
 """The cipher suites of TLS 1.3, all of which OpenSSL offers; Python's ssl can't choose of them."""
+
+_LINK_MODES: Final = ("off", "optional", "required")
+
+
+def _link_mode(text: str) -> str:
+    if text not in _LINK_MODES:
+        raise ValueError("one of " + ", ".join(_LINK_MODES))
+    return text
+
+
+LINKS: Final[Mapping[str, Callable[[str], str]]] = {
+    "mode": _link_mode,
+    "folder": str,
+    "certfile": str,
+    "keyfile": str,
+    "password": str,
+    "cacertfile": str,
+}
+"""What follows `cluster.tls.` in a key, a field of `LinkTlsSettings`, and how its value is read."""
 
 
 def chosen_suites(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import urllib.error
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.cli.certificates.folder import CertificateFolder
 from broker.cli.cluster.layout import free_ports
 from tests.cluster.load import drain
 from tests.cluster.steady import SteadyLoad, collect
@@ -97,6 +99,11 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
     trio = Trio(tmp_path)
     old, new, other = trio.nodes
     old.source = other.source = older  # two of three: they found the cluster
+    CertificateFolder(tmp_path / "certificates", dt.datetime.now(dt.UTC)).make(
+        [node.user_name for node in trio.nodes]
+    )
+    both = ["cluster.tls.mode=optional", f"cluster.tls.folder={tmp_path / 'certificates'}"]
+    new.settings = [*new.settings, *both]  # a node on its way to TLS, beside some that know none
     try:
         for node in (old, other):
             node.start(wait=False)

@@ -1,15 +1,18 @@
-"""`warrenmq cluster` with `restart`, which asks the nodes as `ctl` does."""
+"""`warrenmq cluster` with `restart`, which asks the nodes as `ctl` does, and `certificates`."""
 
 from __future__ import annotations
 
 import click
 
+from broker.cli.certificates.commands import command as certificates
 from broker.cli.cluster.commands import command, directory_option
 from broker.cli.cluster.local import Cluster
 from broker.cli.restart.rolling import ApiChecks, RollingRestart
 from broker.cli.restart.telling import teller
 
 __all__ = ["command"]
+
+command.add_command(certificates)
 
 
 @command.command()

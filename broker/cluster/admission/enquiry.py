@@ -12,11 +12,12 @@ import secrets
 from typing import NamedTuple
 
 from broker import feature_flags
-from broker.cluster import outbound
-from broker.cluster.authentication import keys
+from broker.cluster.authentication import dialling, keys
+from broker.cluster.authentication.dialling import LinkRefused, Unproven
 from broker.cluster.authentication.handshake import NONCE_BYTES, Claim, Reason
+from broker.cluster.authentication.link_certificates import LinkCertificates
 from broker.cluster.grpc_socket import GrpcCall
-from broker.cluster.outbound import ENQUIRY, LinkRefused, Unproven
+from broker.cluster.outbound import ENQUIRY
 from broker.wire import node_pb2 as wire
 
 ENQUIRY_S = 5.0
@@ -25,6 +26,7 @@ _ADVICE = {
     Reason.WRONG_VERSION: "it speaks another version of the protocol between nodes: "
     "bring both nodes to the same version",
     Reason.WRONG_SECRET: "its cluster.secret is another one: set the same on both and start anew",
+    Reason.WRONG_CERTIFICATE: "this node's certificate names another node: give it its own",
     Reason.WRONG_TARGET: "that is another node's address: correct the name, or the address in "
     "cluster.peers",
     Reason.NO_CLUSTER: "it belongs to no cluster yet: start it and wait until it serves",
@@ -36,7 +38,8 @@ _ADVICE = {
     "node's into cluster.peers on both, and let the port through",
 }
 
-_UNPROVEN = (Reason.WRONG_VERSION, Reason.WRONG_SECRET)
+_TLS = (Reason.WRONG_CERTIFICATE, Reason.NO_TLS)
+_UNPROVEN = (Reason.WRONG_VERSION, Reason.WRONG_SECRET, *_TLS)
 """What a node can't prove that it says; it is passed on, as a hint."""
 
 
@@ -47,11 +50,13 @@ class Applicant(NamedTuple):
         node: Its name.
         address: Where it can be dialled now; "" for nowhere.
         secret: The shared secret it knows.
+        tls: Its certificates; None: it speaks no TLS.
     """
 
     node: str
     address: str
     secret: bytes
+    tls: LinkCertificates | None = None
 
 
 class EnquiryAnswer(NamedTuple):
@@ -79,21 +84,23 @@ async def enquire(applicant: Applicant, node: str, address: str) -> EnquiryAnswe
     nonce = secrets.token_bytes(NONCE_BYTES)
     claim = Claim("", applicant.node, secrets.token_hex(8), nonce)
     known = sorted(feature_flags.KNOWN)
-    hello = outbound.greeting(claim, node, ENQUIRY, applicant.address, known)
+    hello = dialling.greeting(claim, node, ENQUIRY, applicant.address, known)
     at = f"node {node} at {address}"
     try:
         async with asyncio.timeout(ENQUIRY_S):
-            async with outbound.dialled(address, ENQUIRY_S) as call:
+            async with dialling.dialled(node, address, ENQUIRY_S, applicant.tls) as call:
                 key = keys.derive(applicant.secret, keys.Purpose.LINKS)
                 return await _answer(call, hello, key)
     except (LinkRefused, Unproven) as refused:
         if isinstance(refused, Unproven) and refused.reason not in _UNPROVEN:
             raise NotAdmitted(_no_node(address)) from None
+        if isinstance(refused, Unproven) and refused.reason in _TLS:
+            raise NotAdmitted(f"{at} can't be spoken to: {refused}") from None
         advice = _ADVICE.get(refused.reason, refused.reason.value)
         raise NotAdmitted(f"{at} does not let this node in: {advice}") from None
     except (OSError, ValueError) as why:  # a TimeoutError is the one, a host no DNS takes the other
         raise NotAdmitted(f"{at} can't be reached: {why or 'it does not answer'}") from None
-    except outbound.BREAKS:
+    except dialling.BREAKS:
         raise NotAdmitted(_no_node(address)) from None
 
 
@@ -103,7 +110,7 @@ def _no_node(address: str) -> str:
 
 async def _answer(call: GrpcCall, hello: wire.Hello, key: bytes) -> EnquiryAnswer:
     try:
-        theirs = await outbound.prove_each_other(call, hello, key)
+        theirs = await dialling.prove_each_other(call, hello, key)
     except LinkRefused as refused:
         if refused.reason is not Reason.ALREADY_MEMBER:
             raise

@@ -6,13 +6,13 @@ import logging
 
 from broker import feature_flags
 from broker.cluster import joining
+from broker.cluster.authentication.dialling import probe
 from broker.cluster.authentication.handshake import Reason
 from broker.cluster.calls import CallFailed
 from broker.cluster.feature_gate import lacking_text
 from broker.cluster.joining import JoinReply
 from broker.cluster.links import Links
 from broker.cluster.metadata_group import MetadataGroup
-from broker.cluster.outbound import probe
 from broker.cluster.recovery.forgetting import LostNodes
 from broker.errors import Refusal
 from broker.metadata import commands

@@ -4,7 +4,7 @@ HTTP/2 counts streams and messages, but it can't tell a stranger from a member: 
 connections first has all of them. So until a connection's call has proven the secret (`admit`) it
 is a stranger's: it has one of few places (`broker.doors.admission`), a few seconds and a few bytes,
 and then it is closed. What it sends beyond those bytes is not even parsed. Members compete for none
-of that.
+of that. The handshake of TLS, where there is TLS, belongs to those few seconds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from broker.cluster.authentication import link_tls
+from broker.cluster.authentication.link_certificates import LinkCertificates
+from broker.cluster.authentication.link_tls import Mode
 from broker.cluster.grpc_connection import GrpcConnection
-from broker.cluster.grpc_socket import CallServer, GrpcSocket
+from broker.cluster.grpc_socket import LINGER_S, CallServer, GrpcSocket
 from broker.doors.admission import Admission
 
 log = logging.getLogger(__name__)
@@ -59,12 +63,18 @@ class ClusterPort:
         limits: Of strangers.
         server: Serves the calls that are opened on them.
         tasks: Owns what takes a moment.
+        tls: Certificates; None: there is no TLS.
     """
 
     def __init__(
-        self, limits: StrangerLimits, server: CallServer, tasks: asyncio.TaskGroup
+        self,
+        limits: StrangerLimits,
+        server: CallServer,
+        tasks: asyncio.TaskGroup,
+        tls: LinkCertificates | None = None,
     ) -> None:
         self._limits = limits
+        self._tls = tls
         self._server = server
         self._tasks = tasks
         self._places = Admission(limits.places, deadline_ms=limits.time_ms)
@@ -140,11 +150,26 @@ class ClusterPort:
 
     async def _adopt(self, connection: AcceptedSocket, end: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: connection, end)
-        except OSError as why:  # it has hung up meanwhile
+            async with asyncio.timeout(self._limits.time_ms / 1000):
+                context = None if self._tls is None else await _context(self._tls, end)
+                await self._loop.connect_accepted_socket(
+                    lambda: connection,
+                    end,
+                    ssl=context,
+                    ssl_shutdown_timeout=None if context is None else LINGER_S,
+                )
+        except _TurnedAway as why:
+            self.sent_away(str(why))
+        except ssl.SSLCertVerificationError as why:
+            self.sent_away(f"TLS: {link_tls.why_not_verified(why)}")
+        except ssl.SSLError as why:
+            self.sent_away(f"TLS: {link_tls.why_refused(why)}")
+        except OSError as why:  # it has hung up meanwhile, or is too late
             log.debug("link.lost", extra={"why": repr(why)})
-            end.close()
-            self.closed(connection)
+        finally:
+            if not connection.is_connected:
+                end.close()
+                self.closed(connection)
 
     # What connections tell
 
@@ -230,6 +255,41 @@ class AcceptedSocket(GrpcSocket):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._port.closed(self)
+
+
+class _TurnedAway(Exception):
+    """A connection is not gone on with; the text says why."""
+
+
+async def _context(tls: LinkCertificates, end: socket.socket) -> ssl.SSLContext | None:
+    """Tell how to go on with a connection: None is without TLS.
+
+    Raises:
+        _TurnedAway: It speaks no TLS, and must.
+        OSError: It has hung up.
+    """
+    first = await _first_byte(end)
+    if not first:
+        raise ConnectionResetError("it ended before its first byte")
+    if link_tls.speaks_tls(first):
+        return tls.accepting
+    if tls.mode is Mode.REQUIRED:
+        raise _TurnedAway("no TLS, which cluster.tls.mode = required asks for")
+    return None
+
+
+async def _first_byte(end: socket.socket) -> bytes:
+    """Wait for a connection's first byte, and leave it there; b"" is its end."""
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(BlockingIOError, InterruptedError):
+            return end.recv(1, socket.MSG_PEEK)
+        came = asyncio.Event()
+        loop.add_reader(end.fileno(), came.set)
+        try:
+            await came.wait()
+        finally:
+            loop.remove_reader(end.fileno())
 
 
 def _now_ms(loop: asyncio.AbstractEventLoop) -> int:

@@ -9,7 +9,8 @@ proven with it, a refusal too, for a refusal can end the dialler's boot (P1).
 
 Invariant: nothing that was not proven changes anything at either end but counters and a log line.
 
-What this does not do: hide or protect what follows. Without TLS a link trusts its network.
+What this does not do: hide or protect what follows. TLS does, around it (`link_tls`); without TLS a
+link trusts its network.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Reason(StrEnum):
     UNKNOWN_NODE = "unknown_node"
     STALE_BOOT = "stale_boot"
     MALFORMED = "malformed"
+    WRONG_CERTIFICATE = "wrong_certificate"
+    NO_TLS = "no_tls"
     # Answers to an enquiry only
     NO_CLUSTER = "no_cluster"
     NO_MAJORITY = "no_majority"

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.cluster.authentication.cluster_port import ClusterPort, StrangerLimits
+from broker.cluster.authentication.dialling import dialled
 from broker.cluster.grpc_connection import GrpcConnection
 from broker.cluster.grpc_socket import GrpcCall, GrpcSocket
-from broker.cluster.outbound import dialled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,7 +64,7 @@ class Served:
     @asynccontextmanager
     async def member(self) -> AsyncIterator[tuple[GrpcCall, GrpcCall]]:
         """A call that has proven itself: at the dialler and here."""
-        async with dialled(self.address, 5) as near:
+        async with dialled("rabbit@b", self.address, 5, None) as near:
             count = len(self.calls) + 1
             near.write(b"hello")
             await self.until(lambda: len(self.calls) >= count)
@@ -134,7 +134,7 @@ async def test_a_stranger_is_closed_after_its_time_and_a_member_is_not(
 
 
 async def test_too_much_from_a_stranger_is_cut_off_before_it_is_parsed() -> None:
-    async with served() as here, dialled(here.address, 5) as call:
+    async with served() as here, dialled("rabbit@b", here.address, 5, None) as call:
         call.write(bytes(600))
         await here.until(lambda: here.calls)
         assert await here.calls[0].read() == bytes(600)

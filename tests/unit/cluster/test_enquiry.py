@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker import feature_flags
-from broker.cluster import outbound
 from broker.cluster.admission.enquiry import Applicant, EnquiryAnswer, NotAdmitted, enquire
+from broker.cluster.authentication import dialling
 from broker.cluster.formation import Standing
 from broker.cluster.identity import Promise
 from broker.cluster.joining import STAND_METHOD, encode
@@ -81,14 +81,14 @@ async def test_node_of_another_protocol_version_is_told(
 ) -> None:
     async with cluster_of(tmp_path, A) as nodes:
         await until(nodes.running[A].metadata.has_lease)
-        today = outbound.greeting
+        today = dialling.greeting
 
         def tomorrow(*said: Any) -> wire.Hello:
             hello = today(*said)
             hello.version, hello.version_min = 99, 98
             return hello
 
-        monkeypatch.setattr(outbound, "greeting", tomorrow)
+        monkeypatch.setattr(dialling, "greeting", tomorrow)
         assert "version" in await why_not(Applicant(C, "", SECRET), A, nodes.addresses[A])
 
 
@@ -172,9 +172,9 @@ async def test_a_version_that_lacks_feature_flags_hears_so_before_it_gives_up_it
         await a.propose(commands.EnableFeatures((feature_flags.MAINTENANCE,)))
         applicant = Applicant(C, a.links.address, SECRET)
         await enquire(applicant, A, nodes.addresses[A])
-        today = outbound.greeting
+        today = dialling.greeting
         monkeypatch.setattr(
-            outbound,
+            dialling,
             "greeting",
             lambda *words: today(*words[:4]),  # as 0.2.0 greets
         )

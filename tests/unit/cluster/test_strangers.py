@@ -13,10 +13,11 @@ import grpc.aio
 import pytest
 
 from broker.cluster.authentication import keys
+from broker.cluster.authentication.dialling import dialled
 from broker.cluster.authentication.handshake import SPOKEN, LinkEnd, Reason, proof
 from broker.cluster.grpc_connection import LINK_METHOD
 from broker.cluster.links import Links
-from broker.cluster.outbound import LinkLimits, dialled
+from broker.cluster.outbound import LinkLimits
 from broker.wire import node_pb2 as wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -126,7 +127,7 @@ async def test_who_proves_the_secret_hears_a_proven_reason(
 
 
 async def test_without_the_secret_nothing_is_delivered_or_told() -> None:
-    async with stranger() as (links, _channel), dialled(links.address, 5) as call:
+    async with stranger() as (links, _channel), dialled(NODE, links.address, 5, None) as call:
         got: list[bytes] = []
         links.on(20, lambda _n, _b, payload: got.append(payload))
         call.write(hello(cluster_id="c").SerializeToString())  # neither membership nor name

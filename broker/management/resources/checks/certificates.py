@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.cluster.authentication import link_tls
+from broker.cluster.authentication.link_tls import LinkFiles, Mode
 from broker.config import TlsSettings
 from broker.management.answers import UNAVAILABLE, bad_request, json
 from broker.management.call import Call, Endpoint
@@ -83,13 +85,14 @@ async def tls(call: Call) -> web.Response:
     )
 
 
-def _encrypted(call: Call) -> list[tuple[dict[str, Any], TlsSettings]]:
+def _encrypted(call: Call) -> list[tuple[dict[str, Any], TlsSettings | LinkFiles]]:
     """This node's listeners with TLS, and their settings."""
     settings = call.control.settings
-    by_protocol = {
+    by_protocol: dict[str, TlsSettings | LinkFiles | None] = {
         "amqp/ssl": settings.amqp_tls,
         "https": settings.management_tls,
         "https/prometheus": settings.metrics_tls,
+        "clustering": None if link_tls.mode(settings) is Mode.OFF else link_tls.files(settings),
     }
     return [
         (

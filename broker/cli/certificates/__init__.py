@@ -1,0 +1,1 @@
+"""`warrenmq cluster certificates`: an authority for the nodes of one cluster, and what it signs."""

@@ -1,0 +1,1 @@
+"""TLS of every port: certificates from files, read again when the files change."""
