@@ -168,6 +168,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             `management.headers.*`: (HTTP header, value) that replace the API's own.
         metrics_listener: `prometheus.tcp.*`; None switches it off.
         metrics_tls_listener: `prometheus.ssl.ip` and `.port`; None: no HTTPS.
+        metrics_per_object: `prometheus.return_per_object_metrics`: `/metrics` shows each object.
+        metrics_queues_max: `prometheus.warrenmq_queues_max`: most queues with samples of their own
+            in `/metrics`; 0: none.
         metrics_tls: The other keys of `prometheus.ssl.*`.
         cluster_listener: `cluster.listen`; default: the first AMQP port + 20000, as RabbitMQ's
             distribution port. See `inter_node_listener`.
@@ -276,6 +279,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     management_headers: tuple[tuple[str, str], ...] = ()
     metrics_listener: Listener | None = Listener("", 15692)
     metrics_tls_listener: Listener | None = None
+    metrics_per_object: bool = False
+    metrics_queues_max: int = 0
     metrics_tls: TlsSettings | None = None
 
     cluster_listener: Listener | None = None

@@ -140,6 +140,8 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tcp_listen_options.backlog": ("tcp_backlog", readers.natural),
     "event_exchange.vhost": ("events_vhost", str),
     "collect_statistics_interval": ("statistics_interval_ms", readers.interval),
+    "prometheus.return_per_object_metrics": ("metrics_per_object", readers.flag),
+    "prometheus.warrenmq_queues_max": ("metrics_queues_max", readers.natural),
     "tcp_listen_options.nodelay": ("tcp_nodelay", readers.flag),
     "tcp_listen_options.keepalive": ("tcp_keepalive", readers.flag),
     "tcp_listen_options.sndbuf": ("tcp_send_buffer_bytes", readers.size_bytes),

@@ -208,6 +208,11 @@ class DeadLetters:
         """
         return self._waiting_bytes > BEHIND_BYTES and not self._is_running
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of dead messages that wait to be routed or published."""
+        return self._waiting_bytes
+
     def take(self, source: DeadLetterSource, dead: list[Dead]) -> None:
         """Take a queue's dead messages. They are routed in the next turn of the loop."""
         for reason, items, is_held in dead:

@@ -186,6 +186,11 @@ class QueueRegistry:
         """What queues did here since the node serves."""
         return self._context.counts
 
+    @property
+    def dead_letter_bytes(self) -> int:
+        """Bytes of dead messages that wait to be routed or published."""
+        return self._dead_letters.waiting_bytes
+
     def served(self, uid: int) -> ClassicQueue | None:
         """A classic queue that is served here."""
         return self._classic.get(uid)

@@ -65,6 +65,8 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
             0.75,
         ),
         ("collect_statistics_interval = 250", "statistics_interval_ms", 250),
+        ("prometheus.warrenmq_queues_max = 20", "metrics_queues_max", 20),
+        ("prometheus.return_per_object_metrics = true", "metrics_per_object", True),
         ("classic_queue.default_version = 2", "classic_queue_default_version", 2),
         ("vm_memory_high_watermark.absolute = 1PiB", "vm_memory_high_watermark_bytes", 2**50),
         ("vm_memory_high_watermark.relative = 0.6", "vm_memory_high_watermark", 0.6),

@@ -14,12 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.nodes import Node, free_ports, wait_until
 from tests.wire import boards
 
+LONGEST = 2
+
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
     """A node with its port of metrics."""
     (port,) = free_ports(1)
     settings = ["prometheus.tcp.ip=127.0.0.1", f"prometheus.tcp.port={port}"]
+    settings += [f"prometheus.warrenmq_queues_max={LONGEST}"]
     node = Node("metrics", tmp_path_factory.mktemp("metrics"), settings)
     try:
         node.start()
@@ -224,6 +227,59 @@ def test_bytes_and_sums_do_not_fall_when_a_connection_ends(own: tuple[Node, int]
     assert (
         after["rabbitmq_connections_closed_total",] > before["rabbitmq_connections_closed_total",]
     )
+
+
+def test_the_longest_queues_have_samples_and_the_others_one(own: tuple[Node, int]):
+    node, port = own
+    with node.connect() as connection:
+        channel = connection.channel()
+        for number in range(5):
+            channel.queue_declare(f"long{number}", durable=True)
+            for _ in range(100 * (number + 1)):
+                channel.basic_publish("", f"long{number}", b"1")
+        channel.queue_declare("long0", passive=True)
+        found = scraped(port)
+        for number in range(5):
+            channel.queue_delete(f"long{number}")
+    name = "warrenmq_queue_messages_ready"
+    ready = {key[1:]: value for key, value in found.items() if key[0] == name}
+    assert len(ready) == LONGEST + 1
+    assert (ready["/", "long4"], ready["/", "long3"]) == (500, 400)
+    assert sum(ready.values()) == found["rabbitmq_queue_messages_ready",]
+
+
+def test_what_only_this_broker_knows(own: tuple[Node, int]):
+    node, port = own
+    before = scraped(port)
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("known", durable=True, arguments={"x-queue-type": "quorum"})
+        for _ in range(10):
+            channel.basic_publish("", "known", b"1")
+        found = scraped(port)
+    grown = {
+        name: found[name,] - before[name,]
+        for name, *more in found
+        if not more and (name,) in before
+    }
+    assert grown["warrenmq_raft_elections_total"] == 1
+    assert grown["warrenmq_raft_commits_total"] >= 10
+    assert grown["warrenmq_raft_commit_seconds_total"] >= 0
+    assert grown["warrenmq_commit_sync_seconds_count"] > 0
+    buckets = [
+        value for key, value in found.items() if key[0] == "warrenmq_commit_sync_seconds_bucket"
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == found["warrenmq_commit_sync_seconds_count",]
+    replicas = {key[1]: value for key, value in found.items() if key[0] == "warrenmq_raft_replicas"}
+    assert replicas["leader"] == sum(replicas.values()) >= 1
+    assert found["warrenmq_metadata_is_leader",] == 1
+    assert {key[1] for key in found if key[0] == "warrenmq_flow"} == {
+        "connection",
+        "channel",
+        "queue",
+    }
 
 
 def test_what_is_not_there_is_404(own: tuple[Node, int]):

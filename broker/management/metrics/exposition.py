@@ -18,7 +18,7 @@ CHUNK_BYTES: Final = 64 << 10
 """About how long a piece of the text is: one that is sent at once holds nobody up."""
 
 Labels = tuple[tuple[str, str], ...]
-FamilyType = Literal["counter", "gauge", "untyped"]
+FamilyType = Literal["counter", "gauge", "histogram", "untyped"]
 
 
 class Family(NamedTuple):
@@ -26,9 +26,10 @@ class Family(NamedTuple):
 
     Attributes:
         name: Of the metric.
-        type: "counter", "gauge" or "untyped".
+        type: "counter", "gauge", "histogram" or "untyped".
         help: What it counts.
-        samples: Labels (`labelled`) and value of each; read once, as it is written.
+        samples: What stands behind the name (`labelled`; of a histogram with its ending before) and
+            the value of each; read once, as it is written.
     """
 
     name: str

@@ -69,6 +69,8 @@ class ReplicaFacts(NamedTuple):
         commit_index: The newest entry known to be committed.
         last_index: The newest entry.
         commit_ms: How long the latest entry took that this replica proposed; None unless it leads.
+        role: As `raft.group.GroupStatus.role`.
+        is_leaderless: True if it knows of no leader.
     """
 
     labels: str
@@ -78,6 +80,8 @@ class ReplicaFacts(NamedTuple):
     commit_index: int
     last_index: int
     commit_ms: int | None
+    role: str
+    is_leaderless: bool
 
     @property
     def is_leading(self) -> bool:
@@ -96,6 +100,7 @@ class ConnectionFacts(NamedTuple):
         writes: Pieces in which they were sent.
         unsent_bytes: That wait to be sent.
         channels: How many are open.
+        is_in_flow: True if listings show it as `flow`.
     """
 
     labels: str
@@ -105,6 +110,7 @@ class ConnectionFacts(NamedTuple):
     writes: int
     unsent_bytes: int
     channels: int
+    is_in_flow: bool
 
 
 class ChannelRow(NamedTuple):
@@ -113,10 +119,12 @@ class ChannelRow(NamedTuple):
     Attributes:
         labels: `channel`: its name.
         facts: As listings show it.
+        is_in_flow: True if listings show it as `flow`.
     """
 
     labels: str
     facts: ChannelFacts
+    is_in_flow: bool
 
 
 class Totals(NamedTuple):
@@ -161,3 +169,51 @@ class PairFacts(NamedTuple):
 
     labels: str
     published: int
+
+
+class RingFacts(NamedTuple):
+    """The node's part in mirrored queues.
+
+    Attributes:
+        masters: Queues of which it is the master.
+        mirrors: Queues of which it has a mirror.
+        unsynchronised: Mirrors of its masters that are not synchronised.
+        syncing: Synchronisations that its masters have under way.
+        in_flight_bytes: Of its broadcasts that have not come round.
+    """
+
+    masters: int
+    mirrors: int
+    unsynchronised: int
+    syncing: int
+    in_flight_bytes: int
+
+
+class OwnFacts(NamedTuple):
+    """What only this broker has.
+
+    Attributes:
+        node: The NODE part of the node's report.
+        queueing: What the node's queues did.
+        roles: How many of its replicas of quorum queues have which role.
+        leaderless: Of those, replicas that know of no leader.
+        late_ticks: Ticks of Raft that came a tick late or more.
+        metadata_index: The newest entry of group 0 that was applied.
+        leads_metadata: It leads group 0.
+        rings: Mirrored queues.
+        flow: By stage: how many of its connections, channels and queues are held back.
+        unsynced_bytes: Written to the store and not durable yet.
+        dead_letter_bytes: Of dead messages that wait to be published.
+    """
+
+    node: Mapping[str, Any]
+    queueing: QueueingCounts
+    roles: Mapping[str, int]
+    leaderless: int
+    late_ticks: int
+    metadata_index: int
+    leads_metadata: bool
+    rings: RingFacts
+    flow: Mapping[str, int]
+    unsynced_bytes: int
+    dead_letter_bytes: int

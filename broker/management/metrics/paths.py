@@ -13,6 +13,7 @@ from broker.management.metrics import (
 )
 from broker.management.metrics.exposition import Family, written
 from broker.management.metrics.facts import ChannelRow, ConnectionFacts, QueueFacts, Totals
+from broker.management.metrics.longest_queues import of_longest
 from broker.management.metrics.reading import Reader, exchanges_of, vhosts_of
 from broker.management.metrics.rows import DETAILED, family, of_each, of_one, of_sum
 
@@ -70,7 +71,7 @@ def asked(families: Iterable[str], vhosts: Sequence[str], known: Iterable[str]) 
 
 
 def of_node(
-    reader: Reader, report: dict[str, Any], *, per_object: bool
+    reader: Reader, report: dict[str, Any], *, per_object: bool, queues_max: int = 0
 ) -> Generator[None, None, list[bytes]]:
     """Write `/metrics` or `/metrics/per-object`.
 
@@ -78,6 +79,7 @@ def of_node(
         reader: The node.
         report: The NODE part of its report.
         per_object: A sample for each queue and replica, not one for all.
+        queues_max: Most queues with samples of their own where there is one for all.
     """
     facts = reader.node(report)
     connections = yield from reader.connections()
@@ -103,7 +105,10 @@ def of_node(
         found += yield from of_sum(queue_families.ALL, queues)
         found += yield from of_sum(queue_families.RAFT, replicas)
         found.append(queue_families.mean_latency(replicas))
-    found += of_one(own_families.OURS, facts)
+        found += yield from of_longest(queues, queues_max)
+    own = yield from reader.own(facts, connections, channels, replicas)
+    found += of_one(own_families.OURS, own)
+    found += own_families.divided(own)
     found += node_families.identity(facts, "per-object" if per_object else "aggregated")
     return (yield from written(found))
 

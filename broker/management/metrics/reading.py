@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections import Counter
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -14,11 +15,13 @@ from broker.management.metrics.facts import (
     ConnectionFacts,
     ExchangeFacts,
     NodeFacts,
+    OwnFacts,
     PairFacts,
     QueueFacts,
     ReplicaFacts,
+    RingFacts,
 )
-from broker.management.pace import STEP
+from broker.management.pace import STEP, kept
 from broker.management.report import connections_of
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
@@ -105,6 +108,8 @@ class Reader:
                         status.commit_index,
                         status.last_index,
                         replica.commit_ms if replica.is_leading else None,
+                        status.role,
+                        status.leader is None,
                     )
                 )
             if not number % STEP:
@@ -125,6 +130,7 @@ class Reader:
                     info.writes,
                     connection.unsent_bytes,
                     0 if session is None else session.channel_count,
+                    connection.state == "flow",
                 )
             )
             if not number % STEP:
@@ -138,7 +144,9 @@ class Reader:
             session, name = connection.session, connection.info.name
             for facts in () if session is None else session.listing():
                 labels = labelled((("channel", f"{name} ({facts.number})"),))
-                found.append(ChannelRow(labels, facts))
+                number, is_closing = facts.number, facts.is_closing
+                is_in_flow = connection.channel_state(number, is_closing=is_closing) == "flow"
+                found.append(ChannelRow(labels, facts, is_in_flow))
                 if not len(found) % STEP:
                     yield
         return found
@@ -165,6 +173,60 @@ class Reader:
                 if not number % STEP:
                     yield
         return found
+
+    def own(
+        self,
+        facts: NodeFacts,
+        connections: Sequence[ConnectionFacts],
+        channels: Sequence[ChannelRow],
+        replicas: Sequence[ReplicaFacts],
+    ) -> Generator[None, None, OwnFacts]:
+        """What only this broker has.
+
+        Args:
+            facts: The node.
+            connections: All.
+            channels: All.
+            replicas: All.
+        """
+        queues, metadata = self._serving.queues, self._cluster.metadata
+        held = yield from kept(queues.remotes(), lambda remote: remote.is_in_flow)
+        flow = {
+            "connection": sum([each.is_in_flow for each in connections]),
+            "channel": sum([each.is_in_flow for each in channels]),
+            "queue": len(held),
+        }
+        yield
+        rings = yield from self._rings()
+        journal = self._control.journal
+        return OwnFacts(
+            facts.node,
+            facts.queueing,
+            Counter([each.role for each in replicas]),
+            sum([each.is_leaderless for each in replicas]),
+            self._cluster.host.late_tick_count,
+            metadata.applied_index,
+            metadata.is_leading,
+            rings,
+            flow,
+            0 if journal is None else journal.pending_bytes,
+            queues.dead_letter_bytes,
+        )
+
+    def _rings(self) -> Generator[None, None, RingFacts]:
+        masters = mirrors = unsynchronised = syncing = in_flight_bytes = 0
+        for number, each in enumerate(self._serving.queues.mirrored.memberships(), 1):
+            in_flight_bytes += each.gm.in_flight_bytes
+            if each.master is None:
+                mirrors += 1
+            else:
+                ring = each.ring
+                masters += 1
+                unsynchronised += sum([mirror not in ring.synced for mirror in ring.mirrors()])
+                syncing += each.source is not None and each.source.progress is not None
+            if not number % STEP:
+                yield
+        return RingFacts(masters, mirrors, unsynchronised, syncing, in_flight_bytes)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -15,7 +15,12 @@ SUMMED: Final = 512
 
 T = TypeVar("T")
 
-_TYPES: Final[dict[str, FamilyType]] = {"c": "counter", "g": "gauge", "u": "untyped"}
+_TYPES: Final[dict[str, FamilyType]] = {
+    "c": "counter",
+    "g": "gauge",
+    "h": "histogram",
+    "u": "untyped",
+}
 
 
 class Labelled(Protocol):

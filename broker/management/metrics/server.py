@@ -66,8 +66,13 @@ class MetricsServer:
             await self._listener.stop()
 
     async def _all(self, request: web.Request) -> web.StreamResponse:
+        settings = self._control.settings
+        if settings.metrics_per_object:
+            return await self._each(request)
+
         def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
-            return paths.of_node(reader, report, per_object=False)
+            queues_max = settings.metrics_queues_max
+            return paths.of_node(reader, report, per_object=False, queues_max=queues_max)
 
         return await self._answer(request, "aggregated", write)
 

@@ -244,6 +244,10 @@ class MirroredQueues:
         """This node's membership in a queue's ring."""
         return self._memberships.get(uid)
 
+    def memberships(self) -> list[RingMembership]:
+        """This node's memberships in rings."""
+        return list(self._memberships.values())
+
     def request_master(self, uid: int, node: str) -> bool:
         """Hand a queue of which this node is the master to another node, once that is synchronised.
 
