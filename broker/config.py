@@ -108,6 +108,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         format: "plain" lines or "json" objects.
         rotation_size_bytes: The file is rotated when it would grow beyond; 0 never rotates.
         rotation_count: Old files kept.
+        audit_file: Path of the audit log (`log.audit.file`, ours), None for none. It is rotated as
+            the log file is.
     """
 
     level: str = "info"
@@ -116,6 +118,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "plain"
     rotation_size_bytes: int = 10 * MEBIBYTE
     rotation_count: int = 5
+    audit_file: str | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):

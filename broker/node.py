@@ -32,6 +32,7 @@ from typing import Final
 import uvloop
 
 from broker import interpreter
+from broker.audit.actor import BROKER, Actor
 from broker.cluster.admission.enquiry import Applicant, NotAdmitted, enquire
 from broker.cluster.authentication.exposure import objection
 from broker.cluster.authentication.secret import SecretUnusable, effective_secret
@@ -370,11 +371,11 @@ class Node:
             await member.cluster.retire()  # until start_app
             return True
 
-    async def forget(self, node: str) -> object:
+    async def forget(self, node: str, by: Actor = BROKER) -> object:
         """Remove a stopped node from the cluster."""
         if self._member is None:
             raise NodeError("this node has no cluster")
-        return await self._member.cluster.forget(node)
+        return await self._member.cluster.forget(node, by)
 
     # The member half
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from broker.audit import trail
 from broker.config import LogSettings
 from broker.management.node_log import LEVELS, LogRing
 
@@ -82,15 +83,7 @@ def configure(settings: LogSettings) -> None:
     if settings.console:
         handlers.append(logging.StreamHandler(sys.stdout))
     if settings.file is not None:
-        _make_folder(Path(settings.file).parent)
-        handlers.append(
-            _LogFile(
-                settings.file,
-                maxBytes=settings.rotation_size_bytes,
-                backupCount=settings.rotation_count,
-                encoding="utf-8",
-            )
-        )
+        handlers.append(_file(settings.file, settings))
     handlers.append(LogRing())
     formatter = JsonFormatter() if settings.format == "json" else PlainFormatter()
     for handler in handlers:
@@ -98,6 +91,30 @@ def configure(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = handlers
     root.setLevel(LEVELS[settings.level])
+    _configure_audit(settings)
+
+
+def _configure_audit(settings: LogSettings) -> None:
+    """Keep an audit log, or none; its lines come whole from `broker.audit.trail`."""
+    logger = logging.getLogger(trail.LOGGER)
+    if settings.audit_file is None:
+        logger.handlers[:] = []
+        logger.setLevel(LEVELS["none"])
+        return
+    handler = _file(settings.audit_file, settings)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+
+
+def _file(path: str, settings: LogSettings) -> _LogFile:
+    _make_folder(Path(path).parent)
+    return _LogFile(
+        path,
+        maxBytes=settings.rotation_size_bytes,
+        backupCount=settings.rotation_count,
+        encoding="utf-8",
+    )
 
 
 def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:

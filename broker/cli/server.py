@@ -49,7 +49,8 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
     try:
         log_output.configure(settings.log)
     except OSError as error:
-        click.echo(f"warrenmq: {settings.log.file} can't be written: {error}", err=True)
+        path = error.filename or settings.log.file
+        click.echo(f"warrenmq: {path} can't be written: {error}", err=True)
         sys.exit(_EXIT_CONFIG)
     # The broker itself: half a second that no other command pays.
     sys.exit(import_module("broker.node").run(settings))

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from broker.audit.actor import BROKER, Actor
 from broker.cluster import payload_types
 from broker.cluster.admission.join_service import IS_MEMBER_METHOD, JoinService
 from broker.cluster.authentication.handshake import Reason
@@ -226,10 +227,13 @@ class ClusterMembership:
         )
 
     async def propose(
-        self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
+        self,
+        command: commands.AnyCommand,
+        timeout_s: float = PROPOSE_TIMEOUT_S,
+        by: Actor = BROKER,
     ) -> object:
         """Change group 0: the command's result, or a `Refusal`. See `MetadataGroup.propose`."""
-        return await self.metadata.propose(command, timeout_s)
+        return await self.metadata.propose(command, timeout_s, by)
 
     def on_boot_ended(self, listener: Callable[[str, str], None]) -> None:
         """Call back with (old, new) when this boot was ended and a new one begins (P1).
@@ -573,14 +577,18 @@ class ClusterMembership:
 
     # Members come and go
 
-    async def forget(self, node: str) -> object:
+    async def forget(self, node: str, by: Actor = BROKER) -> object:
         """Remove a stopped node from the cluster for good. Asked at any member.
+
+        Args:
+            node: Its name.
+            by: Who asks for it.
 
         Returns:
             True, or False if it was no member, or a `Refusal`.
         """
         if not self._is_retired:
-            return await self.propose(commands.ForgetNode(node))
+            return await self.propose(commands.ForgetNode(node), by=by)
         text = "no other node of the cluster answers; start one, or wipe this node's data folder"
         self._strangers_to.clear()
         try:
@@ -602,10 +610,11 @@ class ClusterMembership:
         except TimeoutError:
             return Refusal(ReplyCode.INTERNAL_ERROR, text)
 
-    async def _serve_forget(self, _node: str, _boot: str, payload: bytes) -> bytes:
+    async def _serve_forget(self, node: str, _boot: str, payload: bytes) -> bytes:
         if self._is_retired:
             raise CallFailed("the broker on this node is stopped: start it with start_app")
-        result = await self.propose(commands.ForgetNode(payload.decode()))
+        by = Actor(via="cluster", address=node)
+        result = await self.propose(commands.ForgetNode(payload.decode()), by=by)
         if isinstance(result, Refusal) and result.code is ReplyCode.INTERNAL_ERROR:
             raise CallFailed(result.text)
         return results.encode_result(result)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from broker.audit import trail
+from broker.audit.actor import BROKER, SETTINGS, Actor
 from broker.cluster import payload_types
 from broker.cluster.calls import CallFailed
 from broker.cluster.feature_gate import FeatureGate
@@ -171,19 +173,30 @@ class MetadataGroup:
     # Proposing
 
     async def propose(
-        self, command: commands.AnyCommand, timeout_s: float = PROPOSE_TIMEOUT_S
+        self,
+        command: commands.AnyCommand,
+        timeout_s: float = PROPOSE_TIMEOUT_S,
+        by: Actor = BROKER,
     ) -> object:
-        """Change group 0.
+        """Change group 0, and tell the audit log of it.
 
         Args:
             command: What to do.
             timeout_s: How long it may take, seconds.
+            by: Who asks for it.
 
         Returns:
             The command's result, or a `Refusal`. INTERNAL_ERROR (541) says that the outcome is
             unknown or that there is no leader. Answered means: every node with a lease has
             applied it.
         """
+        line = trail.begin(self._links.node, by, command, self.catalogue)
+        result = await self._propose(command, timeout_s)
+        if line is not None:
+            line.end(result)
+        return result
+
+    async def _propose(self, command: commands.AnyCommand, timeout_s: float) -> object:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._lives.wait()
@@ -199,11 +212,15 @@ class MetadataGroup:
     ) -> object:
         """Propose Bootstrap or BootNode, which need no living boot; otherwise as `propose`."""
         data = commands.encode_request(self._links.boot, 1, 1, command)
+        line = trail.begin(self._links.node, SETTINGS, command, self.catalogue)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._submit(data, self._links.boot)
+                result = await self._submit(data, self._links.boot)
         except (TimeoutError, GroupClosed):
             return Refusal(ReplyCode.INTERNAL_ERROR, "the cluster did not agree in time")
+        if line is not None:
+            line.end(result)
+        return result
 
     async def _propose_numbered(self, command: commands.AnyCommand) -> object:
         boot, number, outstanding = self._links.boot, self._next_number, self._outstanding

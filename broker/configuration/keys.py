@@ -241,6 +241,7 @@ _GROUPED = (
     *(f"cluster.tls.{name}" for name in LINKS),
     "cluster.secret_file",
     "log.file",
+    "log.audit.file",
     "log.dir",
     "loopback_users",
     *DEFINITIONS,
@@ -399,10 +400,13 @@ class _Reader:
     def _logging(self) -> None:
         log: dict[str, Any] = {}
         directory = self.take("log.dir", str) if "log.dir" in self.left else None
-        name = self.take("log.file", str) if "log.file" in self.left else None
-        if name is not None and name not in ("true", "false"):
-            is_path = "/" in name or directory is None
-            log["file"] = name if is_path else f"{directory}/{name}"
+        for key, field in (("log.audit.file", "audit_file"), ("log.file", "file")):
+            name = self.take(key, str) if key in self.left else None
+            if name is not None and name not in ("true", "false"):
+                is_path = "/" in name or directory is None
+                log[field] = name if is_path else f"{directory}/{name}"
+        if "file" in log:
+            pass
         elif directory is not None and name != "false":
             log["file"] = f"{directory}/warrenmq.log"
         for key in list(self.left):

@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
+from broker.audit import trail
 from broker.management.answers import ApiError, bad_request, json
 from broker.management.auth import Authenticator
 from broker.management.call import Call, Endpoint
@@ -26,6 +27,8 @@ from broker.management.resources import ROUTES
 _log = logging.getLogger(__name__)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_FORBIDDEN = (401, 403)
+_CHANGING = ("PUT", "POST", "DELETE")
 _ERRORS = {404: ("Object Not Found", "Not Found"), 405: ("method_not_allowed", "Not Allowed")}
 
 
@@ -108,8 +111,13 @@ class ManagementServer:
                 user,
                 self._authenticator.access,
             )
-            call.require(route.tag)
-            return await route.run(call)
+            try:
+                call.require(route.tag)
+                return await route.run(call)
+            except ApiError as error:
+                if error.status in _FORBIDDEN and request.method in _CHANGING:
+                    _audit_refused(call, error)
+                raise
 
         return handle
 
@@ -147,6 +155,13 @@ class ManagementServer:
             is_running = serving is not None and serving.listener.is_suspended
             return json({"reason": why, "is_running": is_running}, 503)
         return json({"status": "ok"})
+
+
+def _audit_refused(call: Call, error: ApiError) -> None:
+    """Tell the audit log of a change that the caller's tags or permissions do not allow."""
+    if not call.has_proposed:
+        asked: dict[str, object] = {"request": f"{call.request.method} {call.request.path[:1000]}"}
+        trail.note(call.control.name, call.by, "http.request", asked, "refused", error.reason)
 
 
 def _check_path(request: web.Request) -> None:

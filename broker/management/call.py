@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from broker.audit.actor import Actor
 from broker.cluster.membership import ClusterMembership
 from broker.errors import Refusal
 from broker.management import paging, request_body
@@ -19,7 +20,7 @@ from broker.management.answers import (
     refuse,
     unavailable,
 )
-from broker.management.auth import Tag, has_tag
+from broker.management.auth import Tag, client_address, has_tag
 from broker.management.control import NodeControl
 from broker.management.listings import Listings, Parts
 from broker.management.operations.registry import Operations
@@ -35,6 +36,9 @@ from broker.metadata.records import User
 from broker.server.serving import Serving
 
 R = TypeVar("R")
+CTL_AGENT: Final = "warrenmq-ctl"
+"""How `ctl` begins its User-Agent (`broker.cli.ctl.api`)."""
+
 DEFAULT_EXCHANGE = "amq.default"
 """How paths write the exchange whose name is ""."""
 
@@ -56,6 +60,7 @@ class Call:
 
     Attributes:
         query: The part of the URL behind the question mark.
+        has_proposed: A change was proposed: whether it was refused is in the audit log.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Call:
         self.operations = operations
         self.user = user
         self.query = request.query
+        self.has_proposed = False
         self._find_access = find_access
 
     # The node
@@ -120,6 +126,13 @@ class Call:
         return self._find_access(self.catalogue)
 
     # What the request says
+
+    @property
+    def by(self) -> Actor:
+        """Who asks, for events and the audit log."""
+        agent = self.request.headers.get("User-Agent", "")
+        via = "ctl" if agent.startswith(CTL_AGENT) else "http"
+        return Actor(self.user.name, via, client_address(self.request))
 
     def ages(self) -> Ages:
         """Which part of the past is asked for.
@@ -252,10 +265,11 @@ class Call:
             ApiError: As `refuse`.
         """
         serving = self.control.serving
+        self.has_proposed = True
         if serving is None:
-            result = await self.cluster.propose(command)
+            result = await self.cluster.propose(command, by=self.by)
         else:
-            result = await serving.context.events.propose(command, self.user.name)
+            result = await serving.context.events.propose(command, self.by)
         if isinstance(result, Refusal):
             refuse(result)
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.audit.actor import BROKER, Actor
 from broker.cluster.membership import ClusterMembership
 from broker.config import Settings
 from broker.ports import Clock
@@ -110,8 +111,12 @@ class NodeControl(Protocol):
         """
         ...
 
-    async def forget(self, node: str) -> object:
+    async def forget(self, node: str, by: Actor = BROKER) -> object:
         """Remove a stopped node from the cluster.
+
+        Args:
+            node: Its name.
+            by: Who asks for it.
 
         Returns:
             True, False if it was no member, or a `Refusal`.

@@ -10,6 +10,8 @@ from collections import deque
 from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
 
+from broker.audit import trail
+
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -110,7 +112,7 @@ def rotate() -> int:
 
     One with log.file.rotation.count = 0 keeps none, and goes on as it is.
     """
-    handlers = logging.getLogger().handlers
+    handlers = [*logging.getLogger().handlers, *logging.getLogger(trail.LOGGER).handlers]
     found = [
         each for each in handlers if isinstance(each, RotatingFileHandler) and each.backupCount
     ]

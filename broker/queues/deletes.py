@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.commands import DeleteQueue
 from broker.metadata.records import Queue
@@ -34,7 +35,8 @@ class Deletes:
         self._classic = classic
         self._queues = queues
         self._propose = node.propose
-        self._undecided: dict[int, ClassicQueue | QuorumQueue] = {}  # timed out (P5)
+        # by uid: a delete that timed out, and who wanted it (P5)
+        self._undecided: dict[int, tuple[ClassicQueue | QuorumQueue, Actor]] = {}
         self._early: list[Delete] = []  # consumers may be about to attach again
 
     def delete(self, request: Delete) -> None:
@@ -42,7 +44,7 @@ class Deletes:
         queue = self._catalogue.queue_by_uid(request.queue.uid) or request.queue
         request, done = replace(request, queue=queue), request.done
         if queue.type == "quorum":
-            self._delete_quorum(queue, done)
+            self._delete_quorum(request)
         elif not self._is_served(queue):
             # Counts come from the next master, or a refusal once it was waited for in vain.
             self._queues.open(queue).stat(
@@ -53,7 +55,9 @@ class Deletes:
         else:
             if_unused, if_empty = request.if_unused, request.if_empty
             transport = self._node.transport
-            transport.ask_delete(queue.home, queue, done, if_unused=if_unused, if_empty=if_empty)
+            transport.ask_delete(
+                queue.home, queue, done, if_unused=if_unused, if_empty=if_empty, by=request.by
+            )
 
     def delete_here(self, request: Delete) -> None:
         """Check, stop accepting, propose; go on if that fails (P5)."""
@@ -73,7 +77,7 @@ class Deletes:
         elif isinstance(count, Refusal):
             done(count)
         else:
-            self._ask(local, lambda result: done(_or(count, result)))
+            self._ask(local, lambda result: done(_or(count, result)), request.by)
 
     def unused(self, uid: int, then: Callable[[], None]) -> None:
         """Delete a classic queue that nobody uses any more; refused: again at its next tick.
@@ -102,16 +106,16 @@ class Deletes:
         A quorum queue that has had another leader since then may be in use: it goes on.
         """
         undecided, self._undecided = self._undecided, {}
-        for queue in undecided.values():
+        for queue, by in undecided.values():
             if isinstance(queue, ClassicQueue) or queue.is_still_ending:
-                self._ask(queue, _ignore)
+                self._ask(queue, _ignore, by)
             else:
                 queue.resume()
         early, self._early = self._early, []
         for request in early:
             self.delete(request)
 
-    def _ask(self, queue: ClassicQueue | QuorumQueue, done: Done) -> None:
+    def _ask(self, queue: ClassicQueue | QuorumQueue, done: Done, by: Actor = BROKER) -> None:
         """Propose what a queue has prepared for; the queue resumes if it is refused (P5).
 
         A proposal that timed out is not an outcome: it may be committed yet, and would take with
@@ -121,18 +125,22 @@ class Deletes:
         def outcome(result: object) -> None:
             if isinstance(result, Refusal):
                 if result.code is ReplyCode.INTERNAL_ERROR:
-                    self._undecided[queue.record.uid] = queue
+                    self._undecided[queue.record.uid] = queue, by
                 else:
                     queue.resume()
             done(result)
 
-        self._propose(DeleteQueue(queue.record.uid), outcome)
+        self._propose(DeleteQueue(queue.record.uid), outcome, by)
 
-    def _delete_quorum(self, queue: Queue, done: Done) -> None:
+    def _delete_quorum(self, request: Delete) -> None:
+        queue, done = request.queue, request.done
+
         def counted(stat: object) -> None:
             ready = getattr(stat, "ready", 0)
 
-            self._propose(DeleteQueue(queue.uid), lambda result: done(_or(ready, result)))
+            self._propose(
+                DeleteQueue(queue.uid), lambda result: done(_or(ready, result)), request.by
+            )
 
         self._queues.open(queue).stat(counted)
 

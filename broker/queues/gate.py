@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from broker.audit.actor import BROKER, Actor
 from broker.fifo.commands import (
     Cancel,
     ChannelCommand,
@@ -112,12 +113,14 @@ class Delete:
         done: Called with the number of ready messages, or a `Refusal`.
         if_unused: Refuse when there are consumers.
         if_empty: Refuse when there are ready messages.
+        by: Who wants it.
     """
 
     queue: Queue
     done: Done
     if_unused: bool
     if_empty: bool
+    by: Actor = BROKER
 
 
 Request: TypeAlias = (

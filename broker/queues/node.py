@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from broker.audit.actor import BROKER, Actor
 from broker.counters import QueueingCounts
 from broker.fifo.commands import CommandBatch
 from broker.metadata.catalogue import Catalogue
@@ -59,7 +60,7 @@ class NodeContext:
     store: MessageStore
     transport: PeerTransport
     defer: Defer
-    propose: Callable[[DeleteQueue | ChangeRings, Done], None]
+    propose: Propose
     leader: Callable[[], str | None]
     has_lease: Callable[[], bool] = _always
     draw: Callable[[], int] = _zero
@@ -72,10 +73,28 @@ class NodeContext:
         return self.defer(call) if self.later is None else self.later(seconds, call)
 
 
+class Propose(Protocol):
+    """Asks group 0 for a change."""
+
+    def __call__(
+        self, command: DeleteQueue | ChangeRings, done: Done, by: Actor = BROKER, /
+    ) -> None:
+        """Ask; `done` gets the result, or a `Refusal`.
+
+        Args:
+            command: The change.
+            done: Called once.
+            by: Who wants it.
+        """
+        ...
+
+
 class QueueHost(Protocol):
     """The registry, as the queues that run in it see it."""
 
-    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete(
+        self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
+    ) -> None:
         """Delete a queue, wherever it is served."""
         ...
 
@@ -117,7 +136,14 @@ class PeerTransport(Protocol):
         ...
 
     def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+        self,
+        node: str,
+        queue: Queue,
+        done: Done,
+        *,
+        if_unused: bool,
+        if_empty: bool,
+        by: Actor = BROKER,
     ) -> None:
         """Have a queue's home delete it (`QueueRegistry.delete_here`)."""
         ...
@@ -173,10 +199,17 @@ class Loopback:
         self._peers.send_ring(node, payload)
 
     def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+        self,
+        node: str,
+        queue: Queue,
+        done: Done,
+        *,
+        if_unused: bool,
+        if_empty: bool,
+        by: Actor = BROKER,
     ) -> None:
         """Have a queue's home delete it."""
-        self._peers.ask_delete(node, queue, done, if_unused=if_unused, if_empty=if_empty)
+        self._peers.ask_delete(node, queue, done, if_unused=if_unused, if_empty=if_empty, by=by)
 
     def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
         """Send a batch, perhaps to this node."""

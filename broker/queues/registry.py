@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
+from broker.audit.actor import BROKER, Actor
 from broker.counters import MessageCounts, QueueingCounts
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import CommandBatch, Drop, Purge, owner_of
@@ -126,13 +127,17 @@ class QueueRegistry:
         local = self._classic.get(uid)
         return local if local is not None and local.is_direct else self._remote.get(uid)
 
-    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete(
+        self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
+    ) -> None:
         """Delete a queue through the node that serves it (P5)."""
-        self._deletes.delete(Delete(queue, done, if_unused, if_empty))
+        self._deletes.delete(Delete(queue, done, if_unused, if_empty, by))
 
-    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete_here(
+        self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
+    ) -> None:
         """Delete a classic queue that is served here."""
-        self._deletes.delete_here(Delete(queue, done, if_unused, if_empty))
+        self._deletes.delete_here(Delete(queue, done, if_unused, if_empty, by))
 
     # For queues that run here (`QueueHost`).
 

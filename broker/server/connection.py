@@ -765,7 +765,7 @@ class AmqpConnection(asyncio.Protocol):
             then()
 
     async def _delete_owned(self, owner: str, then: Callable[[], None] | None) -> None:
-        await self._context.events.propose(EndConnection(owner), self.info.user)
+        await self._context.events.propose(EndConnection(owner), self.info.actor)
         if then is not None:
             then()
             self._context.outbox.mark(self)

@@ -7,6 +7,7 @@ import asyncio
 from broker.amqp.connection import ConnectionMachine, MachineSettings
 from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.amqp.sasl import EXTERNAL
+from broker.audit.actor import Actor
 from broker.config import Settings
 from broker.doors.admission import is_loopback
 from broker.doors.proxy_header import Ends
@@ -161,6 +162,11 @@ class ConnectionInfo:
             "connected_at": self.connected_at_ms,
             "client_properties": self.client_properties,
         }
+
+    @property
+    def actor(self) -> Actor:
+        """The client, as events and the audit log name it."""
+        return Actor(self.user, "amqp", self.name)
 
     @property
     def is_loopback(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from broker.audit.actor import BROKER, Actor
 from broker.config import Settings
 from broker.counters import NodeCounts
 from broker.message import Message
@@ -29,7 +30,7 @@ from broker.session.tracing import TracedVhosts
 class Metadata(Protocol):
     """Group 0, as far as connections change it."""
 
-    async def propose(self, command: AnyCommand) -> object:
+    async def propose(self, command: AnyCommand, /, *, by: Actor) -> object:
         """Commit a command and wait until every lease holder has applied it (P4).
 
         Returns:
@@ -53,7 +54,9 @@ class Queues(Protocol):
         """Return a queue's number of consumers: all if it is served here, else this node's."""
         ...
 
-    def delete(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete(
+        self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
+    ) -> None:
         """Delete a queue through its home, which checks the conditions first (P5).
 
         `done(count)` with the messages that were ready, or a `Refusal`.

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from broker.audit import trail
+from broker.audit.actor import Actor
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.commands import Get, SetActive
 from broker.metadata.commands import AnyCommand
@@ -22,6 +24,18 @@ _log = logging.getLogger(__name__)
 
 GOT_BYTES_MAX: Final = 1024 * 1024
 """What basic.get may bring a connection between two writes; one larger message comes alone."""
+
+_CHANGES: Final = {
+    (40, 10): "exchange.declare",
+    (40, 20): "exchange.delete",
+    (40, 30): "binding.add",
+    (40, 40): "binding.remove",
+    (50, 10): "queue.declare",
+    (50, 20): "binding.add",
+    (50, 40): "queue.delete",
+    (50, 50): "binding.remove",
+}
+"""Methods that change metadata, under the names of `broker.audit.changes`."""
 
 
 class Client(Protocol):
@@ -87,6 +101,7 @@ class EffectRunner:
             effects.DeleteQueue: self._delete_queue,
             effects.Propose: self._propose,
             effects.Happened: self._happened,
+            effects.Denied: self._denied,
             effects.ReplyTo: self._reply_to,
             effects.CloseConnection: self._close_connection,
         }
@@ -276,14 +291,18 @@ class EffectRunner:
             self._completion(effect.token),
             if_unused=effect.if_unused,
             if_empty=effect.if_empty,
+            by=self._by(),
         )
+
+    def _by(self) -> Actor:
+        return Actor(self._session.user, "amqp", self._session.name)
 
     def _propose(self, effect: effects.Propose) -> None:
         self._context.spawn(self._ask(effect.command, self._completion(effect.token)))
 
     async def _ask(self, command: AnyCommand, done: Callable[[object], None]) -> None:
         try:
-            result = await self._context.events.propose(command, self._session.user)
+            result = await self._context.events.propose(command, self._by())
         except Exception as why:  # noqa: BLE001 - else the channel would wait for ever
             _log.exception("proposal.failed")
             result = Refusal(ReplyCode.INTERNAL_ERROR, f"the change failed: {why!r}")
@@ -291,6 +310,12 @@ class EffectRunner:
 
     def _happened(self, effect: effects.Happened) -> None:
         self._context.events.publish(effect.key, effect.headers, self._session.user)
+
+    def _denied(self, effect: effects.Denied) -> None:
+        operation = _CHANGES.get((effect.class_id, effect.method_id))
+        if operation is not None:
+            about: dict[str, object] = {"vhost": self._session.vhost}
+            trail.note(self._context.node, self._by(), operation, about, "refused", effect.text)
 
     def _reply_to(self, effect: effects.ReplyTo) -> None:
         behind = self._context.send_reply(

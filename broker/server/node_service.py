@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from broker.audit.actor import BROKER, Actor
 from broker.cluster.calls import CallFailed
 from broker.cluster.links import LinkEvent, Links
 from broker.cluster.outbound import DATA
@@ -69,6 +70,7 @@ class _Delete(msgspec.Struct, array_like=True):
     uid: int
     if_unused: bool
     if_empty: bool
+    by: Actor = BROKER
 
 
 class _Stat(msgspec.Struct, array_like=True):
@@ -113,7 +115,9 @@ class LocalQueues(Protocol):
         """Return the counts of a queue that is served here."""
         ...
 
-    def delete_here(self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool) -> None:
+    def delete_here(
+        self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
+    ) -> None:
         """Delete a queue whose home this is."""
         ...
 
@@ -208,10 +212,17 @@ class NodeService:
         return node in self._replies or self._links.is_clogged(node)
 
     def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+        self,
+        node: str,
+        queue: Queue,
+        done: Done,
+        *,
+        if_unused: bool,
+        if_empty: bool,
+        by: Actor = BROKER,
     ) -> None:
         """Have a queue's home delete it."""
-        payload = _encode(_Delete(queue.uid, if_unused, if_empty))
+        payload = _encode(_Delete(queue.uid, if_unused, if_empty, by))
         self._spawn(self._ask(node, DELETE_METHOD, payload, done))
 
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
@@ -365,7 +376,11 @@ class NodeService:
             return _encode(pack_value(0))
         answer = _waiting()
         queues.delete_here(
-            queue, _settling(answer), if_unused=request.if_unused, if_empty=request.if_empty
+            queue,
+            _settling(answer),
+            if_unused=request.if_unused,
+            if_empty=request.if_empty,
+            by=request.by,
         )
         return _encode(pack_value(await answer))
 

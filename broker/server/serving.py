@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
+from broker.audit.actor import BROKER, Actor
 from broker.cluster.authentication import keys
 from broker.cluster.membership import ClusterMembership
 from broker.cluster.replicas import placement
@@ -479,9 +480,9 @@ class Serving:
         is_here = metadata.leader == self._cluster.node
         return None if is_here and not metadata.is_leading else metadata.leader
 
-    def _propose(self, command: DeleteQueue | ChangeRings, done: Done) -> None:
+    def _propose(self, command: DeleteQueue | ChangeRings, done: Done, by: Actor = BROKER) -> None:
         async def ask() -> None:
-            done(await self.context.events.propose(command))
+            done(await self.context.events.propose(command, by))
 
         self.spawn(ask())
 

@@ -144,6 +144,20 @@ class Happened(msgspec.Struct):
     headers: dict[str, object]
 
 
+class Denied(msgspec.Struct):
+    """A method was refused because the user lacks a permission; its error is on its way.
+
+    Attributes:
+        class_id: Of the method.
+        method_id: Of the method.
+        text: Of the error.
+    """
+
+    class_id: int
+    method_id: int
+    text: str
+
+
 class ReplyTo(msgspec.Struct):
     """A message for another channel's direct reply-to consumer. Fire and forget.
 
@@ -183,6 +197,7 @@ Effect: TypeAlias = (
     | DeleteQueue
     | Propose
     | Happened
+    | Denied
     | ReplyTo
     | CloseConnection
 )

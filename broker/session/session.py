@@ -25,7 +25,7 @@ from broker.session.basic_publish import WORK_MAX
 from broker.session.channel import Channel, ChannelConsumer
 from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
-from broker.session.effects import CloseConnection, Effect, QueueRequest
+from broker.session.effects import CloseConnection, Denied, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
 from broker.session.listing import ChannelFacts, facts_of_channel
 from broker.session.tracing import TracedVhosts
@@ -71,6 +71,8 @@ class Session:
         out: Bytes for the socket, in order; the shell joins, writes and clears it.
         owner: The connection as owner of exclusive queues, for `EndConnection(owner)`.
         user: Who is logged in.
+        name: The connection's, as listings have it.
+        vhost: The one that is open.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
         rest: Commands that the last `handle` has put off: the next one's, before any others.
         unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
@@ -107,6 +109,8 @@ class Session:
         self.out = self._context.out
         self.owner = facts.owner
         self.user = facts.user
+        self.name = facts.name
+        self.vhost = facts.vhost
         self.is_closed = False
         self.rest: list[Command] = []
         self.unfinished: list[int] = []
@@ -510,8 +514,13 @@ class Session:
                 self._close_connection(AmqpError(ReplyCode.COMMAND_INVALID, text, *ids))
             return
         channel.class_id, channel.method_id = method.class_id, method.method_id
-        run = handler
-        self._guarded(channel, lambda: run(channel, method))
+        try:
+            handler(channel, method)
+        except AmqpError as error:
+            if error.code is ReplyCode.ACCESS_REFUSED:
+                text = error.text
+                self._context.emit(Denied(method.class_id, method.method_id, text))
+            self._fail(channel, _blame(error, channel.class_id, channel.method_id))
 
     def _guarded(self, channel: Channel, step: Callable[[], None]) -> None:
         """Run a step of a channel's method; an AMQP error closes the channel or the connection."""

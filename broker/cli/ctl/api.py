@@ -82,7 +82,11 @@ class Api:
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise CtlError(EXIT_USAGE, f"expected http://HOST:PORT, found {url!r}")
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {token}", "Accept": "application/json"}
+        self._headers = {
+            "Authorization": f"Basic {token}",
+            "Accept": "application/json",
+            "User-Agent": "warrenmq-ctl",
+        }
         self._parts = parts
         self._timeout_s = timeout_s
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from broker import feature_flags
+from broker.audit.actor import Actor
 from broker.cluster import joining
 from broker.cluster.authentication.dialling import probe
 from broker.cluster.authentication.handshake import Reason
@@ -61,7 +62,8 @@ class JoinService:
             if request.node in (*group.voters, *group.learners):
                 await group.remove(request.node)
             result = await self._metadata.propose(
-                commands.JoinNode(request.node, request.address, request.features)
+                commands.JoinNode(request.node, request.address, request.features),
+                by=Actor(via="cluster", address=node),
             )
             if isinstance(result, Refusal):
                 raise CallFailed(result.text)

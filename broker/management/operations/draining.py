@@ -15,6 +15,7 @@ import logging
 from typing import Any, Final
 
 from broker import feature_flags
+from broker.audit.actor import Actor
 from broker.cluster.membership import ClusterMembership
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.management.control import NodeControl
@@ -40,8 +41,11 @@ class Maintenance:
     def __init__(self, control: NodeControl) -> None:
         self._control = control
 
-    async def drain(self) -> dict[str, Any] | Refusal:
+    async def drain(self, by: Actor) -> dict[str, Any] | Refusal:
         """Put the node into maintenance mode; doing so again hands over what has come back.
+
+        Args:
+            by: Who asks for it.
 
         Returns:
             `connections` closed, and `kept`: queues that this node still serves, with the reason;
@@ -53,7 +57,7 @@ class Maintenance:
         if refusal is not None:
             return refusal
         _log.warning("maintenance.begins")
-        result = await cluster.propose(command)
+        result = await cluster.propose(command, by=by)
         if isinstance(result, Refusal):
             return result
         closed = await serving.suspend_clients()
@@ -64,8 +68,11 @@ class Maintenance:
         _log.warning("maintenance.drained", extra={"connections": closed, "kept": len(kept)})
         return {"connections": closed, "kept": kept}
 
-    async def revive(self) -> Refusal | None:
+    async def revive(self, by: Actor) -> Refusal | None:
         """End the maintenance mode; clients are let in when this returns.
+
+        Args:
+            by: Who asks for it.
 
         Returns:
             None, or why clients are not let in.
@@ -73,7 +80,8 @@ class Maintenance:
         serving, cluster = self._parts()
         if not serving.is_drained:
             return None
-        result = await cluster.propose(SetMaintenance(self._control.name, being_drained=False))
+        command = SetMaintenance(self._control.name, being_drained=False)
+        result = await cluster.propose(command, by=by)
         if isinstance(result, Refusal):
             return result
         _log.warning("maintenance.ended")

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from broker.audit import trail
+from broker.audit.actor import SETTINGS, Actor
 from broker.errors import Refusal, ReplyCode
 from broker.management import request_body
 from broker.management.answers import ApiError
@@ -45,7 +47,6 @@ from broker.passwords import (
     may_have_password,
 )
 from broker.routing.delays import TYPE as DELAYED
-from broker.server.events.exchange import INTERNAL_USER
 from broker.server.serving import Serving
 
 _log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ _STAGE_SHARE: Final = 16
 _TRIES: Final = 3
 _RETRY_S: Final = 0.5
 _LEFT_LOGGED_MAX: Final = 20
+_AUDITED_MAX: Final = 100
 _INEQUIVALENT: Final = ("inequivalent arg", "cannot obtain exclusive access")
 
 R = TypeVar("R")
@@ -155,7 +157,7 @@ class Importer:
         self._control = control
         self._pace = pace
         self._lock = asyncio.Lock()
-        self._user = INTERNAL_USER  # on whose behalf the import that runs is done
+        self._by = SETTINGS  # on whose behalf the import that runs is done
 
     @property
     def is_busy(self) -> bool:
@@ -198,14 +200,14 @@ class Importer:
         return _valid(await self._pace.run(planning.plan(definitions, catalogue, limits)))
 
     async def run(
-        self, definitions: Definitions, remember: str = "", user: str = INTERNAL_USER
+        self, definitions: Definitions, remember: str = "", by: Actor = SETTINGS
     ) -> Imported:
         """Import a document.
 
         Args:
             definitions: Of `read`.
             remember: `digest` of what is imported, to be known by `is_unchanged`; "" for nothing.
-            user: Who asks for it, for events.
+            by: Who asks for it, for events and the audit log.
 
         Returns:
             What was done.
@@ -215,13 +217,15 @@ class Importer:
             ImportStopped: A change was refused, or nobody could decide in time.
         """
         async with self._lock:
-            self._user = user
+            self._by = replace(by, part_of="definitions.import")
             plan = await self.plan(definitions)
             progress = _Progress()
             for stage in plan.stages:
                 await self._do(stage, progress)
                 if progress.stopped is not None:
-                    raise _stopped(*progress.stopped, progress.done, len(plan.changes))
+                    stopped = _stopped(*progress.stopped, progress.done, len(plan.changes))
+                    self._audit(by, plan, progress, stopped.text)
+                    raise stopped
             if remember:
                 refusal = await self._propose(SetParameter("", "", IMPORTED_HASH, remember))
                 if refusal is not None:
@@ -229,7 +233,23 @@ class Importer:
             added = sum(change.is_new for change in plan.changes) - len(progress.left)
             changed = sum(not change.is_new for change in plan.changes)
             left = (*plan.left, *progress.left)
+            self._audit(by, plan, progress)
             return Imported(added, changed, left, plan.unchanged)
+
+    def _audit(self, by: Actor, plan: Plan, progress: _Progress, stopped: str = "") -> None:
+        """Sum an import up for the audit log: one line, whatever it has changed."""
+        if not plan.changes or not trail.is_kept():
+            return
+        named = [f"{each.what}: {each.detail or 'new'}" for each in plan.changes[:_AUDITED_MAX]]
+        told: dict[str, object] = {
+            "changes": len(plan.changes),
+            "done": progress.done,
+            "unchanged": plan.unchanged,
+            "left": len(plan.left) + len(progress.left),
+            "first": named,
+        }
+        outcome = "refused" if stopped else "done"
+        trail.note(self._control.name, by, "definitions.import", told, outcome, stopped)
 
     def digest(self, *documents: bytes) -> str:
         """The hash by which documents are known again.
@@ -313,7 +333,7 @@ class Importer:
             if attempt:
                 await asyncio.sleep(_RETRY_S)
             events = self._serving().context.events
-            result = await events.propose(self._placed(command), self._user)
+            result = await events.propose(self._placed(command), self._by)
             if not isinstance(result, Refusal):
                 return None
             refusal = result

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal
 from broker.management.control import NodeControl
 from broker.management.operations import plan
@@ -60,6 +61,7 @@ class MigrationRequest(msgspec.Struct, frozen=True):
 
     target: str
     deletes: bool = False
+    by: Actor = BROKER
 
 
 class MigrationProgress(msgspec.Struct):
@@ -197,7 +199,7 @@ class Migrations:
         request: MigrationRequest,
         progress: MigrationProgress,
     ) -> None:
-        target = await self._declared(serving, source, request.target)
+        target = await self._declared(serving, source, request)
         queues = serving.queues
         stat = _stat(await _answer(queues.open(source).stat))
         held = _stat(await _answer(queues.open(target).stat))
@@ -216,7 +218,7 @@ class Migrations:
             _check(await _answer(lambda done: mover.begin(window(stat), done)))
             most = 2 * stat.ready + OUTRUN
             await carrying.until(lambda now: now.ready <= FEW or mover.moved > most)
-            progress.bindings = await self._bindings_moved(source, target)
+            progress.bindings = await self._bindings_moved(source, target, request.by)
             unacked = await carrying.until_empty()
             _check(await _answer(mover.leave))
         finally:
@@ -229,9 +231,10 @@ class Migrations:
                 " again once these have acknowledged or returned them"
             )
         elif request.deletes:
-            progress.text = await _deleted(serving, source)
+            progress.text = await _deleted(serving, source, request.by)
 
-    async def _declared(self, serving: Serving, source: Queue, name: str) -> Queue:
+    async def _declared(self, serving: Serving, source: Queue, request: MigrationRequest) -> Queue:
+        name = request.target
         cluster = self._control.cluster
         existing = serving.catalogue.queue(source.vhost, name)
         if existing is not None or cluster is None:
@@ -250,17 +253,18 @@ class Migrations:
                 home=home,
                 members=members,
                 queue_limit=serving.context.limits.cluster_queues,
-            )
+            ),
+            by=request.by,
         )
         _check(result)
         assert isinstance(result, Declared), "what a declare that is not refused answers"
         return result.queue
 
-    async def _bindings_moved(self, source: Queue, target: Queue) -> int:
+    async def _bindings_moved(self, source: Queue, target: Queue, by: Actor) -> int:
         cluster = self._control.cluster
         if cluster is None:
             raise _Ended("this node has left its cluster")
-        result = await cluster.propose(MoveBindings(source.uid, target.uid))
+        result = await cluster.propose(MoveBindings(source.uid, target.uid), by=by)
         _check(result)
         return result if isinstance(result, int) else 0
 
@@ -324,10 +328,10 @@ def window(stat: QueueStat) -> int:
     return max(1, min(WINDOW, WINDOW_BYTES * stat.ready // stat.ready_bytes))
 
 
-async def _deleted(serving: Serving, source: Queue) -> str:
+async def _deleted(serving: Serving, source: Queue, by: Actor) -> str:
     """Delete the source if it is empty and unused; returns what to tell, "" if it is gone."""
     result = await _answer(
-        lambda done: serving.queues.delete(source, done, if_unused=True, if_empty=True)
+        lambda done: serving.queues.delete(source, done, if_unused=True, if_empty=True, by=by)
     )
     if isinstance(result, Refusal):
         return f"all messages have moved, but '{source.name}' stays: {result.text}"

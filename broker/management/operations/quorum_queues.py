@@ -18,6 +18,7 @@ import msgspec
 
 from broker.amqp.content import decode_properties
 from broker.amqp.frames import body_of
+from broker.audit.actor import Actor
 from broker.errors import Refusal
 from broker.management.answers import plain
 from broker.management.control import NodeControl
@@ -67,12 +68,13 @@ class QuorumQueues:
         remote.on(REMOVE, self._remove)
         remote.on(PEEK, self._peek)
 
-    async def remove_member(self, queue: Queue, node: str) -> OperationResult:
+    async def remove_member(self, queue: Queue, node: str, by: Actor) -> OperationResult:
         """Take a queue's replica away from a node; done at once if there is none.
 
         Args:
             queue: A quorum queue.
             node: Any node, also one that does not run.
+            by: Who asks for it.
 
         Returns:
             Not done with LAST_NODE, or with why the others could not do it.
@@ -81,7 +83,7 @@ class QuorumQueues:
             return OperationResult(is_done=True)
         if len(queue.members) == 1:
             return OperationResult(is_done=False, text=LAST_NODE)
-        operation = RemoteOperation(REMOVE, queue.uid, node)
+        operation = RemoteOperation(REMOVE, queue.uid, node, by)
         result = await self._ask_leader(queue, operation)
         for _ in range(TRIES_MAX):
             if result.text != _LEADS_ITSELF:
@@ -148,7 +150,8 @@ class QuorumQueues:
         except (RaftError, TimeoutError) as why:
             text = f"the queue's members could not agree: {why or 'no majority in time'}"
             return OperationResult(is_done=False, text=text)
-        done = await cluster.propose(MoveMembers(queue.uid, left, expected=queue.members))
+        command = MoveMembers(queue.uid, left, expected=queue.members)
+        done = await cluster.propose(command, by=operation.by)
         if isinstance(done, Refusal):
             return OperationResult(is_done=False, text=done.text)
         is_done = done is True

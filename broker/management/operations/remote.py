@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from broker.audit.actor import BROKER, Actor
 from broker.cluster.calls import CallFailed
 from broker.cluster.links import Links
 from broker.management.control import NodeControl
@@ -28,11 +29,13 @@ class RemoteOperation(msgspec.Struct, array_like=True, frozen=True):
         name: Of an operation that the node knows, see `RemoteOperations.on`.
         uid: The queue's incarnation; 0 where it is about none.
         argument: What else the operation needs, as it defines it.
+        by: Who asks for it.
     """
 
     name: str
     uid: int = 0
     argument: str = ""
+    by: Actor = BROKER
 
 
 class OperationResult(msgspec.Struct, array_like=True, frozen=True):

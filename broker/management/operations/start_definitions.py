@@ -15,6 +15,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from broker.audit.actor import Actor
 from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.management.control import NodeError
@@ -110,7 +111,9 @@ class StartDefinitions:
         while True:
             try:
                 definitions = await self._read(path, data)
-                imported = await self._importer.run(definitions, digest)
+                imported = await self._importer.run(
+                    definitions, digest, Actor(via="config", address=str(path))
+                )
             except ImportRefused as refused:
                 raise _broken(path, refused) from None
             except ImportStopped as stopped:

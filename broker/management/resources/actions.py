@@ -47,7 +47,9 @@ async def act(call: Call) -> web.Response:
         )
     if action == "migrate":
         request = MigrationRequest(
-            request_body.text(body, "target"), request_body.flag(body, "delete_source")
+            request_body.text(body, "target"),
+            request_body.flag(body, "delete_source"),
+            call.by,
         )
         if not request.target:
             raise bad_request("key_missing: target")

@@ -70,7 +70,7 @@ async def forget(call: Call) -> web.Response:
     if node.alive:
         raise bad_request(f"node {name} is running: stop it first")
     try:
-        result = await call.control.forget(name)
+        result = await call.control.forget(name, call.by)
     except NodeError as error:
         raise bad_request(str(error)) from error
     if isinstance(result, Refusal):

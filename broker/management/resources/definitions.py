@@ -109,7 +109,7 @@ async def post(call: Call) -> web.Response:
             return json(_difference(await importer.plan(definitions)))
         digest = importer.digest(data) if _is_set(call, "skip_if_unchanged") else ""
         is_skipped = bool(digest) and importer.is_unchanged(digest)
-        imported = None if is_skipped else await importer.run(definitions, digest, call.user.name)
+        imported = None if is_skipped else await importer.run(definitions, digest, call.by)
     except ImportRefused as refused:
         return json(
             {"error": "bad_request", "reason": refused.line, "faults": refused.texts}, BAD_REQUEST

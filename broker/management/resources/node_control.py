@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
+from broker.audit import trail
 from broker.errors import Refusal
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, refuse, unavailable
@@ -16,15 +17,22 @@ from broker.management.control import NodeError
 _log = logging.getLogger(__name__)
 
 
-async def _done(call: Call, verb: str, work: Awaitable[bool | None]) -> web.Response:
+async def _done(
+    call: Call, verb: str, work: Awaitable[bool | None], other: str = ""
+) -> web.Response:
     _log.info("node.%s", verb, extra={"user": call.user.name})
+    told: dict[str, object] = {"node": call.control.name}
+    if other:
+        told["with"] = other
     try:
         if await work is False:
             return json({"status": "already_member"})
     except NodeError as error:
+        trail.note(call.control.name, call.by, f"node.{verb}", told, "refused", str(error))
         raise bad_request(str(error)) from error
     except OSError as error:
         raise unavailable(f"{verb} failed: {error.strerror or error}") from error
+    trail.note(call.control.name, call.by, f"node.{verb}", told)
     return no_content()
 
 
@@ -48,14 +56,14 @@ async def join_cluster(call: Call) -> web.Response:
     node = request_body.text(await call.body(), "node")
     if not node:
         raise bad_request("key_missing: node")
-    return await _done(call, "join_cluster", call.control.join_cluster(node))
+    return await _done(call, "join_cluster", call.control.join_cluster(node), node)
 
 
 async def drain(call: Call) -> web.Response:
     """POST /api/node/drain: put this node into maintenance mode; answered when it is drained."""
     assert call.serving is not None, "or it raises"
     _log.info("node.drain", extra={"user": call.user.name})
-    result = await call.operations.maintenance.drain()
+    result = await call.operations.maintenance.drain(call.by)
     if isinstance(result, Refusal):
         refuse(result)
     return json(result)
@@ -65,7 +73,7 @@ async def revive(call: Call) -> web.Response:
     """POST /api/node/revive: end the maintenance mode of this node."""
     assert call.serving is not None, "or it raises"
     _log.info("node.revive", extra={"user": call.user.name})
-    result = await call.operations.maintenance.revive()
+    result = await call.operations.maintenance.revive(call.by)
     if isinstance(result, Refusal):
         refuse(result)
     return no_content()

@@ -511,7 +511,9 @@ async def delete(call: Call) -> web.Response:
     if queue.type == "quorum" and (if_empty or if_unused):
         await _check_conditions(call, queue, if_empty=if_empty, if_unused=if_unused)
     queues = call.serving.queues
-    await ask(lambda done: queues.delete(queue, done, if_unused=if_unused, if_empty=if_empty))
+    await ask(
+        lambda done: queues.delete(queue, done, if_unused=if_unused, if_empty=if_empty, by=call.by)
+    )
     return no_content()
 
 

@@ -65,7 +65,7 @@ async def delete(call: Call) -> web.Response:
     """DELETE /api/queues/quorum/VHOST/NAME/replicas/delete, {"node": NODE}."""
     _check_restriction(call)
     node = request_body.text(await call.body(), "node")
-    result = await call.operations.quorum_queues.remove_member(_quorum_queue(call), node)
+    result = await call.operations.quorum_queues.remove_member(_quorum_queue(call), node, call.by)
     if result.is_done:
         return no_content()
     if result.text == LAST_NODE:
@@ -81,7 +81,7 @@ async def shrink(call: Call) -> web.Response:
     for queue in call.catalogue.all_queues():
         if queue.type != "quorum" or node not in queue.members:
             continue
-        result = await call.operations.quorum_queues.remove_member(queue, node)
+        result = await call.operations.quorum_queues.remove_member(queue, node, call.by)
         why = "the last node cannot be removed" if result.text == LAST_NODE else result.text
         shrunk.append(
             {

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from broker import feature_flags
 from broker.amqp import fields
 from broker.amqp.content import PERSISTENT, Properties, build_message
+from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal
 from broker.metadata.applying.exchanges import EVENT_EXCHANGE
 from broker.metadata.catalogue import Catalogue
@@ -25,14 +26,11 @@ from broker.server.events.changes import Headers, doomed, events_of
 
 _log = logging.getLogger(__name__)
 
-INTERNAL_USER: Final = "rmq-internal"
-"""RabbitMQ's name for the broker itself (rabbit.hrl, INTERNAL_USER)."""
-
 
 class Metadata(Protocol):
     """Group 0, as changes are proposed to it."""
 
-    async def propose(self, command: AnyCommand, /) -> object:
+    async def propose(self, command: AnyCommand, /, *, by: Actor) -> object:
         """The command's result, or a Refusal."""
         ...
 
@@ -110,29 +108,29 @@ class EventExchange:
             return
         self._is_declaring = True
         try:
-            result = await self._metadata.propose(DeclareEventExchange(self.vhost))
+            result = await self._metadata.propose(DeclareEventExchange(self.vhost), by=BROKER)
         finally:
             self._is_declaring = False
         if isinstance(result, Refusal):
             _log.warning("events.not_declared: %s", result.text)
 
-    async def propose(self, command: AnyCommand, user: str = INTERNAL_USER) -> object:
+    async def propose(self, command: AnyCommand, by: Actor = BROKER) -> object:
         """Propose a change to group 0, and publish its events when it is applied.
 
         Args:
             command: The change.
-            user: Who asks for it.
+            by: Who asks for it.
 
         Returns:
             The command's result, or a Refusal.
         """
         if not self.is_watched:
-            return await self._metadata.propose(command)
+            return await self._metadata.propose(command, by=by)
         gone = doomed(command, self._catalogue)
-        result = await self._metadata.propose(command)
+        result = await self._metadata.propose(command, by=by)
         if not isinstance(result, Refusal):
             for key, headers in events_of(command, result, gone):
-                self.publish(key, headers, user)
+                self.publish(key, headers, by.user)
         return result
 
     def login(self, user: str, client: ClientAddress, refusal: str) -> None:

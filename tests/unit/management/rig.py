@@ -73,7 +73,7 @@ class Queues:
             SimpleNamespace(record=SimpleNamespace(uid=uid), is_in_flow=True) for uid in self.held
         ]
 
-    def delete(self, queue, done, *, if_unused, if_empty):
+    def delete(self, queue, done, *, if_unused, if_empty, by):
         self.asker.ask(commands.DeleteQueue(queue.uid))
         done(0)
 
@@ -91,7 +91,7 @@ class Cluster:
         self.peers = SimpleNamespace(up=list)
         self.host = SimpleNamespace(group=lambda _uid: None)
 
-    async def propose(self, command):
+    async def propose(self, command, *, by):
         return self.asker.ask(command)
 
 
@@ -173,8 +173,8 @@ class Control:
         self.calls.append(f"join {node}")
         return f"join {node}" not in self.calls[:-1]
 
-    async def forget(self, node):
-        return await self.cluster.propose(commands.ForgetNode(node))
+    async def forget(self, node, by):
+        return await self.cluster.propose(commands.ForgetNode(node), by=by)
 
 
 class Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.audit.actor import Actor
 from broker.metadata import commands
 from tests.unit.management.rig import Rig
 from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO
@@ -29,10 +30,10 @@ def before_each_change(rig: Rig, *first: tuple[commands.AnyCommand, ...]) -> Non
     """Another administrator is quicker: some commands are in the log before each proposal."""
     quicker, propose = list(first), rig.control.cluster.propose
 
-    async def after_another(command: commands.AnyCommand) -> object:
+    async def after_another(command: commands.AnyCommand, *, by: Actor) -> object:
         for each in quicker.pop(0) if quicker else ():
             rig.control.asker.ask(each)
-        return await propose(command)
+        return await propose(command, by=by)
 
     rig.control.cluster.propose = after_another
 

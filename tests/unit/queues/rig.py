@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.amqp.content import Properties, build_message
+from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Checkout, CommandBatch
 from broker.message import Delivery, Message
@@ -204,10 +205,17 @@ class Node:
         return node in self.clogged
 
     def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+        self,
+        node: str,
+        queue: Queue,
+        done: Done,
+        *,
+        if_unused: bool,
+        if_empty: bool,
+        by: Actor = BROKER,
     ) -> None:
         registry = self.world.nodes[node].registry
-        registry.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty)
+        registry.delete_here(queue, done, if_unused=if_unused, if_empty=if_empty, by=by)
 
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         self.world.nodes[node].registry.stat_here(uid, done, is_declare=is_declare)
@@ -290,7 +298,7 @@ class World:
             node.registry.reconcile(Changes(restored=True) if by_snapshot else changes)
         return result
 
-    def propose(self, command: Any, done: Done) -> None:
+    def propose(self, command: Any, done: Done, _by: Actor = BROKER) -> None:
         if self.agrees:
             done(self.apply(command))
             return
@@ -404,7 +412,14 @@ class NoTransport:
         return False
 
     def ask_delete(
-        self, node: str, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool
+        self,
+        node: str,
+        queue: Queue,
+        done: Done,
+        *,
+        if_unused: bool,
+        if_empty: bool,
+        by: Actor = BROKER,
     ) -> None:
         raise AssertionError("no delete is expected")
 

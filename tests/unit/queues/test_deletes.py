@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Cancel, Release
 from broker.ports import Done
@@ -130,7 +131,7 @@ class Later(World):
         self.waiting: list[tuple[Any, Done]] = []
         super().__init__()
 
-    def propose(self, command: Any, done: Done) -> None:
+    def propose(self, command: Any, done: Done, _by: Actor = BROKER) -> None:
         self.waiting.append((command, done))
 
     def agree(self, answer: object = None) -> None:

@@ -210,7 +210,7 @@ def test_a_leader_whose_delete_is_under_way_accepts_nothing_in_its_next_term_eit
     """P5: it may be committed yet."""
     world, queue = quorum(x_expires=2_000)
     asked: list[Done] = []
-    world.nodes[A].registry._deletes._propose = lambda _command, done: asked.append(done)
+    world.nodes[A].registry._deletes._propose = lambda _command, done, _by: asked.append(done)
     world.advance(2_100)
     world.lead(queue, B)
     world.settle()

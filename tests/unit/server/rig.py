@@ -141,7 +141,7 @@ class Node:
 
     # What the context promises
 
-    async def propose(self, command: commands.AnyCommand) -> object:
+    async def propose(self, command: commands.AnyCommand, /, **_by: object) -> object:
         return self.world.apply(command)
 
     def open(self, queue: Queue) -> Sink:

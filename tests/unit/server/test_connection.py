@@ -379,7 +379,7 @@ async def test_the_client_hears_why_when_its_exclusive_queues_are_gone() -> None
     agreed = asyncio.Event()
     propose = node.propose
 
-    async def slowly(command: commands.AnyCommand) -> object:
+    async def slowly(command: commands.AnyCommand, /, **_by: object) -> object:
         if isinstance(command, commands.EndConnection):
             await agreed.wait()
         return await propose(command)

@@ -19,7 +19,7 @@ async def test_a_proposal_that_raises_is_answered_all_the_same() -> None:
     node = Node()
     client = await node.client().with_channel()
 
-    async def propose(command: commands.AnyCommand) -> object:
+    async def propose(command: commands.AnyCommand, /, **_by: object) -> object:
         raise RuntimeError("a bug")
 
     node.propose = propose  # type: ignore[method-assign]

@@ -122,6 +122,9 @@ class World:
     def _done(self, client: Client, token: int, result: object) -> None:
         self.run(client, client.session.complete(token, result, client.now_ms))
 
+    def _denied(self, _client: Client, _effect: asked.Denied) -> None:
+        """It is for the audit log."""
+
     def _publishto(self, client: Client, effect: asked.PublishTo) -> None:
         fifo = self.fifos.get(effect.queue.uid)
         session = client.session

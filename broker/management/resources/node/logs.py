@@ -28,6 +28,7 @@ async def show(call: Call) -> web.Response:
     tail = ring.last(_LINES if count is None else count) if since is None else ring.since(since)
     settings = call.control.settings.log
     found = [settings.file] if settings.file is not None else []
+    found += [settings.audit_file] if settings.audit_file is not None else []
     found += ["<stdout>"] if settings.console else []
     return json({"lines": tail.lines, "next": tail.next, "locations": found})
 
