@@ -121,6 +121,68 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     audit_file: str | None = None
 
 
+class DefaultLimits(msgspec.Struct, frozen=True):
+    """`default_limits.vhosts.ID.*`: limits that a new vhost gets; of several the first that fits.
+
+    Attributes:
+        name: ID, in whose order they are tried.
+        pattern: Searched for in the vhost's name.
+        limits: "max-connections" and "max-queues"; below 0 is without limit.
+    """
+
+    name: str
+    pattern: str
+    limits: dict[str, int]
+
+
+class DefaultOperatorPolicy(msgspec.Struct, frozen=True):
+    """`default_policies.operator.ID.*`: an operator policy that new vhosts get.
+
+    Attributes:
+        name: ID, the policy's name.
+        vhost_pattern: Searched for in the vhost's name.
+        queue_pattern: The policy's pattern.
+        definition: The policy's definition.
+    """
+
+    name: str
+    vhost_pattern: str
+    queue_pattern: str
+    definition: dict[str, object]
+
+
+class DefaultUser(msgspec.Struct, frozen=True):
+    """`default_users.NAME.*`: a user who gets permissions in new vhosts, and is made if missing.
+
+    Attributes:
+        name: NAME, the user's name.
+        vhost_pattern: Searched for in the vhost's name.
+        password: In clear; None: no login with a password is possible.
+        permissions: Configure, write, read.
+        tags: Of a user who is made.
+    """
+
+    name: str
+    vhost_pattern: str
+    password: str | None
+    permissions: tuple[str, str, str]
+    tags: tuple[str, ...]
+
+
+class VhostDefaults(msgspec.Struct, frozen=True):
+    """What a new vhost gets.
+
+    Attributes:
+        limits: Which limits.
+        operator_policies: All that fit its name.
+        users: Likewise.
+    """
+
+    limits: tuple[DefaultLimits, ...] = ()
+    operator_policies: tuple[DefaultOperatorPolicy, ...] = ()
+    users: tuple[DefaultUser, ...] = ()
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Where a configured value came from.
 
@@ -216,6 +278,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         default_vhost: `default_vhost`.
         default_user_tags: `default_user_tags.TAG = true`.
         default_permissions: `default_permissions.configure|write|read`, in this order.
+        vhost_defaults: `default_limits.vhosts.*`, `default_policies.operator.*` and
+            `default_users.*`: what each new vhost gets, the first one included.
         definitions_paths: `load_definitions`, `definitions.local.path` and
             `management.load_definitions`: files, and folders of *.json, that are imported at each
             start, in this order. With one a new cluster gets neither default user nor vhost.
@@ -323,6 +387,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_vhost: str = "/"
     default_user_tags: tuple[str, ...] = ("administrator",)
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
+    vhost_defaults: VhostDefaults = VhostDefaults()
     definitions_paths: tuple[str, ...] = ()
     definitions_skip_if_unchanged: bool = False
     definitions_hashing: str = "sha256"

@@ -300,6 +300,7 @@ class Node:
             self._require_going_on()
             if self._serving is not None or not self._is_app_wanted:
                 return
+            self._operations.seeding.check()
             await self._definitions.check()
             member = self._member or await self._begin_member(self._peers())
             await self._ready(member)
@@ -609,7 +610,17 @@ class Node:
             opening_ports.cancel()
 
     async def _prepare_clients(self, serving: Serving) -> None:
-        """Import definitions once the cluster is formed, then open the AMQP ports."""
+        """Import definitions once the cluster is formed, then open the AMQP ports.
+
+        The first vhost of a cluster that was founded just now gets what new vhosts get.
+        """
+        member = self._member
+        is_new = member is not None and member.cluster.is_just_founded()
+        if is_new and not self.settings.definitions_paths:
+            await serving.formed()
+            events = serving.context.events
+            name = self.settings.default_vhost
+            await self._operations.seeding.plant(name, serving.catalogue, events.propose)
         if self._definitions.is_due:
             await serving.formed()
             if self._serving is serving:  # it may have been stopped meanwhile

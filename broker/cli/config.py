@@ -49,7 +49,8 @@ def _unusable(settings: Settings) -> list[str]:
     certificates = import_module("broker.server.entrance.certificates")
     definitions = import_module("broker.management.operations.start_definitions")
     exposure = import_module("broker.cluster.authentication.exposure")
-    found = [exposure.objection(settings) or ""]
+    defaults = import_module("broker.metadata.configured.defaults")
+    found = [exposure.objection(settings) or "", defaults.fault(settings.vhost_defaults) or ""]
     try:
         certificates.certificates_of(settings)
     except certificates.TlsUnusable as why:

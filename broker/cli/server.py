@@ -12,6 +12,7 @@ from broker.cli import log_output
 from broker.cluster.authentication import exposure
 from broker.configuration import sources
 from broker.configuration.keys import ConfigError
+from broker.metadata.configured import defaults
 from broker.server.entrance.certificates import certificates_of
 from broker.storage.private import UMASK
 from broker.tls.files import TlsUnusable
@@ -31,7 +32,7 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
         for problem in error.problems:
             click.echo(f"warrenmq: {problem}", err=True)
         sys.exit(_EXIT_CONFIG)
-    unsafe = exposure.objection(settings)
+    unsafe = exposure.objection(settings) or defaults.fault(settings.vhost_defaults)
     if unsafe is not None:
         click.echo(f"warrenmq: {unsafe}", err=True)
         sys.exit(_EXIT_CONFIG)

@@ -173,6 +173,7 @@ class ClusterMembership:
         self._own_boot_over = asyncio.Event()  # while it is stopping
         self._is_committing = True  # `_live` comes to it
         self._is_retired = False
+        self._has_founded = False
         self.forgotten_by = ""
         self._strangers_to: set[str] = set()
         self._foreign: set[str] = set()
@@ -346,6 +347,11 @@ class ClusterMembership:
         except (RaftError, TimeoutError) as why:
             log.info("metadata.not_handed_over", extra={"why": str(why)})
 
+    def is_just_founded(self) -> bool:
+        """True if this node has founded its cluster since it was last asked."""
+        was, self._has_founded = self._has_founded, False
+        return was
+
     def _save_boot(self, boot: str) -> None:
         self.file.save(msgspec.structs.replace(self.file.identity, boot=boot))
 
@@ -397,6 +403,7 @@ class ClusterMembership:
                 break
             await asyncio.sleep(RETRY_S)
         self.file.save(msgspec.structs.replace(self.file.identity, is_founding=False))
+        self._has_founded = True
 
     # Boots
 

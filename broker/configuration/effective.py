@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from broker.config import Listener, Origin, Settings, TlsSettings
+from broker.configuration import vhost_defaults
 from broker.configuration.keys import DEFINITIONS, HEADERS, SIMPLE, TLS, is_secret
+from broker.configuration.tls import LINKS
 
 HIDDEN: Final = "***"
 """What stands for a secret."""
@@ -155,6 +159,10 @@ def rows(settings: Settings) -> Iterator[Row]:
     for key, name, keys in _LOG:
         value, default = getattr(settings.log, name), getattr(_DEFAULTS.log, name)
         yield Row(key, value, default, keys, ("log",))
+    for key in LINKS:
+        value = getattr(settings.cluster_tls, key)
+        name = f"cluster.tls.{key}"
+        yield Row(name, value, getattr(_DEFAULTS.cluster_tls, key), (name,), ("cluster_tls",))
     for prefix, field in _TLS.items():
         yield from _tls(prefix, field, getattr(settings, field))
 
@@ -188,6 +196,12 @@ def _tls(prefix: str, field: str, tls: TlsSettings | None) -> Iterator[Row]:
     for name in ("versions", "ciphers"):
         listed = list(getattr(tls, name))
         yield Row(f"{prefix}.{name}", listed, listed, (f"{prefix}.{name}.",), (field,))
+
+
+def _without_name(record: msgspec.Struct) -> dict[str, Any]:
+    found = msgspec.structs.asdict(record)
+    del found["name"]
+    return found
 
 
 def _address(at: Listener | None) -> str | None:
@@ -249,6 +263,29 @@ _GROUPED: Final[tuple[tuple[str, str, Callable[[Any], Any], tuple[str, ...]], ..
     ("loopback_users", "loopback_users", sorted, ("loopback_users", "loopback_users.")),
     ("default_user_tags", "default_user_tags", list, ("default_user_tags.",)),
     ("load_definitions", "definitions_paths", list, DEFINITIONS),
+    (
+        "default_limits.vhosts",
+        "vhost_defaults",
+        lambda found: {
+            each.name: {"pattern": each.pattern, **each.limits} for each in found.limits
+        },
+        (vhost_defaults.LIMITS,),
+    ),
+    (
+        "default_policies.operator",
+        "vhost_defaults",
+        lambda found: {each.name: _without_name(each) for each in found.operator_policies},
+        (vhost_defaults.POLICIES,),
+    ),
+    (
+        "default_users",
+        "vhost_defaults",
+        lambda found: {
+            each.name: _without_name(each) | {"password": HIDDEN if each.password else None}
+            for each in found.users
+        },
+        (vhost_defaults.USERS,),
+    ),
 )
 # key, attribute of LogSettings, the keys that it is written as
 _LOG: Final = (

@@ -21,7 +21,7 @@ from broker.config import (
     TlsSettings,
     full_node_name,
 )
-from broker.configuration import rabbitmq, readers, safety
+from broker.configuration import rabbitmq, readers, safety, vhost_defaults
 from broker.configuration.tls import LINKS, chosen_suites, cipher, crl_check, network
 from broker.passwords import PasswordRule, may_have_password
 
@@ -262,6 +262,7 @@ _GROUPED = (
     "prometheus.ssl.port",
     "prometheus.ssl.ip",
     *safety.KEYS,
+    *(f"{family}1.{name}" for family, names in vhost_defaults.OPTIONS.items() for name in names),
     "default_permissions.configure",
     "default_permissions.read",
     "default_permissions.write",
@@ -329,6 +330,8 @@ class _Reader:
         self._proxies()
         self._management()
         self._users()
+        keys = [key for key in self.left if vhost_defaults.is_one(key)]
+        self.values["vhost_defaults"] = vhost_defaults.read(keys, self.take)
         self._definitions()
         self._cluster()
         self._complain()
@@ -589,9 +592,13 @@ class _Reader:
         if values[0] == "password_regexp" and not values[2]:
             self._needs(rule, "credential_validator.regexp")
             return
+        text = "does not satisfy credential_validator; write another"
+        for key, entry in self.entries.items():
+            is_users = key.startswith(vhost_defaults.USERS) and key.endswith(".password")
+            if is_users and not may_have_password(entry.value, PasswordRule(*values[:3])):
+                self.problems.append(f"{entry.source}: {key} {text}")
         if may_have_password(values[3], PasswordRule(*values[:3])):
             return
-        text = "does not satisfy credential_validator; write another"
         if "default_pass" in self.entries:
             self.problems.append(f"{self.entries['default_pass'].source}: default_pass {text}")
         elif not any(key in self.entries for key in DEFINITIONS):

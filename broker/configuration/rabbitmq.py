@@ -55,12 +55,22 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("default_pass", ""),
     ("default_vhost", ""),
     ("default_password", ""),
-    ("default_users", "$"),
+    (
+        "default_users",
+        "$.vhost_pattern $.password $.configure $.write $.read $.tags",
+    ),
     ("default_user_tags", "$"),
     ("default_permissions", "configure read write"),
     ("default_queue_type", ""),
-    ("default_policies", "operator.$"),
-    ("default_limits", "vhosts.$"),
+    (
+        "default_policies",
+        "operator.$.vhost_pattern operator.$.queue_pattern operator.$.expires"
+        " operator.$.message_ttl operator.$.max_length operator.$.max_length_bytes"
+        " operator.$.max_in_memory_length operator.$.max_in_memory_bytes"
+        " operator.$.delivery_limit operator.$.classic_queues.ha_mode"
+        " operator.$.classic_queues.ha_params operator.$.classic_queues.ha_sync_mode",
+    ),
+    ("default_limits", "vhosts.$.pattern vhosts.$.max_connections vhosts.$.max_queues"),
     ("vhost_max", ""),
     ("vhost_restart_strategy", ""),
     ("heartbeat", ""),

@@ -41,6 +41,17 @@ _UNITS = {
     "pi": 1024**5,
 }
 
+_DURATIONS_MS = {
+    "f": 14 * 86_400_000,
+    "w": 7 * 86_400_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+    "ms": 1,
+}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|[fwdhms])")
+_DURATION = re.compile(f"(?:{_SPAN.pattern})+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
 _OUR_LEVELS = {"notice": "info", "critical": "error", "alert": "error", "emergency": "error"}
@@ -107,6 +118,32 @@ def limit(text: str) -> int | None:
     if value < 1:
         raise ValueError("an integer of at least 1, or infinity")
     return value
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    value = integer(text)
+    if value < 1:
+        raise ValueError("an integer of at least 1")
+    return value
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds, plain or as `1d12h`, `90m`, `1.5s`, `100ms`.
+
+    Source:
+        cuttlefish_duration.erl.
+    """
+    if text.isdigit():
+        return int(text)
+    if _DURATION.fullmatch(text) is None:
+        raise ValueError("a duration such as 60000, 90m, 1d12h or 100ms")
+    return round(sum(float(each[1]) * _DURATIONS_MS[each[2]] for each in _SPAN.finditer(text)))
+
+
+def words(text: str) -> list[str]:
+    """A list with commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def ratio(text: str) -> float:

@@ -104,25 +104,12 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
         "only classic_config is supported; list the nodes in"
         " cluster_formation.classic_config.nodes.N or cluster.peers.NODE",
     ),
-    (
-        "default_users.$",
-        _NOTHING,
-        "default_user alone is made at the start; remove it, and name the users in a file of"
-        " load_definitions",
-    ),
     ("management.disable_basic_auth", _OFF, _TOKENS),
     ("management.oauth_enabled", _OFF, _TOKENS),
     ("management.enable_uaa", _OFF, _TOKENS),
     ("prometheus.authentication.enabled", _OFF, "metrics ask for no password yet; remove it"),
     ("ranch_connection_max", _INFINITY, f"{_LIMIT}, and use connection_max"),
     ("management.tcp.max_connections", _INFINITY, _LIMIT),
-    ("default_limits.vhosts.$", _NOTHING, f"{_LIMIT}, and use 'warrenmq ctl set_vhost_limits'"),
-    (
-        "default_policies.operator.$",
-        _NOTHING,
-        "default operator policies are not supported; remove it, and use"
-        " 'warrenmq ctl set_operator_policy'",
-    ),
     (
         "distribution.listener.interface",
         _NOTHING,

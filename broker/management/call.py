@@ -264,15 +264,22 @@ class Call:
         Raises:
             ApiError: As `refuse`.
         """
-        serving = self.control.serving
-        self.has_proposed = True
-        if serving is None:
-            result = await self.cluster.propose(command, by=self.by)
-        else:
-            result = await serving.context.events.propose(command, self.by)
+        result = await self.proposed(command)
         if isinstance(result, Refusal):
             refuse(result)
         return result
+
+    async def proposed(self, command: AnyCommand) -> object:
+        """Change group 0.
+
+        Returns:
+            The command's result, or a Refusal.
+        """
+        serving = self.control.serving
+        self.has_proposed = True
+        if serving is None:
+            return await self.cluster.propose(command, by=self.by)
+        return await serving.context.events.propose(command, self.by)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

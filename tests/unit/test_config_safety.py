@@ -59,9 +59,6 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "management.tcp.max_connections": ("10", "infinity"),
     "prometheus.authentication.enabled": ("true", "false"),
     "ranch_connection_max": ("10", "infinity"),
-    "default_limits.vhosts.1.max_queues": ("10", None),
-    "default_users.me.configure": (".*", None),
-    "default_policies.operator.1.max_length": ("10", None),
     "distribution.listener.interface": ("127.0.0.1", None),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pika
 import pika.exceptions
 import pytest
 
@@ -15,11 +16,18 @@ from tests.nodes import Node
 
 SETTINGS = (
     "vhost_max=3",
-    "cluster_exchange_limit=17",  # two vhosts have 14, and one the events'
+    "cluster_exchange_limit=24",  # each vhost has 7, and one that of events
     "management.restrictions.operator_policy_changes.disabled=true",
     "management.restrictions.quorum_queue_replica_operations.disabled=true",
     "credential_validator.validation_backend=rabbit_credential_validator_min_password_length",
     "credential_validator.min_length=8",
+    "default_limits.vhosts.1.max_queues=50",
+    "default_policies.operator.short.queue_pattern=^t",
+    "default_policies.operator.short.max_length=7",
+    "default_users.seeded.vhost_pattern=^(/|seeded)$",
+    "default_users.seeded.password=long enough",
+    "default_users.seeded.tags=monitoring",
+    "default_users.seeded.write=^s",
     "default_pass=guest",  # too short, see below
 )
 
@@ -48,6 +56,33 @@ def test_a_default_password_that_no_user_could_have_refuses_the_start(tmp_path: 
     assert "--set: default_pass does not satisfy credential_validator" in node.log()
 
 
+def seeds(node: Node, vhost: str) -> list[Any]:
+    path = vhost.replace("/", "%2F")
+    permissions = node.api("GET", f"/vhosts/{path}/permissions")
+    return [
+        [each["value"] for each in node.api("GET", f"/vhost-limits/{path}")],
+        [(p["name"], p["definition"]) for p in node.api("GET", f"/operator-policies/{path}")],
+        [each["write"] for each in permissions if each["user"] == "seeded"],
+    ]
+
+
+def test_new_vhosts_get_what_the_settings_say(node: Node):
+    """The first one, too, and those of definitions; what is set there stays."""
+    policies = [("short", {"max-length": 7})]
+    whole = [[{"max-queues": 50}], policies, ["^s"]]
+    assert seeds(node, "/") == whole
+    assert seeds(node, "second") == [[{"max-queues": 50}], policies, []]
+    assert node.api("GET", "/users/seeded")["tags"] == ["monitoring"]
+    with node.connect(credentials=pika.PlainCredentials("seeded", "long enough")):
+        pass
+    limits = {"vhost": "seeded", "component": "vhost-limits", "name": "limits"}
+    limits["value"] = {"max-queues": 3}
+    document = {"vhosts": [{"name": "seeded"}], "parameters": [limits]}
+    node.api("POST", "/definitions", document)
+    assert seeds(node, "seeded") == [[{"max-queues": 3}], policies, ["^s"]]
+    node.api("DELETE", "/vhosts/seeded")
+
+
 def test_no_more_vhosts_than_vhost_max(node: Node):
     node.api("PUT", "/vhosts/third", {})
     assert refused(node, "PUT", "/vhosts/fourth", {}) == (
@@ -68,9 +103,10 @@ def test_no_more_vhosts_than_vhost_max(node: Node):
 def test_no_more_exchanges_than_cluster_exchange_limit(node: Node):
     with node.connect() as connection:
         channel = connection.channel()
-        channel.exchange_declare("one", "fanout")
+        for number in range(8):  # 15 are there
+            channel.exchange_declare(f"one-{number}", "fanout", auto_delete=True)
         node.api("PUT", "/exchanges/second/two", {})
-        text = "exchange limit of 17 is reached"
+        text = "exchange limit of 24 is reached"
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
             channel.exchange_declare("three", "fanout")
         assert (caught.value.reply_code, caught.value.reply_text) == (
@@ -79,8 +115,10 @@ def test_no_more_exchanges_than_cluster_exchange_limit(node: Node):
         )
         code, said = refused(node, "PUT", "/exchanges/%2F/three", {})
         assert (code, text in said["reason"]) == (400, True)
-        connection.channel().exchange_declare("one", "fanout")
-        connection.channel().exchange_delete("one")
+        channel = connection.channel()
+        channel.exchange_declare("one-0", "fanout", auto_delete=True)  # is there
+        for number in range(8):
+            channel.exchange_delete(f"one-{number}")
         node.api("DELETE", "/exchanges/second/two")
 
 
@@ -99,7 +137,7 @@ def test_what_the_settings_take_from_the_http_api(node: Node, method: str, path:
     reason = f"Broker settings disallow {what}."
     said = {"error": "method_not_allowed", "reason": reason}
     assert refused(node, method, path, {}) == (405, said)
-    assert node.api("GET", "/operator-policies") == []
+    assert {each["name"] for each in node.api("GET", "/operator-policies")} == {"short"}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,16 @@ from broker.errors import Refusal, ReplyCode
 from broker.management import request_body
 from broker.management.answers import ApiError
 from broker.management.control import NodeControl
+from broker.management.operations.seeding import Seeding
 from broker.management.pace import WorkPacer
 from broker.metadata.arguments import queue_type, with_default_type
-from broker.metadata.commands import AnyCommand, DeclareExchange, DeclareQueue, SetParameter
+from broker.metadata.commands import (
+    AddVhost,
+    AnyCommand,
+    DeclareExchange,
+    DeclareQueue,
+    SetParameter,
+)
 from broker.metadata.definitions import planning, reading
 from broker.metadata.definitions.document import (
     IMPORTED_HASH,
@@ -151,10 +158,12 @@ class Importer:
     Args:
         control: The node.
         pace: Divides the loop's time.
+        seeding: Gives new vhosts what the settings say.
     """
 
-    def __init__(self, control: NodeControl, pace: WorkPacer) -> None:
+    def __init__(self, control: NodeControl, pace: WorkPacer, seeding: Seeding) -> None:
         self._control = control
+        self._seeding = seeding
         self._pace = pace
         self._lock = asyncio.Lock()
         self._by = SETTINGS  # on whose behalf the import that runs is done
@@ -319,6 +328,9 @@ class Importer:
                 return
             if refusal is None:
                 progress.done += 1
+                if change.is_new and isinstance(change.command, AddVhost):
+                    catalogue = self._serving().catalogue
+                    await self._seeding.plant(change.command.name, catalogue, self._propose)
             elif _is_there(change.command, refusal):
                 progress.done += 1
                 progress.left.append(refusal.text)

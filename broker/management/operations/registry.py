@@ -17,6 +17,7 @@ from broker.management.operations.quorum_status import QuorumStatus
 from broker.management.operations.rebalance import Rebalance
 from broker.management.operations.remote import RemoteOperations
 from broker.management.operations.resetting import Resetting
+from broker.management.operations.seeding import Seeding
 from broker.management.operations.syncing import Syncing
 from broker.management.operations.tracing import Tracing
 from broker.management.queue_order import QueueOrders
@@ -41,6 +42,7 @@ class Operations:
         quorum_queues: Their replicas and messages, one queue at a time.
         rebalance: Of masters and leaders.
         resetting: Of what was sampled.
+        seeding: Of new vhosts.
         syncing: Of mirrors that lack messages.
         tracing: Of vhosts' messages, for the firehose.
     """
@@ -50,7 +52,8 @@ class Operations:
         self.orders = QueueOrders(self.reports, control.clock)
         self.remote = RemoteOperations(control)
         self.delays = Delays(control, self.remote)
-        self.importer = Importer(control, self.reports.pace)
+        self.seeding = Seeding(control.settings)
+        self.importer = Importer(control, self.reports.pace, self.seeding)
         self.migrations = Migrations(control, self.remote)
         self.quorum_status = QuorumStatus(control, self.remote)
         self.resetting = Resetting(self.reports, self.remote)

@@ -112,6 +112,8 @@ async def put(call: Call) -> web.Response:
     if refusal is not None:
         refuse(refusal)
     is_new = await call.propose(command) is True
+    if is_new:
+        await call.operations.seeding.plant(name, call.catalogue, call.proposed)
     if "tracing" in body:
         await _trace(call, name, is_traced=request_body.flag(body, "tracing"))
     return stored(is_new=is_new)
