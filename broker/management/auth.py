@@ -129,6 +129,11 @@ class Authenticator:
             found = await logins.check_now(passwords, attempt, is_proved=is_proved)
         except TooManyAttempts as error:
             raise too_many(str(error), error.retry_after_s) from None
+        refusal = found if isinstance(found, str) else ""
+        if isinstance(found, User) and not has_tag(found, "management"):
+            refusal = f"user '{name}' - Not management user"
+        if refusal or not is_proved:
+            self._tell(name, request, refusal)
         if isinstance(found, str):
             if logins.is_first_failure(address):
                 text = found.encode("unicode_escape").decode()[:300]
@@ -139,6 +144,27 @@ class Authenticator:
         if isinstance(connection, ApiConnection):
             connection.prove(digest)
         return found
+
+    def _tell(self, name: str, request: web.Request, refusal: str) -> None:
+        """Publish the event of a login; of those that succeed the first of a connection has one."""
+        serving = self._control.serving
+        if serving is None or not serving.context.events.is_watched:
+            return
+        transport = request.transport
+        peer = (transport.get_extra_info("peername") if transport else None) or ("", 0)
+        own = (transport.get_extra_info("sockname") if transport else None) or ("", 0)
+        host, peer_host = (str(each[0]).removeprefix(_IN_IPV4) for each in (own, peer))
+        client: dict[str, object] = {
+            "connection_type": "http",
+            "connection_name": f"{peer_host}:{peer[1]} -> {host}:{own[1]}",
+            "host": host,
+            "peer_host": peer_host,
+            "peer_port": peer[1],
+            "protocol": "http",
+            "auth_mechanism": "basic",
+            "ssl": request.secure,
+        }
+        serving.context.events.login(name, client, refusal)
 
     def _passwords(self) -> Passwords:
         cluster = self._control.cluster

@@ -667,7 +667,9 @@ class AmqpConnection(asyncio.Protocol):
         if self._transport is None or machine.state is not State.AUTHENTICATING:
             return
         refusal = found if isinstance(found, str) else ""
-        self._context.events.login(event.username, self.info, refusal)
+        self._context.events.login(
+            event.username, self.info.login_headers(event.mechanism), refusal
+        )
         if isinstance(found, str):
             if self._context.doors.logins.is_first_failure(self.info.peer_host):
                 text = "%s login refused: user '%s' - %s"

@@ -163,6 +163,25 @@ class ConnectionInfo:
             "client_properties": self.client_properties,
         }
 
+    def login_headers(self, mechanism: str) -> dict[str, object]:
+        """Describe a login for its event, under RabbitMQ's names.
+
+        Args:
+            mechanism: Of SASL.
+
+        Source: rabbit_reader.erl, AUTH_NOTIFICATION_INFO_KEYS.
+        """
+        return {
+            "connection_type": "network",
+            "connection_name": self.name,
+            "host": self.host,
+            "peer_host": self.peer_host,
+            "peer_port": self.peer_port,
+            "protocol": "AMQP 0-9-1",
+            "auth_mechanism": mechanism,
+            "ssl": self.tls is not None,
+        }
+
     @property
     def actor(self) -> Actor:
         """The client, as events and the audit log name it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import time
 from collections.abc import Iterator
 
@@ -141,9 +143,16 @@ def test_operators_changes_are_told_with_who_made_them(node: Node, watcher: Watc
     node.api("PUT", "/policies/events/short", policy)
     node.api("PUT", "/global-parameters/events", {"value": "amqp://u:secret@h"})
     node.api("PUT", "/queues/events/q", {})
+    node.api("PUT", "/vhost-limits/events/max-queues", {"value": 9})
+    node.api("DELETE", "/vhost-limits/events/max-queues")
+    node.api("DELETE", "/queues/events/q")
     node.api("DELETE", "/users/eve")
     node.api("DELETE", "/vhosts/events")
-    found = watcher.until("vhost.deleted", name="events")
+    found = [
+        (key, headers)
+        for key, headers in watcher.until("vhost.deleted", name="events")
+        if not key.startswith("user.authentication.")  # of each connection
+    ]
     assert all(headers["user_who_performed_action"] == "guest" for _, headers in found)
     assert [key for key, _ in found] == [
         "vhost.created",
@@ -154,12 +163,17 @@ def test_operators_changes_are_told_with_who_made_them(node: Node, watcher: Watc
         "policy.set",
         "parameter.set",
         "queue.created",
-        "user.deleted",
+        "parameter.set",
+        "vhost.limits.set",
+        "parameter.cleared",
+        "vhost.limits.cleared",
         "queue.deleted",
+        "user.deleted",
         *["exchange.deleted"] * 7,
         "vhost.deleted",
     ]
     told = dict(found[:-1])
+    assert told["vhost.limits.set"]["max-queues"] == 9
     assert told["policy.set"]["definition"] == {"max-length": 3}
     assert told["permission.created"]["write"] == "a"
     assert "secret" not in repr(found)
@@ -173,3 +187,21 @@ def test_a_refused_login_is_told_without_its_password(node: Node, watcher: Watch
     found = watcher.until("user.authentication.failure", name="nobody")
     assert "tea-time" not in repr(found)
     assert found[-1][1]["error"]
+    assert found[-1][1]["connection_type"] == "network"
+
+
+@pytest.mark.parametrize("watcher", ["user.authentication.*"], indirect=True)
+def test_logins_over_http_are_told_once_a_connection(node: Node, watcher: Watcher):
+    connection = http.client.HTTPConnection("127.0.0.1", node.management_port, timeout=15)
+    for user in ("guest", "guest", "nobody"):
+        token = base64.b64encode(f"{user}:guest".encode()).decode()
+        connection.request("GET", "/api/whoami", headers={"Authorization": f"Basic {token}"})
+        connection.getresponse().read()
+    connection.close()
+    found = watcher.until("user.authentication.failure", name="nobody", connection_type="http")
+    told = [(key, headers["name"]) for key, headers in found if headers["protocol"] == "http"]
+    assert told == [
+        ("user.authentication.success", "guest"),
+        ("user.authentication.failure", "nobody"),
+    ]
+    assert found[-1][1]["peer_host"] == "127.0.0.1"

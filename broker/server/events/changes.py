@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from broker.metadata import commands
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import AnyCommand
+from broker.metadata.parameters import LIMITS_COMPONENT
 from broker.metadata.records import Exchange, Queue
 from broker.metadata.results import Declared
 
@@ -218,11 +219,20 @@ def _clear_topic(command: commands.ClearTopicPermissions, result: object) -> Ite
 
 def _set_parameter(command: commands.SetParameter, _result: object) -> Iterable[Event]:
     yield Event("parameter.set", _parameter(command))
+    if command.component == LIMITS_COMPONENT and isinstance(command.value, dict):
+        yield Event("vhost.limits.set", {**command.value, **_limits_of(command)})
 
 
 def _clear_parameter(command: commands.ClearParameter, result: object) -> Iterable[Event]:
     if result is True:
         yield Event("parameter.cleared", _parameter(command))
+        if command.component == LIMITS_COMPONENT:
+            yield Event("vhost.limits.cleared", _limits_of(command))
+
+
+def _limits_of(command: commands.SetParameter | commands.ClearParameter) -> Headers:
+    """Name a vhost's limits. RabbitMQ does not say whose they are (rabbit_vhost_limit.erl)."""
+    return {"name": command.name, "vhost": command.vhost}
 
 
 def _parameter(command: commands.SetParameter | commands.ClearParameter) -> Headers:

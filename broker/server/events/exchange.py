@@ -35,14 +35,6 @@ class Metadata(Protocol):
         ...
 
 
-class ClientAddress(Protocol):
-    """A connection's ends (`broker.server.connection_facts`)."""
-
-    name: str
-    peer_host: str
-    peer_port: int
-
-
 class ServingLease(Protocol):
     """May this node publish (P4)?"""
 
@@ -133,20 +125,19 @@ class EventExchange:
                 self.publish(key, headers, by.user)
         return result
 
-    def login(self, user: str, client: ClientAddress, refusal: str) -> None:
+    def login(self, user: str, client: Headers, refusal: str) -> None:
         """Publish the event of a login.
 
         Args:
             user: The name that was given.
-            client: Where it comes from.
+            client: Where it comes from, under RabbitMQ's names.
             refusal: Why it was refused; "" if it was not.
 
         Source: rabbit_reader.erl, notify_auth_result.
         """
         if not self.is_watched:
             return
-        headers: Headers = {"name": user, "connection_name": client.name}
-        headers |= {"peer_host": client.peer_host, "peer_port": client.peer_port}
+        headers: Headers = {"name": user, **client}
         if refusal:
             headers["error"] = refusal
         self.publish(f"user.authentication.{'failure' if refusal else 'success'}", headers)
