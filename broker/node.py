@@ -51,6 +51,7 @@ from broker.management.reports import SAMPLE_S
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
 from broker.ports import Clock
+from broker.server import resource_usage
 from broker.server.alarms import AlarmLimits
 from broker.server.background import every
 from broker.server.entrance.certificates import certificates_of
@@ -128,6 +129,7 @@ class Node:
         self._is_process = False
         self.clock: Clock = SystemClock()
         self.started_ms = self.clock.now_ms()
+        self.memory_at_start_bytes = resource_usage.memory_used()
         self._member: _Member | None = None
         self._serving: Serving | None = None
         self._management: ManagementServer | None = None

@@ -171,6 +171,11 @@ class Group:
         """True while something waits for ticks."""
         return bool(self._reads) or self._transfer is not None
 
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of the log's entries that are in memory: the newest, durable or not."""
+        return self.node.cached_bytes
+
     def status(self) -> GroupStatus:
         """The group as listings show it."""
         node, configuration = self.node, self.node.configuration

@@ -42,6 +42,11 @@ class NodeControl(Protocol):
         ...
 
     @property
+    def memory_at_start_bytes(self) -> int:
+        """Resident memory of the process before the store was opened."""
+        ...
+
+    @property
     def serving(self) -> Serving | None:
         """The part of the node that serves clients; None while the app is stopped."""
         ...

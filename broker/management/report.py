@@ -18,6 +18,7 @@ import msgspec
 from broker.cluster.membership import ClusterMembership
 from broker.management.answers import plain
 from broker.management.control import NodeControl
+from broker.management.memory_facts import memory_of
 from broker.management.pace import STEP, kept, mapped
 from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
@@ -42,6 +43,7 @@ TOTALS: Final = "totals"
 STATISTICS: Final = "statistics"
 EXCHANGES: Final = "exchanges"
 RANKS: Final = "ranks"
+MEMORY_PARTS: Final = "memory"
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -59,7 +61,7 @@ class Wanted(msgspec.Struct, array_like=True):
 
     Attributes:
         parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS, EXCHANGES,
-            which is STATISTICS with the exchanges', and RANKS.
+            which is STATISTICS with the exchanges', RANKS and MEMORY_PARTS.
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
@@ -143,6 +145,7 @@ class Report(msgspec.Struct, array_like=True):
         totals: Sums of all of them.
         statistics: Counters of its vhosts and exchanges.
         ranks: Of the queues it serves: uid and the column's value in the last sample, unless 0.
+        memory: From `broker.management.memory.breakdown`.
     """
 
     node: Item = {}
@@ -156,6 +159,7 @@ class Report(msgspec.Struct, array_like=True):
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
     ranks: list[tuple[int, float]] = []
+    memory: dict[str, int] = {}
 
     @property
     def things(self) -> int:
@@ -200,6 +204,8 @@ def report_of(
         )
     if RANKS in wanted.parts:
         report.ranks = yield from collector.queue_ranks(wanted.column)
+    if MEMORY_PARTS in wanted.parts:
+        report.memory = yield from memory_of(control, collector)
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
     with_exchanges = EXCHANGES in wanted.parts

@@ -72,6 +72,7 @@ class _Packed(msgspec.Struct, array_like=True):
     totals: Totals = msgspec.field(default_factory=Totals)
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
     ranks: list[tuple[int, float]] = []
+    memory: dict[str, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -235,6 +236,7 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.totals,
         report.statistics,
         report.ranks,
+        report.memory,
     )
 
 
@@ -251,4 +253,5 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.totals,
         packed.statistics,
         packed.ranks,
+        packed.memory,
     )

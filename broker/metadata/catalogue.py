@@ -198,6 +198,11 @@ class Catalogue:
         """Return the number of queues of a vhost, or of all vhosts; stores are not counted."""
         return sum(len(home.queues) for home in self._entries(vhost))
 
+    def binding_count(self) -> int:
+        """Return the number of bindings of all vhosts; the default exchange's are left out."""
+        entries = [entry for home in self._entries(None) for entry in home.exchanges.values()]
+        return sum([len(entry.bindings) for entry in entries])
+
     def exchange_count(self, vhost: str | None = None) -> int:
         """Return the number of exchanges of a vhost, or of all vhosts."""
         return sum(len(home.exchanges) for home in self._entries(vhost))

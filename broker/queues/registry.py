@@ -384,6 +384,10 @@ class QueueRegistry:
         for quorum in list(self._quorum.values()):
             quorum.tick()
 
+    def local_classic(self) -> list[ClassicQueue]:
+        """The classic queues that this node serves."""
+        return list(self._classic.values())
+
     def local_quorum(self) -> list[QuorumQueue]:
         """This node's quorum replicas."""
         return list(self._quorum.values())

@@ -99,6 +99,10 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._start()
 
+    def memory_bytes(self) -> int:
+        """Bytes that the store holds in memory."""
+        return 0 if self._is_closed else self._store.memory_bytes()
+
     @property
     def is_failed(self) -> bool:
         """True after a failed write or sync: nothing is promised any more."""

@@ -82,6 +82,9 @@ compress well were one file, which each 165,000 removals wrote anew: 5 us a mess
 _EMPTIED_SHARE: Final = 0.5  # of a file's newest records removed: it is rewritten soon
 _EMPTIED_WINDOW: Final = 1000
 
+_CACHE_USAGE: Final = "rocksdb.block-cache-usage"
+_FAMILY_MEMORY: Final = ("rocksdb.size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
+
 # What a failure to open means when the store itself is not at fault, and what to do.
 _OUTSIDE_CAUSES: Final = (
     ("no space left", "free space on this disk and start again"),
@@ -238,6 +241,17 @@ class Store:
         """Return the error of a failed read: damage, unless the cause is outside the store."""
         text = f"reading {family}: {error}"
         return _outside_cause(self.path, text) or StoreDamaged(self.path, text)
+
+    def memory_bytes(self) -> int:
+        """Bytes that RocksDB holds in memory: its cache, memtables and indexes of tables."""
+        cache = self.database.property_int_value(_CACHE_USAGE) or 0  # one for all families
+        return cache + sum(
+            [
+                family.property_int_value(name) or 0
+                for family in self.families.values()
+                for name in _FAMILY_MEMORY
+            ]
+        )
 
     def close(self) -> None:
         """Close the database and release its lock."""

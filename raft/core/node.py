@@ -144,6 +144,11 @@ class RaftNode:
         return self.state.configuration
 
     @property
+    def cached_bytes(self) -> int:
+        """Bytes of the log's entries that are in memory: the newest, durable or not."""
+        return self.state.log.unstable.size_bytes
+
+    @property
     def is_blank(self) -> bool:
         """True if this replica waits to be admitted (`SavedState.is_blank`)."""
         return self.state.is_blank

@@ -52,6 +52,11 @@ class Unstable:
         self._cache_bytes_max = cache_bytes_max
 
     @property
+    def size_bytes(self) -> int:
+        """What all entries here count against limits."""
+        return self._bytes
+
+    @property
     def last_index(self) -> int:
         """Index of the newest entry, or the one before `offset`."""
         return self.offset + len(self.entries) - 1

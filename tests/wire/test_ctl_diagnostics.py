@@ -34,7 +34,13 @@ def test_alarms_and_memory_are_told(node: Node, capsys: Said):
     assert "No alarms are set" in ctl(node, capsys, "alarms")[1]
     assert json.loads(ctl(node, capsys, "alarms", "--formatter", "json")[1])["alarms"] == []
     parts = json.loads(ctl(node, capsys, "memory_breakdown", "--formatter", "json")[1])
-    assert parts["total"] == parts["queues"] + parts["other"] > 0
+    assert parts["code"]["bytes"] > parts["binary"]["bytes"] >= 0
+    assert sum(part["percentage"] for part in parts.values()) == pytest.approx(100, abs=0.2)
+    sizes = [part["bytes"] for part in parts.values()]
+    assert sizes == sorted(sizes, reverse=True)
+    lines = ctl(node, capsys, "memory_breakdown", "--unit", "bytes")[1].splitlines()[1:]
+    assert {line.split(":")[0] for line in lines} == {*parts}
+    assert ctl(node, capsys, "memory_breakdown", "--unit", "kb")[0] == 64
     report = json.loads(ctl(node, capsys, "report", "--formatter", "json")[1])
     assert {"overview", "queues", "connections"} <= {*report}
 

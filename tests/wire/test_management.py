@@ -367,3 +367,31 @@ def test_every_node_shows_the_whole_cluster(trio: Trio) -> None:
     finally:
         if connection.is_open:
             connection.close()
+
+
+def test_bodies_in_memory_are_the_nodes_and_their_queues(node: Node):
+    count, body = 200, b"x" * 50_000
+    path = f"/nodes/{node.user_name}/memory"
+    before = node.api("GET", path)["memory"]
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for kind in ("classic", "quorum"):
+            name = f"memory.{kind}"
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+            for _ in range(count):
+                channel.basic_publish("", name, body)
+        after = node.api("GET", path)["memory"]
+        of_bodies = count * len(body)
+        assert after["binary"] - before["binary"] == 2 * of_bodies
+        assert after["quorum_ets"] > before["quorum_ets"]  # what followers may ask for
+        parts = {key: part for key, part in after.items() if key not in {"strategy", "total"}}
+        assert sum(parts.values()) == pytest.approx(after["total"]["rss"], rel=0.05)
+        for name in ("memory.classic", "memory.quorum"):
+            queue = node.api("GET", f"/queues/%2F/{name}")
+            assert of_bodies < queue["memory"] < 2 * of_bodies
+        shares = node.api("GET", f"{path}/relative")["memory"]
+        assert set(shares) == {*parts, "total"}
+        for name in ("memory.classic", "memory.quorum"):
+            channel.queue_delete(name)
+    assert node.api("GET", path)["memory"]["binary"] == before["binary"]

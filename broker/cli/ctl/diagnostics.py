@@ -6,26 +6,22 @@ import json
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from broker.cli.ctl.api import EXIT_UNAVAILABLE, Api, CtlError, segment
+from broker.cli.ctl.api import EXIT_UNAVAILABLE, Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.change import PollUntilTimeout
 from broker.cli.ctl.output import Answer
 
 CONNECT_TIMEOUT_S: Final = 5.0
+_UNITS: Final = {"bytes": 1, "mb": 10**6, "gb": 10**9}
 _AWAIT_S: Final = 120.0
 """As rabbitmq-upgrade's await_* without --timeout."""
 
 
 def _as_json(call: Invocation) -> bool:
     return call.values.get("formatter") == "json"
-
-
-def _node(api: Api) -> tuple[str, dict[str, Any]]:
-    name = str(api.get("/api/overview").get("node", ""))
-    return name, api.get(f"/api/nodes/{segment(name)}")
 
 
 def alarms(api: Api, _call: Invocation) -> Answer:
@@ -41,17 +37,30 @@ def alarms(api: Api, _call: Invocation) -> Answer:
 
 
 def memory_breakdown(api: Api, call: Invocation) -> str:
-    """What takes the node's memory, as far as it is known."""
-    name, node = _node(api)
-    queues = api.get("/api/queues")
-    of_queues = sum(each.get("memory", 0) for each in queues if each.get("node") == name)
-    total = int(node.get("mem_used", 0))
-    parts = {"queues": of_queues, "other": max(0, total - of_queues), "total": total}
+    """What takes the node's memory, the largest first.
+
+    Raises:
+        UsageError: 64 for an unknown --unit.
+    """
+    unit = call.values.get("unit", "gb").lower()
+    if unit not in _UNITS:
+        known = ", ".join(_UNITS)
+        raise UsageError(f"unit '{unit}' is not supported. Please use one of: {known}")
+    name = str(api.get("/api/overview").get("node", ""))
+    parts = api.get(f"/api/nodes/{segment(name)}/memory")["memory"]
+    total = max(parts["total"].values())
+    sizes = {key: size for key, size in parts.items() if key not in {"strategy", "total"}}
+    found = {
+        key: {"bytes": size, "percentage": round(100 * size / total, 2)}
+        for key, size in sorted(sizes.items(), key=lambda part: part[1], reverse=True)
+    }
     if _as_json(call):
-        return json.dumps(parts) + "\n"
+        return json.dumps(found) + "\n"
+    divisor = _UNITS[unit]
     return "".join(
-        f"{part}: {size / 1e9:.4f} gb ({100 * size / total if total else 0:.2f}%)\n"
-        for part, size in parts.items()
+        f"{key}: {round(part['bytes'] / divisor, 4) if divisor > 1 else part['bytes']} {unit} "
+        f"({part['percentage']}%)\n"
+        for key, part in found.items()
     )
 
 

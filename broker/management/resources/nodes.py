@@ -10,7 +10,8 @@ from broker.management import paging
 from broker.management.answers import json, not_found
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import NODE, STATISTICS, Report
+from broker.management.memory import absolute, relative
+from broker.management.report import MEMORY_PARTS, NODE, STATISTICS, Report
 from broker.management.resources.overview import EXCHANGE_TYPES
 from broker.management.statistics.message_stats import of_churn, of_usage
 from broker.metadata.records import Node
@@ -180,21 +181,28 @@ async def show(call: Call) -> web.Response:
 
 
 async def memory(call: Call) -> web.Response:
-    """GET /api/nodes/NODE/memory: only the total is known."""
-    node = call.catalogue.node(call.name("node"))
-    if node is None:
-        raise not_found()
-    report = (await call.reports.gather(NODE)).get(node.name)
-    if report is None:
-        return json({"memory": "not_available"})
-    return json({"memory": {"total": {"rss": report.node["memory_bytes"]}, "strategy": "rss"}})
+    """GET /api/nodes/NODE/memory: bytes by category."""
+    found = await _memory(call)
+    return json({"memory": "not_available" if found is None else absolute(*found)})
 
 
 async def memory_shares(call: Call) -> web.Response:
-    """GET /api/nodes/NODE/memory/relative: in per cent; only the total is known."""
-    if call.catalogue.node(call.name("node")) is None:
+    """GET /api/nodes/NODE/memory/relative: in per cent."""
+    found = await _memory(call)
+    return json({"memory": "not_available" if found is None else relative(*found)})
+
+
+async def _memory(call: Call) -> tuple[dict[str, int], int] | None:
+    """The breakdown and the total of the node in the path; None if it does not answer.
+
+    Raises:
+        ApiError: 404.
+    """
+    node = call.catalogue.node(call.name("node"))
+    if node is None:
         raise not_found()
-    return json({"memory": {"total": 100}})
+    report = (await call.reports.gather(NODE, MEMORY_PARTS)).get(node.name)
+    return None if report is None else (report.memory, report.node["memory_bytes"])
 
 
 ROUTES = (

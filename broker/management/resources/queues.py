@@ -12,7 +12,7 @@ from aiohttp import web
 from broker.cluster.replicas.target import GroupSizes
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import Purge
-from broker.management import paging, request_body
+from broker.management import memory, paging, request_body
 from broker.management.answers import (
     ApiError,
     bad_request,
@@ -182,6 +182,7 @@ def item(
             kind = "single_active" if consumers.has_single(queue) else "exclusive"
             found[f"{kind}_consumer_tag"] = plain(stat.active[1])
         found |= _counts(stat)
+        found["memory"] = memory.of_queue(stat, queue.type)
         measured = states.measured(queue.uid)
         found |= levels(measured) | idle_since(measured)
         if stats := of_queue(measured):
@@ -237,7 +238,6 @@ def _counts_in_memory(stat: QueueStat) -> Item:
     """
     messages = stat.ready + stat.unacked
     return {
-        "memory": stat.ram_bytes,
         "message_bytes_paged_out": stat.ready_bytes + stat.unacked_bytes - stat.alpha_bytes,
         "message_bytes_ram": stat.alpha_bytes,
         "messages_alpha": stat.alpha,

@@ -136,6 +136,24 @@ class Collector:
         numbers = () if counts is None else counts.values()
         return self._queues.measured(uid, numbers, _levelled(ages))
 
+    @property
+    def past_bytes(self) -> int:
+        """What the past of all objects takes of the memory, in bytes."""
+        return sum(
+            [
+                each.history.bytes
+                for each in (
+                    self._channels,
+                    self._connections,
+                    self._queues,
+                    self._vhosts,
+                    self._exchanges,
+                    self._churn,
+                    self._usage,
+                )
+            ]
+        )
+
     def queue_ranks(self, column: str) -> Generator[None, None, list[tuple[int, float]]]:
         """Each queue served here whose value in a column was not 0 in the last sample, in steps.
 

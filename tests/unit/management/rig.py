@@ -119,6 +119,7 @@ class Control:
         self.settings = settings
         self.name = ONE
         self.started_ms = 0
+        self.memory_at_start_bytes = 0
         self.clock = SimpleNamespace(now_ms=lambda: 5_000, monotonic_ms=lambda: 5_000)
         self.cluster: Any = Cluster(asker)
         self.service = None

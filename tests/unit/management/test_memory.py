@@ -1,4 +1,4 @@
-"""The paging state of a classic queue's messages in the API.
+"""The memory of a node and of a queue's messages in the API.
 
 Recipes are the rows of docs/recipes.md.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.management.memory import CLASSIC_QUEUE_BYTES, MemoryFacts, breakdown, relative
 from broker.ports import QueueStat
 from tests.unit.management.rig import Rig
 
@@ -37,6 +38,25 @@ async def _shown(stat: QueueStat, **arguments: object) -> dict[str, object]:
         return found
 
 
+async def test_the_categories_of_a_nodes_memory_add_up_to_it():
+    facts = MemoryFacts(
+        rss_bytes=100_000_000,
+        start_bytes=60_000_000,
+        body_bytes=1_000,
+        channels=10,
+        classic_bytes=7,
+    )
+    parts = breakdown(facts)
+    assert sum(parts.values()) == facts.rss_bytes
+    assert (parts["code"], parts["binary"], parts["queue_procs"]) == (60_000_000, 1_000, 7)
+    shares = relative(parts, facts.rss_bytes)
+    assert (shares["total"], shares["code"], shares["binary"], shares["plugins"]) == (100, 60, 1, 0)
+    shared = breakdown(facts._replace(body_bytes=50_000_000))  # one body in many queues
+    assert sum(shared.values()) == facts.rss_bytes
+    assert shared["other_system"] == 0 < shared["binary"] < 50_000_000
+    assert min(breakdown(facts._replace(start_bytes=200_000_000)).values()) == 0
+
+
 async def test_messages_are_counted_by_where_they_are():
     shown = await _shown(DEEP)
     states = {key: shown[f"messages_{key}"] for key in ("alpha", "beta", "gamma", "delta")}
@@ -44,7 +64,7 @@ async def test_messages_are_counted_by_where_they_are():
     assert (shown["messages_ram"], shown["messages_paged_out"]) == (15, 105)
     assert (shown["messages_ready_ram"], shown["messages_unacknowledged_ram"]) == (9, 6)
     assert (shown["message_bytes_ram"], shown["message_bytes_paged_out"]) == (15_000, 105_000)
-    assert shown["memory"] == 30_000
+    assert shown["memory"] == 30_000 + CLASSIC_QUEUE_BYTES
 
 
 async def test_tools_find_the_fields_of_rabbitmqs_queues():
