@@ -98,6 +98,22 @@ class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     cacertfile: str = ""
 
 
+class ClientTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS of this node as a client, which always checks the server's certificate.
+
+    Attributes:
+        cacertfile: Path of the certificates of authorities, PEM; "": the system's.
+        certfile: Path of a certificate that this node shows, PEM; "": none.
+        keyfile: Path of its private key, PEM; "": it stands in `certfile`.
+        password: Decrypts the key; "": it is not encrypted.
+    """
+
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    password: str = ""
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The destinations of log records.
 
@@ -232,6 +248,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         management_headers: `management.csp.policy`, `management.hsts.policy` and
             `management.headers.*`: (HTTP header, value) that replace the API's own.
         metrics_listener: `prometheus.tcp.*`; None switches it off.
+        metrics_authentication: `prometheus.authentication.enabled`: metrics are for users with
+            the tag "monitoring".
         metrics_tls_listener: `prometheus.ssl.ip` and `.port`; None: no HTTPS.
         metrics_per_object: `prometheus.return_per_object_metrics`: `/metrics` shows each object.
         metrics_queues_max: `prometheus.warrenmq_queues_max`: most queues with samples of their own
@@ -260,6 +278,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             each vhost from the start included; None for unlimited.
         vhost_max: `vhost_max`: most vhosts of the cluster, None for unlimited.
         connection_max: `connection_max`, None for unlimited.
+        accept_max: `ranch_connection_max`: most clients of the AMQP ports that are accepted,
+            further ones wait; None for unlimited.
         max_message_size_bytes: `max_message_size`: the largest body.
         handshake_timeout_ms: `handshake_timeout`.
         consumer_timeout_ms: `consumer_timeout`: how long a delivery may stay unacknowledged;
@@ -281,8 +301,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         vhost_defaults: `default_limits.vhosts.*`, `default_policies.operator.*` and
             `default_users.*`: what each new vhost gets, the first one included.
         definitions_paths: `load_definitions`, `definitions.local.path` and
-            `management.load_definitions`: files, and folders of *.json, that are imported at each
-            start, in this order. With one a new cluster gets neither default user nor vhost.
+            `management.load_definitions`: files, folders of *.json, and `definitions.https.url`,
+            that are imported at each start, in this order. With one a new cluster gets neither
+            default user nor vhost.
+        definitions_tls: `definitions.tls.*`, for the URL.
         definitions_skip_if_unchanged: `definitions.skip_if_unchanged`: files that the last import
             was of are not imported again.
         definitions_hashing: `definitions.hashing.algorithm`: the hash they are known by.
@@ -345,6 +367,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     management_denies_replica_operations: bool = False
     management_headers: tuple[tuple[str, str], ...] = ()
     metrics_listener: Listener | None = Listener("", 15692)
+    metrics_authentication: bool = False
     metrics_tls_listener: Listener | None = None
     metrics_per_object: bool = False
     metrics_queues_max: int = 0
@@ -369,6 +392,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_exchange_limit: int | None = None
     vhost_max: int | None = None
     connection_max: int | None = None
+    accept_max: int | None = None
     max_message_size_bytes: int = 134_217_728
     handshake_timeout_ms: int = 10_000
     consumer_timeout_ms: int | None = 1_800_000
@@ -389,6 +413,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
     vhost_defaults: VhostDefaults = VhostDefaults()
     definitions_paths: tuple[str, ...] = ()
+    definitions_tls: ClientTlsSettings = ClientTlsSettings()
     definitions_skip_if_unchanged: bool = False
     definitions_hashing: str = "sha256"
     password_hashing: str = "rabbit_password_hashing_sha256"  # noqa: S105 - an algorithm's name

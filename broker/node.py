@@ -135,11 +135,7 @@ class Node:
         self._management: ManagementServer | None = None
         self._metrics: MetricsServer | None = None
         self._operations = Operations(self)
-        self._definitions = StartDefinitions(
-            settings.definitions_paths,
-            self._operations.importer,
-            skip_if_unchanged=settings.definitions_skip_if_unchanged,
-        )
+        self._definitions = StartDefinitions(settings, self._operations.importer)
         self._doors = Doors(certificates_of(settings))
         self._loop_watch = LoopWatch()
         self._tasks: asyncio.TaskGroup | None = None

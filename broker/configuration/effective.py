@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from broker.config import Listener, Origin, Settings, TlsSettings
-from broker.configuration import vhost_defaults
-from broker.configuration.keys import DEFINITIONS, HEADERS, SIMPLE, TLS, is_secret
+from broker.configuration import urls, vhost_defaults
+from broker.configuration.keys import DEFINITIONS, DEFINITIONS_URL, HEADERS, SIMPLE, TLS, is_secret
+from broker.configuration.safety import CLIENT_TLS_OPTIONS
 from broker.configuration.tls import LINKS
 
 HIDDEN: Final = "***"
@@ -163,6 +164,10 @@ def rows(settings: Settings) -> Iterator[Row]:
         value = getattr(settings.cluster_tls, key)
         name = f"cluster.tls.{key}"
         yield Row(name, value, getattr(_DEFAULTS.cluster_tls, key), (name,), ("cluster_tls",))
+    for key in sorted(CLIENT_TLS_OPTIONS):
+        name = f"definitions.tls.{key}"
+        keys = (name, f"definitions.ssl.{key}", f"definitions.ssl_options.{key}")
+        yield Row(name, getattr(settings.definitions_tls, key), "", keys, ("definitions_tls",))
     for prefix, field in _TLS.items():
         yield from _tls(prefix, field, getattr(settings, field))
 
@@ -262,7 +267,12 @@ _GROUPED: Final[tuple[tuple[str, str, Callable[[Any], Any], tuple[str, ...]], ..
     ("auth_mechanisms", "auth_mechanisms", list, ("auth_mechanisms.",)),
     ("loopback_users", "loopback_users", sorted, ("loopback_users", "loopback_users.")),
     ("default_user_tags", "default_user_tags", list, ("default_user_tags.",)),
-    ("load_definitions", "definitions_paths", list, DEFINITIONS),
+    (
+        "load_definitions",
+        "definitions_paths",
+        lambda paths: [urls.shown(path) for path in paths],
+        DEFINITIONS + DEFINITIONS_URL,
+    ),
     (
         "default_limits.vhosts",
         "vhost_defaults",

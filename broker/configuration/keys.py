@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.config import (
+    ClientTlsSettings,
     LinkTlsSettings,
     Listener,
     Origin,
@@ -88,6 +89,7 @@ DEFINITIONS = (
     "definitions.local_path",  # of advanced.config
     "management.load_definitions",
 )
+DEFINITIONS_URL = ("definitions.https.url", "definitions.url")  # the last of advanced.config
 _LOCATOR = readers.one_of("client-local", "balanced", "min-masters", "random")
 _REPAIR = "quorum_queue.continuous_membership_reconciliation"
 DAY_MS = 86_400_000
@@ -122,6 +124,8 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cluster_queue_limit": ("cluster_queue_limit", readers.limit),
     "cluster_exchange_limit": ("cluster_exchange_limit", readers.limit),
     "vhost_max": ("vhost_max", readers.limit),
+    "ranch_connection_max": ("accept_max", readers.limit),
+    "prometheus.authentication.enabled": ("metrics_authentication", readers.flag),
     "connection_max": ("connection_max", readers.unlimited),
     "max_message_size": ("max_message_size_bytes", readers.size_bytes),
     "handshake_timeout": (
@@ -245,6 +249,8 @@ _GROUPED = (
     "log.dir",
     "loopback_users",
     *DEFINITIONS,
+    *DEFINITIONS_URL,
+    *(f"definitions.tls.{name}" for name in sorted(safety.CLIENT_TLS_OPTIONS)),
     "listeners.tcp.default",
     "listeners.ssl.default",
     *(f"{family}.{name}" for family in TLS_PREFIXES for name in TLS),
@@ -347,7 +353,8 @@ class _Reader:
         try:
             return read(entry.value)
         except ValueError as error:
-            shown = "" if is_secret(key) else f", found {entry.value!r}"
+            is_hidden = is_secret(key) or key in DEFINITIONS_URL
+            shown = "" if is_hidden else f", found {entry.value!r}"
             self.problems.append(f"{entry.source}: {key} must be {error}{shown}")
             return _UNUSABLE
 
@@ -605,20 +612,41 @@ class _Reader:
             self.warn(rule, f"the default_pass of a new cluster {text}")
 
     def _definitions(self) -> None:
-        """Take the files of definitions; `none` names none."""
+        """Take the files and the URL of definitions; `none` names none."""
         named = [self.take(key, str) for key in DEFINITIONS if key in self.left]
         paths = tuple(dict.fromkeys(path for path in named if path != "none"))
-        self.values["definitions_paths"] = paths
         backend = self.entries.get("definitions.import_backend")
+        if backend is not None and backend.value in safety.HTTPS_BACKENDS:
+            paths += self._definitions_url(backend)
+        for key in DEFINITIONS_URL:
+            if key in self.left:
+                self.problems.append(
+                    f"{self.left.pop(key).source}: {key} needs definitions.import_backend = https"
+                )
+        self.values["definitions_paths"] = paths
         if backend is not None and not paths:
             found = safety.verdict(*backend[:2])
-            if found is safety.Verdict.NOTHING_ASKED:
+            if found is safety.Verdict.NOTHING_ASKED and not self.problems:
                 text = "is refused: it names no file; set definitions.local.path"
                 self.problems.append(f"{backend.source}: {backend.key} {text}")
         for key in ("default_user", "default_vhost"):
             entry = self.entries.get(key)
             if entry is not None and paths:
                 self.warn(entry, f"{key} has no effect beside definitions, which say who is there")
+
+    def _definitions_url(self, backend: Entry) -> tuple[str, ...]:
+        """Take the URL of definitions, and TLS for it."""
+        urls = [self.take(key, readers.https_url) for key in DEFINITIONS_URL if key in self.left]
+        if not urls:
+            text = "is refused: it names no URL; set definitions.https.url"
+            self.problems.append(f"{backend.source}: {backend.key} {text}")
+        tls = {
+            key.rpartition(".")[2]: self.take(key, str)
+            for family in ("tls", "ssl", "ssl_options")
+            for key in self.family(f"definitions.{family}.")
+        }
+        self.values["definitions_tls"] = ClientTlsSettings(**tls)
+        return tuple(urls)
 
     def _cluster(self) -> None:
         peers: dict[str, Peer] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from broker.config import Listener
 from broker.passwords import PASSWORD_RULES
@@ -268,6 +269,14 @@ def origin(text: str) -> str:
     if text != "*" and _ORIGIN.fullmatch(text) is None:
         raise ValueError("an origin such as https://app.example:8443, or *")
     return text.lower()
+
+
+def https_url(text: str) -> str:
+    """Check that a URL speaks HTTPS to a host."""
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname:
+        raise ValueError("an https:// URL")
+    return text
 
 
 def header_value(text: str) -> str:

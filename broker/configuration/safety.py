@@ -26,6 +26,9 @@ _LOCAL_FILES = frozenset(
         "rabbitmq_definitions_import_local_filesystem",
     )
 )
+HTTPS_BACKENDS = frozenset(
+    ("https", "http", "rabbit_definitions_import_https", "rabbitmq_definitions_import_https")
+)
 _NODES_LISTED = frozenset(
     ("classic", "classic_config", "config", "rabbit_peer_discovery_classic_config")
 )
@@ -38,13 +41,19 @@ _LOGIN_FROM = frozenset(("distinguished_name", "common_name", "subject_alternati
 _LOGIN = "names are not taken from there; write distinguished_name, common_name or"
 _LOGIN += " subject_alternative_name"
 _SAN = "names of this kind are not read; write dns, ip, email or uri"
-_MECHANISMS = "only PLAIN, AMQPLAIN and EXTERNAL are supported; remove it"
-_DEFINITIONS = (
-    "definitions are imported from local files only; download them before the start, and name the"
-    " file with definitions.local.path"
+_MECHANISMS = (
+    "only PLAIN, AMQPLAIN and EXTERNAL are supported (ANONYMOUS is RabbitMQ 4's); remove it"
 )
+_DEFINITIONS = (
+    "definitions are imported from local files and over HTTPS; write local_filesystem or https"
+)
+_UNVERIFIED = "the server's certificate is always checked; write definitions.tls.cacertfile"
 _TOKENS = "logins with tokens are not supported; remove it, and use names and passwords"
-_LIMIT = "this limit is not supported; remove it"
+_BASIC = "nobody could log in, for there are no tokens; write management.tcp.port = none instead"
+_HTTP_CONNECTIONS = (
+    "connections to the HTTP API have a share of the file descriptors (`doors` in /api/nodes), and"
+    " idle ones give way; remove it"
+)
 
 
 class Verdict(Enum):
@@ -92,24 +101,25 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
         " 'warrenmq ctl add_user'",
     ),
     ("auth_mechanisms.$", frozenset(("PLAIN", "AMQPLAIN", "EXTERNAL")), _MECHANISMS),
-    ("definitions.import_backend", _LOCAL_FILES, _DEFINITIONS),
-    ("definitions.https.$", _NOTHING, _DEFINITIONS),
-    ("definitions.tls.$", _NOTHING, _DEFINITIONS),
-    ("definitions.ssl.$", _NOTHING, _DEFINITIONS),
-    ("definitions.ssl_options.$", _NOTHING, _DEFINITIONS),
-    ("definitions.url", _NOTHING, _DEFINITIONS),
+    ("definitions.import_backend", _LOCAL_FILES | HTTPS_BACKENDS, _DEFINITIONS),
+    *(
+        (f"definitions.{family}.{name}", kept, advice)
+        for family in ("tls", "ssl", "ssl_options")
+        for name, kept, advice in (
+            ("verify", frozenset(("verify_peer",)), _UNVERIFIED),
+            ("$", _NOTHING, _TLS_OPTION),
+        )
+    ),
     (
         "cluster_formation.peer_discovery_backend",
         _NODES_LISTED,
         "only classic_config is supported; list the nodes in"
         " cluster_formation.classic_config.nodes.N or cluster.peers.NODE",
     ),
-    ("management.disable_basic_auth", _OFF, _TOKENS),
+    ("management.disable_basic_auth", _OFF, _BASIC),
     ("management.oauth_enabled", _OFF, _TOKENS),
     ("management.enable_uaa", _OFF, _TOKENS),
-    ("prometheus.authentication.enabled", _OFF, "metrics ask for no password yet; remove it"),
-    ("ranch_connection_max", _INFINITY, f"{_LIMIT}, and use connection_max"),
-    ("management.tcp.max_connections", _INFINITY, _LIMIT),
+    ("management.tcp.max_connections", _INFINITY, _HTTP_CONNECTIONS),
     (
         "distribution.listener.interface",
         _NOTHING,
@@ -140,6 +150,11 @@ TLS_OPTIONS = frozenset(
 
 _WEB_FAMILIES = ("management.ssl.", "prometheus.ssl.")
 
+CLIENT_TLS_OPTIONS = frozenset(("cacertfile", "certfile", "keyfile", "password"))
+"""Options of TLS that work where this node is a client."""
+
+_DEFINITIONS_TLS = ("definitions.tls.", "definitions.ssl.", "definitions.ssl_options.")
+
 _TLS_FAMILIES = ("versions", "ciphers")
 _TLS_WITHOUT_EFFECT = frozenset(
     (
@@ -166,6 +181,10 @@ _ERLANG_ARGUMENTS = ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_STA
 _ERLANG_PROMISES = ("inet_tls", "ssl_dist", "inet_dist_use_interface", "-rabbit")
 
 
+def _is_read(key: str) -> bool:
+    return key.startswith(_DEFINITIONS_TLS) and key.rpartition(".")[2] in CLIENT_TLS_OPTIONS
+
+
 def verdict(key: str, value: str) -> Verdict | Refused:
     """Say whether a key promises what WarrenMQ does not keep.
 
@@ -173,7 +192,7 @@ def verdict(key: str, value: str) -> Verdict | Refused:
         key: A key of rabbitmq.conf, "auth_backends.1".
         value: As written.
     """
-    if _is_tls_option(key):
+    if _is_tls_option(key) or _is_read(key):
         return Verdict.NO_PROMISE
     parts = tuple(key.split("."))
     for pattern, kept, advice in _SPLIT:

@@ -61,9 +61,13 @@ class ApiError(Exception):
         self.reason = reason
         self.error = error or _ERROR_OF.get(status, "error")
 
-    def response(self) -> web.Response:
-        """The answer."""
-        headers = self.headers or _HEADERS_OF.get(self.status)
+    def response(self, headers: dict[str, str] | None = None) -> web.Response:
+        """The answer.
+
+        Args:
+            headers: Instead of those that it has.
+        """
+        headers = headers or self.headers or _HEADERS_OF.get(self.status)
         return json({"error": self.error, "reason": self.reason}, self.status, headers)
 
 

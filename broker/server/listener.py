@@ -61,14 +61,16 @@ class AmqpListener:
     Args:
         context: The node.
 
-    While the node is short of file descriptors nobody is accepted: who comes waits in the backlog
-    of the port, and is served when there is room again.
+    While the node is short of file descriptors, or has as many clients as it may
+    (`ranch_connection_max`), nobody is accepted: who comes waits in the backlog of the port, and is
+    served when there is room again.
 
     Attributes:
         connections: By connection id.
         ports: Those listened on without TLS, in the order of the settings.
         tls_ports: Those with TLS, likewise.
         is_short_of_files: So many descriptors are in use that nobody is accepted.
+        is_full: There are as many clients as `ranch_connection_max` says.
         is_suspended: An operator has closed the ports; connections go on.
     """
 
@@ -78,6 +80,7 @@ class AmqpListener:
         self.tls_ports: list[int] = []
         self._context = context
         self.is_short_of_files = False
+        self.is_full = False
         self.is_suspended = False
         self._servers: list[tuple[asyncio.Server, _Accept]] = []
         self._parked: list[tuple[socket.socket, _Accept]] = []  # open and not accepted from
@@ -324,31 +327,42 @@ class AmqpListener:
         connection = AmqpConnection(self._context, self._last_id, self._ended, tls, ends)
         self.connections[self._last_id] = connection
         self._context.counts.churn.connection_created += 1
-        if self._clients() >= self.connections_max and not self.is_short_of_files:
-            self.is_short_of_files = True
+        clients, most = self._clients(), self._context.settings.accept_max
+        is_short = clients >= self.connections_max and not self.is_short_of_files
+        is_full = most is not None and clients >= most and not self.is_full
+        if is_short or is_full:
+            self.is_short_of_files |= is_short
+            self.is_full |= is_full
             asyncio.get_running_loop().call_soon(self._park)  # the server is at work in this call
         return connection
 
     async def _count_files(self) -> None:
-        """Find out whether there are descriptors for more clients; the limit may be another now."""
+        """Find out whether there is room for more clients; the limits may be others now."""
         self._context.doors.resize()
-        most = self._context.doors.shares.files_max
+        files_max = self._context.doors.shares.files_max
+        clients, most = self._clients(), self._context.settings.accept_max
         is_short = (
-            self._clients() >= self.connections_max
-            or psutil.Process().num_fds() >= most - FILES_LEFT
+            clients >= self.connections_max or psutil.Process().num_fds() >= files_max - FILES_LEFT
         )
-        if is_short and not self.is_short_of_files:
-            self.is_short_of_files = True
+        if self.is_short_of_files and not is_short and self._parked:
+            _log.warning("file descriptor limit alarm cleared")
+        was_short, self.is_short_of_files = self.is_short_of_files, is_short
+        was_full, self.is_full = self.is_full, most is not None and clients >= most
+        if (is_short and not was_short) or (self.is_full and not was_full):
             self._park()
-        elif not is_short and self.is_short_of_files:
+        elif not (is_short or self.is_full):
             await self._unpark()
 
     def _park(self) -> None:
         """Accept nobody; the ports stay open, so that nobody is refused."""
-        if not self.is_short_of_files or self._parked:
+        if not (self.is_short_of_files or self.is_full) or self._parked:
             return
-        for line in _SHORT_OF_FILES:
-            _log.warning(line)
+        if self.is_short_of_files:
+            for line in _SHORT_OF_FILES:
+                _log.warning(line)
+        else:
+            most = self._context.settings.accept_max
+            _log.info("ranch_connection_max (%s) is reached: further clients wait", most)
         for server, accept in self._servers:
             for each in server.sockets:
                 self._parked.append((socket.socket(fileno=os.dup(each.fileno())), accept))
@@ -357,10 +371,8 @@ class AmqpListener:
 
     async def _unpark(self) -> None:
         """There is room again."""
-        self.is_short_of_files = False
         if not self._parked:
             return
-        _log.warning("file descriptor limit alarm cleared")
         loop = asyncio.get_running_loop()
         backlog = self._context.settings.tcp_backlog
         for parked in list(self._parked):
@@ -390,7 +402,7 @@ class AmqpListener:
         counts.sent_bytes += connection.info.sent_bytes
         if connection.info.vhost and self._context.events.is_watched:
             self._tell_closed(connection.info)
-        if self.is_short_of_files:
+        if self.is_short_of_files or self.is_full:
             self._ticks = 0  # look with the next tick
         if not self.connections:
             self._is_empty.set()

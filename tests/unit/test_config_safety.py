@@ -37,9 +37,9 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "auth_mechanisms.1": ("GSSAPI", "PLAIN"),
     "auth_mechanisms.2": ("ANONYMOUS", "AMQPLAIN"),
     "auth_mechanisms.3": ("RABBIT-CR-DEMO", None),
-    "definitions.https.url": ("https://example.com/definitions", None),
-    "definitions.tls.verify": ("verify_peer", None),
-    "definitions.import_backend": ("https", None),
+    "definitions.tls.verify": ("verify_none", None),
+    "definitions.tls.dhfile": ("/dh.pem", None),
+    "definitions.import_backend": ("rabbit_definitions_import_etcd", None),
     "definitions.import_backend#local": ("local_filesystem", None),
     **{
         f"cluster_formation.peer_discovery_backend#{name}": (name, "classic_config")
@@ -57,8 +57,6 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "management.oauth_enabled": ("true", "false"),
     "management.enable_uaa": ("true", "false"),
     "management.tcp.max_connections": ("10", "infinity"),
-    "prometheus.authentication.enabled": ("true", "false"),
-    "ranch_connection_max": ("10", "infinity"),
     "distribution.listener.interface": ("127.0.0.1", None),
 }
 
@@ -164,7 +162,7 @@ ADVANCED = {
     "{rabbit, [{auth_backends, [{rabbit_auth_backend_internal, [rabbit_auth_backend_http,"
     " rabbit_auth_backend_internal]}]}]}": "auth_backends.1.authz.1",
     "{rabbit, [{auth_mechanisms, ['PLAIN', 'ANONYMOUS']}]}": "auth_mechanisms.2",
-    "{rabbit, [{definitions, [{import_backend, rabbitmq_definitions_import_https}]}]}": (
+    "{rabbit, [{definitions, [{import_backend, rabbit_definitions_import_etcd}]}]}": (
         "definitions.import_backend"
     ),
     "{rabbitmq_management, [{tcp_config, [{max_connections, 5}]}]}": (

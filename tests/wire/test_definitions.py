@@ -14,6 +14,8 @@ import pytest
 
 from broker.cli.ctl import commands as ctl
 from broker.passwords import hash_password
+from tests.certificates import Authority
+from tests.https_files import serving
 from tests.nodes import Node, wait_until
 
 RABBITMQADMIN = Path("/usr/bin/rabbitmqadmin")
@@ -186,6 +188,25 @@ def test_ctl_exports_and_imports(node: Node, tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.skipif(not RABBITMQADMIN.exists(), reason="Debian's rabbitmq-server is not installed")
+def test_a_new_node_starts_with_what_a_url_says(own: Node, tmp_path: Path):
+    authority = Authority(tmp_path, "ca")
+    body = json.dumps({**USERS, **TOPOLOGY}).encode()
+    with serving(authority.pair("server"), {"/defs.json": (200, {}, body)}) as url:
+        own.settings = [
+            "definitions.import_backend=https",
+            f"definitions.https.url={url}/defs.json",
+            f"definitions.tls.cacertfile={authority.certfile}",
+        ]
+        own.start()
+    routes(own)
+    assert f"from {url}/defs.json" in own.full_log()
+    assert own.stop() == 0
+    own.start(wait=False)  # the server is gone
+    assert own.process is not None
+    assert own.process.wait(30) == 1
+    assert "definitions can't be read" in own.log()
+
+
 def test_a_pages_form_is_imported(node: Node):
     """As the page of RabbitMQ's management plugin sends it: a form with the field "file"."""
     document = {"vhosts": [{"name": "from-a-form"}]}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import socket
 import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.nodes import Node
+from tests.nodes import Node, free_ports, wait_until
 
 SETTINGS = (
     "vhost_max=3",
@@ -21,6 +24,9 @@ SETTINGS = (
     "management.restrictions.quorum_queue_replica_operations.disabled=true",
     "credential_validator.validation_backend=rabbit_credential_validator_min_password_length",
     "credential_validator.min_length=8",
+    "ranch_connection_max=2",
+    "prometheus.authentication.enabled=true",
+    "prometheus.tcp.ip=127.0.0.1",
     "default_limits.vhosts.1.max_queues=50",
     "default_policies.operator.short.queue_pattern=^t",
     "default_policies.operator.short.max_length=7",
@@ -32,9 +38,18 @@ SETTINGS = (
 )
 
 
+class Metered(Node):
+    """A node with a port of metrics."""
+
+    metrics_port: int
+
+
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    one = Node("limited", tmp_path_factory.mktemp("limited"), SETTINGS[:-1])
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
+    (port,) = free_ports(1)
+    settings = [*SETTINGS[:-1], f"prometheus.tcp.port={port}"]
+    one = Metered("limited", tmp_path_factory.mktemp("limited"), settings)
+    one.metrics_port = port
     one.start()
     assert "default_pass of a new cluster does not satisfy credential_validator" in one.log()
     one.api("PUT", "/vhosts/second", {})
@@ -54,6 +69,40 @@ def test_a_default_password_that_no_user_could_have_refuses_the_start(tmp_path: 
     assert node.process is not None
     assert node.process.wait(20) == 78
     assert "--set: default_pass does not satisfy credential_validator" in node.log()
+
+
+def test_metrics_are_for_users_who_may_monitor(node: Metered):
+    url = f"http://127.0.0.1:{node.metrics_port}/metrics"
+
+    def asked(user: str) -> tuple[int, str | None]:
+        request = urllib.request.Request(url)
+        if user:
+            word = base64.b64encode(user.encode()).decode()
+            request.add_header("Authorization", f"Basic {word}")
+        try:
+            with urllib.request.urlopen(request, timeout=15) as answer:
+                return answer.status, None
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers["WWW-Authenticate"]
+
+    node.api("PUT", "/users/clerk", {"password": "long enough", "tags": "management"})
+    refused_as = (401, 'Basic realm="RabbitMQ Prometheus"')
+    assert [asked(""), asked("guest:wrong"), asked("clerk:long enough")] == [refused_as] * 3
+    assert asked("guest:guest") == asked("seeded:long enough") == (200, None)
+
+
+def test_more_clients_than_ranch_connection_max_wait_in_the_backlog(node: Node):
+    with node.connect() as first, node.connect():
+        wait_until(lambda: "ranch_connection_max (2) is reached" in node.log(), "it is full")
+        with socket.create_connection(("127.0.0.1", node.amqp_port)) as waiting:
+            waiting.sendall(b"AMQP\x00\x00\x09\x01")
+            waiting.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                waiting.recv(8)
+            first.close()
+            waiting.settimeout(10)
+            assert waiting.recv(1) == b"\x01"
+        assert "file descriptor limit alarm" not in node.log()
 
 
 def seeds(node: Node, vhost: str) -> list[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final
 
 from aiohttp import web
 
+from broker.management.answers import NOT_AUTHORISED, ApiError
+from broker.management.auth import Authenticator, has_tag
 from broker.management.control import NodeControl
 from broker.management.listener import ApiListener
 from broker.management.metrics import exposition, paths
@@ -22,8 +24,12 @@ REST_S: Final = 1.0
 SHARED_MAX: Final = 32
 """Different questions whose texts are shared; those that nobody waits for are forgotten first."""
 
+_REALM: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Prometheus"'}
+
 Text = list[bytes]
 Write = Callable[[Reader, dict[str, Any]], Generator[None, None, Text]]
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class MetricsServer:
@@ -38,6 +44,7 @@ class MetricsServer:
         self._control = control
         self._reports = reports
         self._shared: dict[object, Shared[Text]] = {}
+        self._authenticator = Authenticator(control)
         self._listener: ApiListener | None = None
 
     async def start(self) -> None:
@@ -47,7 +54,7 @@ class MetricsServer:
             OSError: The address is taken.
         """
         settings, doors = self._control.settings, self._control.doors
-        app = web.Application()
+        app = web.Application(middlewares=[self._checked])
         app.router.add_get("/metrics", self._all)
         app.router.add_get("/metrics/per-object", self._each)
         app.router.add_get("/metrics/detailed", self._detailed)
@@ -64,6 +71,23 @@ class MetricsServer:
         """Stop listening."""
         if self._listener is not None:
             await self._listener.stop()
+
+    @web.middleware
+    async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Answer users who may see metrics, where the settings ask for one; else everybody.
+
+        Source:
+            rabbit_prometheus_handler.erl, is_authorized/2.
+        """
+        if self._control.settings.metrics_authentication:
+            try:
+                user = await self._authenticator.user(request)
+            except ApiError as error:
+                is_unknown = error.status == NOT_AUTHORISED
+                return error.response(_REALM if is_unknown else None)
+            if not has_tag(user, "monitoring"):
+                return ApiError(NOT_AUTHORISED, "Not monitor user").response(_REALM)
+        return await handler(request)
 
     async def _all(self, request: web.Request) -> web.StreamResponse:
         settings = self._control.settings

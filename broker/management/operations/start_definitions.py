@@ -17,8 +17,10 @@ from typing import Final
 
 from broker.audit.actor import Actor
 from broker.config import Settings
+from broker.configuration.urls import HTTPS, shown
 from broker.errors import ReplyCode
 from broker.management.control import NodeError
+from broker.management.operations.fetching import FetchFailed, fetch
 from broker.management.operations.importing import (
     Importer,
     ImportRefused,
@@ -39,22 +41,21 @@ class StartDefinitions:
     """The files of definitions of a node's settings.
 
     Args:
-        paths: Files, and folders whose *.json are taken in the order of their names.
+        settings: The node's: files, folders whose *.json are taken in the order of their names,
+            and URLs.
         importer: Imports them.
-        skip_if_unchanged: True passes over what was imported last.
 
     Attributes:
         is_due: True from the start, or a `stop_app`, until they are imported.
         is_loading: True while they are.
     """
 
-    def __init__(
-        self, paths: tuple[str, ...], importer: Importer, *, skip_if_unchanged: bool
-    ) -> None:
-        self._paths = paths
+    def __init__(self, settings: Settings, importer: Importer) -> None:
+        self._settings = settings
+        self._paths = settings.definitions_paths
         self._importer = importer
-        self._skip_if_unchanged = skip_if_unchanged
-        self.is_due = bool(paths)
+        self._skip_if_unchanged = settings.definitions_skip_if_unchanged
+        self.is_due = bool(self._paths)
         self.is_loading = False
 
     def again(self) -> None:
@@ -86,7 +87,7 @@ class StartDefinitions:
             if self._skip_if_unchanged:
                 digest = self._importer.digest(*(data for _, data in contents))
             if digest and self._importer.is_unchanged(digest):
-                _log.info("definitions.unchanged: %s", ", ".join(self._paths))
+                _log.info("definitions.unchanged: %s", ", ".join(map(shown, self._paths)))
             else:
                 for number, (path, data) in enumerate(contents, 1):
                     await self._import(path, data, digest if number == len(contents) else "")
@@ -94,20 +95,20 @@ class StartDefinitions:
             self.is_loading = False
         self.is_due = False
 
-    async def _contents(self) -> list[tuple[Path, bytes]]:
+    async def _contents(self) -> list[tuple[str, bytes]]:
         try:
-            return await asyncio.to_thread(_contents, self._paths)
-        except OSError as error:
+            return await _contents(self._settings)
+        except (OSError, FetchFailed) as error:
             text = f"definitions can't be read: {error}: correct load_definitions and start again"
             raise NodeError(text) from error
 
-    async def _read(self, path: Path, data: bytes) -> Definitions:
+    async def _read(self, path: str, data: bytes) -> Definitions:
         try:
             return await self._importer.read(data)
         except ImportRefused as refused:
             raise _broken(path, refused) from None
 
-    async def _import(self, path: Path, data: bytes, digest: str) -> None:
+    async def _import(self, path: str, data: bytes, digest: str) -> None:
         while True:
             try:
                 definitions = await self._read(path, data)
@@ -122,7 +123,7 @@ class StartDefinitions:
                 _log.warning("definitions.waiting: %s: %s", path, stopped.text)
                 await asyncio.sleep(_RETRY_S)
             else:
-                log_imported(imported, str(path))
+                log_imported(imported, path)
                 return
 
 
@@ -142,8 +143,8 @@ async def check_files(settings: Settings) -> int:
         return 0
     hashing, pace = settings.password_hashing, WorkPacer()
     try:
-        contents = await asyncio.to_thread(_contents, settings.definitions_paths)
-    except OSError as error:
+        contents = await _contents(settings)
+    except (OSError, FetchFailed) as error:
         raise NodeError(f"definitions can't be read: {error}") from error
     for path, data in contents:
         try:
@@ -153,23 +154,33 @@ async def check_files(settings: Settings) -> int:
     return len(contents)
 
 
-def _broken(path: Path, refused: ImportRefused) -> NodeError:
+def _broken(path: str, refused: ImportRefused) -> NodeError:
     text = f"definitions of {path} are not valid: {refused.line}: correct the file and start again"
     return NodeError(text)
 
 
-def _contents(paths: tuple[str, ...]) -> list[tuple[Path, bytes]]:
-    """The files with their content, in order.
+async def _contents(settings: Settings) -> list[tuple[str, bytes]]:
+    """The documents with their names, in order.
 
     Raises:
-        OSError: One is not there, can't be read, or is too large.
+        OSError: A file is not there, can't be read, or is too large.
+        FetchFailed: A URL can't be read.
     """
-    files: list[Path] = []
-    for path in map(Path, paths):
-        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
-        raise FileNotFoundError(f"no *.json in {', '.join(paths)}")
-    for path in files:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise OSError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
-    return [(path, path.read_bytes()) for path in files]
+    found: list[tuple[str, bytes]] = []
+    for path in settings.definitions_paths:
+        if path.startswith(HTTPS):
+            data = await fetch(path, settings.definitions_tls, FILE_BYTES_MAX)
+            found.append((shown(path), data))
+        else:
+            found += await asyncio.to_thread(_files, Path(path))
+    if not found:
+        raise FileNotFoundError(f"no *.json in {', '.join(settings.definitions_paths)}")
+    return found
+
+
+def _files(path: Path) -> list[tuple[str, bytes]]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    for each in files:
+        if each.stat().st_size > FILE_BYTES_MAX:
+            raise OSError(f"{each} is larger than {FILE_BYTES_MAX} bytes")
+    return [(str(each), each.read_bytes()) for each in files]
