@@ -118,22 +118,28 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The destinations of log records.
 
     Attributes:
-        level: "debug", "info", "warning", "error" or "none".
+        level: "debug", "info", "warning", "error" or "none"; of what has none of its own.
+        categories: Levels of categories (`broker.logs.levels`).
+        levels: Levels of outputs: "console", "file".
+        formats: By output: "plain" lines or "json" objects.
         console: True writes to standard output.
         file: Path of the log file, None for none.
-        format: "plain" lines or "json" objects.
         rotation_size_bytes: The file is rotated when it would grow beyond; 0 never rotates.
         rotation_count: Old files kept.
+        rotation_date: When it is rotated, too (`broker.logs.rotation_dates`); "": never for that.
         audit_file: Path of the audit log (`log.audit.file`, ours), None for none. It is rotated as
             the log file is.
     """
 
     level: str = "info"
+    categories: dict[str, str] = {}
+    levels: dict[str, str] = {}
+    formats: dict[str, str] = {}
     console: bool = True
     file: str | None = None
-    format: str = "plain"
     rotation_size_bytes: int = 10 * MEBIBYTE
     rotation_count: int = 5
+    rotation_date: str = ""
     audit_file: str | None = None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from broker.config import Listener, Origin, Settings, TlsSettings
-from broker.configuration import urls, vhost_defaults
+from broker.configuration import logs, urls, vhost_defaults
 from broker.configuration.keys import DEFINITIONS, DEFINITIONS_URL, HEADERS, SIMPLE, TLS, is_secret
 from broker.configuration.safety import CLIENT_TLS_OPTIONS
 from broker.configuration.tls import LINKS
@@ -24,8 +24,6 @@ _DEFAULTS: Final = Settings()
 _COMMAND_LINE: Final = "--set"
 _SET_BY: Final = "warrenmq ctl"
 _PERMISSIONS: Final = ("configure", "write", "read")
-_LOG_LEVELS: Final = ("log.level", "log.default.level", "log.console.level", "log.file.level")
-_LOG_FORMATS: Final = ("log.console.formatter", "log.file.formatter")
 # Another name of a key.
 _ALIASES: Final = {"queue_leader_locator": "queue_master_locator"}
 # A port without TLS -> the keys of TLS that switch it off
@@ -160,6 +158,11 @@ def rows(settings: Settings) -> Iterator[Row]:
     for key, name, keys in _LOG:
         value, default = getattr(settings.log, name), getattr(_DEFAULTS.log, name)
         yield Row(key, value, default, keys, ("log",))
+    for name, level in (settings.log.categories | settings.log.levels).items():
+        yield Row(f"log.{name}.level", level, None, (f"log.{name}.level",), ("log",))
+    for name in logs.OUTPUTS:
+        key, form = f"log.{name}.formatter", settings.log.formats.get(name, "plain")
+        yield Row(key, form, "plain", (key,), ("log",))
     for key in LINKS:
         value = getattr(settings.cluster_tls, key)
         name = f"cluster.tls.{key}"
@@ -299,12 +302,13 @@ _GROUPED: Final[tuple[tuple[str, str, Callable[[Any], Any], tuple[str, ...]], ..
 )
 # key, attribute of LogSettings, the keys that it is written as
 _LOG: Final = (
-    ("log.level", "level", _LOG_LEVELS),
+    ("log.level", "level", ("log.level", "log.default.level")),
     ("log.console", "console", ("log.console",)),
     ("log.file", "file", ("log.file", "log.dir")),
-    ("log.formatter", "format", _LOG_FORMATS),
     ("log.file.rotation.size", "rotation_size_bytes", ("log.file.rotation.size",)),
     ("log.file.rotation.count", "rotation_count", ("log.file.rotation.count",)),
+    ("log.file.rotation.date", "rotation_date", ("log.file.rotation.date",)),
+    ("log.audit.file", "audit_file", ("log.audit.file", "log.dir")),
 )
 _TLS: Final = {
     "ssl_options": "amqp_tls",

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import msgspec
-
 from broker.config import (
     ClientTlsSettings,
     LinkTlsSettings,
@@ -22,7 +20,7 @@ from broker.config import (
     TlsSettings,
     full_node_name,
 )
-from broker.configuration import rabbitmq, readers, safety, vhost_defaults
+from broker.configuration import logs, rabbitmq, readers, safety, vhost_defaults
 from broker.configuration.tls import LINKS, chosen_suites, cipher, crl_check, network
 from broker.passwords import PasswordRule, may_have_password
 
@@ -228,25 +226,12 @@ _WEB_TLS: dict[str, tuple[int, str, tuple[str, ...]]] = {
 }
 _TLS_VERSION = readers.one_of("tlsv1.2", "tlsv1.3")
 _LIMITS = ("vm_memory_high_watermark", "disk_free_limit")
-_LOG: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "log.level": ("level", readers.level),
-    "log.default.level": ("level", readers.level),
-    "log.console.level": ("level", readers.level),
-    "log.file.level": ("level", readers.level),
-    "log.console": ("console", readers.flag),
-    "log.console.formatter": ("format", readers.one_of("plain", "plaintext", "json")),
-    "log.file.formatter": ("format", readers.one_of("plain", "plaintext", "json")),
-    "log.file.rotation.size": ("rotation_size_bytes", readers.size_bytes),
-    "log.file.rotation.count": ("rotation_count", readers.natural),
-}
-# Keys this module reads that are not in SIMPLE or _LOG, for "nearest known key".
+# Keys this module reads that are not in SIMPLE, for "nearest known key".
 _GROUPED = (
     "cluster.peers.",
     *(f"cluster.tls.{name}" for name in LINKS),
     "cluster.secret_file",
-    "log.file",
-    "log.audit.file",
-    "log.dir",
+    *logs.KEYS,
     "loopback_users",
     *DEFINITIONS,
     *DEFINITIONS_URL,
@@ -273,7 +258,7 @@ _GROUPED = (
     "default_permissions.read",
     "default_permissions.write",
 )
-OUR_KEYS = (*SIMPLE, *_FIXED, *_LOG, *_GROUPED)
+OUR_KEYS = (*SIMPLE, *_FIXED, *_GROUPED)
 _SECRET = re.compile(r"(^|[._])(secret|pass|password|key|cookie)($|\.)|(^|\.)key\.")
 _UNUSABLE = object()
 """What stands for a value that does not fit, until all problems are found."""
@@ -330,7 +315,8 @@ class _Reader:
                 self.values[field] = self.take(key, read)
             elif key in _FIXED:
                 self._fixed(key)
-        self._logging()
+        given = [key for key in self.left if key in logs.KEYS]
+        self.values["log"] = logs.read(given, self.take)
         self._listeners()
         self._tls()
         self._proxies()
@@ -406,25 +392,6 @@ class _Reader:
         if self.take(key, read) != ours:
             self.taken.discard(entry)
             self.warn(entry, f"{key} = {entry.value} acts as {shown}")
-
-    def _logging(self) -> None:
-        log: dict[str, Any] = {}
-        directory = self.take("log.dir", str) if "log.dir" in self.left else None
-        for key, field in (("log.audit.file", "audit_file"), ("log.file", "file")):
-            name = self.take(key, str) if key in self.left else None
-            if name is not None and name not in ("true", "false"):
-                is_path = "/" in name or directory is None
-                log[field] = name if is_path else f"{directory}/{name}"
-        if "file" in log:
-            pass
-        elif directory is not None and name != "false":
-            log["file"] = f"{directory}/warrenmq.log"
-        for key in list(self.left):
-            if key in _LOG:
-                field, read = _LOG[key]
-                value = self.take(key, read)
-                log[field] = "plain" if value == "plaintext" else value
-        self.values["log"] = msgspec.structs.replace(Settings().log, **log)
 
     def _listeners(self) -> None:
         is_none, keys = self._family_or_none("listeners.tcp")

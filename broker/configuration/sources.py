@@ -237,11 +237,11 @@ def _derived_entries(environ: Mapping[str, str]) -> list[Entry]:
     elif logs:
         entries.append(Entry("log.file", logs, "RABBITMQ_LOGS"))
     levels = (environ.get("RABBITMQ_LOG") or "").split(",")
-    entries += [
-        Entry("log.level", w, "RABBITMQ_LOG")
-        for w in levels
-        if w and "=" not in w and w[0] not in "+-"
-    ]
+    for word in levels:
+        category, _, level = word.rpartition("=")
+        if level and level[0] not in "+-":
+            key = f"log.{category}.level" if category else "log.level"
+            entries.append(Entry(key, level, "RABBITMQ_LOG"))
     watermark = environ.get("RABBITMQ_VM_MEMORY_HIGH_WATERMARK", "")
     if watermark.endswith("%"):
         share = str(float(watermark[:-1]) / 100) if watermark[:-1].isdigit() else watermark

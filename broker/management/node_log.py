@@ -1,4 +1,4 @@
-"""The node's log while it runs: levels by category, the last lines, rotation.
+"""The node's log while it runs: the last lines, rotation.
 
 `broker.cli.log_output` sets the log up; here is what operators ask of it later.
 """
@@ -11,32 +11,6 @@ from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
 
 from broker.audit import trail
-
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "notice": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-    "alert": logging.CRITICAL,
-    "emergency": logging.CRITICAL,
-    "none": logging.CRITICAL + 1,
-}
-"""RabbitMQ's names of levels; Python has fewer."""
-
-CATEGORIES: Final = {
-    "connection": "broker.server",
-    "channel": "broker.session",
-    "queue": "broker.queues",
-    "mirroring": "broker.queues.mirrored",
-    "ra": "raft",
-    "cluster": "broker.cluster",
-    "storage": "broker.storage",
-    "management": "broker.management",
-    "default": "",
-}
-"""Categories with the loggers that they stand for; RabbitMQ's where it has the same."""
 
 LINES_MAX: Final = 1_000
 LINE_CHARACTERS_MAX: Final = 4_096
@@ -91,20 +65,6 @@ def ring() -> LogRing | None:
         if isinstance(handler, LogRing):
             return handler
     return None
-
-
-def set_level(level: str, category: str = "") -> None:
-    """Change what is logged from now on, until the node stops.
-
-    Args:
-        level: One of `LEVELS`.
-        category: One of `CATEGORIES`; "" for all, those that were set apart included.
-    """
-    if category:
-        logging.getLogger(CATEGORIES[category]).setLevel(LEVELS[level])
-        return
-    for name in CATEGORIES.values():
-        logging.getLogger(name).setLevel(LEVELS[level] if not name else logging.NOTSET)
 
 
 def rotate() -> int:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from broker.cli import log_output
 from broker.cli.main import main
 from broker.config import LogSettings
+from broker.logs.formatting import JsonFormatter, PlainFormatter
 
 
 def test_a_bad_configuration_is_exit_78_with_one_line(tmp_path):
@@ -42,15 +43,15 @@ def record(**extra) -> logging.LogRecord:
 
 
 def test_plain_lines_carry_fields_and_no_raw_control_characters():
-    line = log_output.PlainFormatter().format(record(queue="a\nb", view=3, text="two words"))
-    assert (
-        line
-        == '1970-01-01 00:00:00.000+00:00 [info] queue.promoted queue=a\\nb view=3 text="two words"'
+    line = PlainFormatter().format(record(queue="a\nb", view=3, text="two words"))
+    assert line == (
+        "1970-01-01 00:00:00.000+00:00 [info] queue.promoted "
+        r'queue="a\nb" view=3 text="two words"'
     )
 
 
 def test_json_lines_carry_fields():
-    found = json.loads(log_output.JsonFormatter().format(record(view=3)))
+    found = json.loads(JsonFormatter().format(record(view=3)))
     assert (found["msg"], found["level"], found["view"]) == ("queue.promoted", "info", 3)
 
 

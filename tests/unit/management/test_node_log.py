@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import pytest
 
-from broker.cli.log_output import PlainFormatter
+from broker.logs.formatting import PlainFormatter
 from broker.management import node_log
 
 
@@ -51,24 +50,6 @@ def test_no_text_of_a_client_begins_a_line(ring: node_log.LogRing):
     assert "\\n2026" in first
     assert rest
     assert all(line.startswith("  ") and "\x1b" not in line for line in rest)
-
-
-@pytest.fixture
-def levels() -> Iterator[None]:
-    before = {name: logging.getLogger(name).level for name in node_log.CATEGORIES.values()}
-    yield
-    for name, level in before.items():
-        logging.getLogger(name).setLevel(level)
-
-
-@pytest.mark.usefixtures("levels")
-def test_a_category_has_a_level_of_its_own_until_all_are_set():
-    node_log.set_level("info")
-    node_log.set_level("debug", "queue")
-    assert logging.getLogger("broker.queues.classic").isEnabledFor(logging.DEBUG)
-    assert not logging.getLogger("broker.server.connection").isEnabledFor(logging.DEBUG)
-    node_log.set_level("error")
-    assert not logging.getLogger("broker.queues.classic").isEnabledFor(logging.WARNING)
 
 
 def test_a_log_that_keeps_no_old_files_is_not_said_to_be_rotated(tmp_path: Path):

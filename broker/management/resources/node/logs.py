@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
+from broker.logs import levels
 from broker.management import node_log, request_body
 from broker.management.answers import bad_request, json, no_content, unavailable
 from broker.management.call import Call, Endpoint
@@ -47,11 +48,11 @@ async def set_level(call: Call) -> web.Response:
     body = await call.body()
     level = request_body.text(body, "level")
     category = request_body.text(body, "category", "")
-    if level not in node_log.LEVELS:
-        raise bad_request(f"unknown log level; known: {', '.join(node_log.LEVELS)}")
-    if category and category not in node_log.CATEGORIES:
-        raise bad_request(f"unknown log category; known: {', '.join(node_log.CATEGORIES)}")
-    node_log.set_level(level, category)
+    if level not in levels.LEVELS:
+        raise bad_request(f"unknown log level; known: {', '.join(levels.LEVELS)}")
+    if category and category not in levels.CATEGORIES:
+        raise bad_request(f"unknown log category; known: {', '.join(levels.CATEGORIES)}")
+    levels.set_level(level, category)
     fields = {"level": level, "category": category or "all", "user": call.user.name}
     _log.warning("log.level", extra=fields)
     return no_content()

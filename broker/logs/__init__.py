@@ -1,0 +1,9 @@
+"""Outputs of the log: what their lines look like, which records they take, when files begin anew.
+
+levels           names of levels and categories, and which records an output takes
+formatting       plain lines and JSON
+rotation_dates   `log.file.rotation.date`   pure
+files            a file that is rotated by size and by date
+
+`broker.cli.log_output` puts them together.
+"""
