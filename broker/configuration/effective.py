@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from broker.config import Listener, Origin, Settings, TlsSettings
+from broker.config import Listener, LogSettings, Origin, Settings, TlsSettings
 from broker.configuration import logs, urls, vhost_defaults
 from broker.configuration.keys import DEFINITIONS, DEFINITIONS_URL, HEADERS, SIMPLE, TLS, is_secret
 from broker.configuration.safety import CLIENT_TLS_OPTIONS
@@ -155,14 +155,7 @@ def rows(settings: Settings) -> Iterator[Row]:
     for key, header in HEADERS.items():
         if header in values:  # the API's own ones are no settings
             yield Row(key, values[header], None, (key,), ("management_headers",))
-    for key, name, keys in _LOG:
-        value, default = getattr(settings.log, name), getattr(_DEFAULTS.log, name)
-        yield Row(key, value, default, keys, ("log",))
-    for name, level in (settings.log.categories | settings.log.levels).items():
-        yield Row(f"log.{name}.level", level, None, (f"log.{name}.level",), ("log",))
-    for name in logs.OUTPUTS:
-        key, form = f"log.{name}.formatter", settings.log.formats.get(name, "plain")
-        yield Row(key, form, "plain", (key,), ("log",))
+    yield from _log(settings.log)
     for key in LINKS:
         value = getattr(settings.cluster_tls, key)
         name = f"cluster.tls.{key}"
@@ -173,6 +166,17 @@ def rows(settings: Settings) -> Iterator[Row]:
         yield Row(name, getattr(settings.definitions_tls, key), "", keys, ("definitions_tls",))
     for prefix, field in _TLS.items():
         yield from _tls(prefix, field, getattr(settings, field))
+
+
+def _log(log: LogSettings) -> Iterator[Row]:
+    for key, name, keys in _LOG:
+        value, default = getattr(log, name), getattr(_DEFAULTS.log, name)
+        yield Row(key, value, default, keys, ("log",))
+    for name, level in (log.categories | log.levels).items():
+        yield Row(f"log.{name}.level", level, None, (f"log.{name}.level",), ("log",))
+    for name in logs.OUTPUTS:
+        key, form = f"log.{name}.formatter", log.formats.get(name, "plain")
+        yield Row(key, form, "plain", (key,), ("log",))
 
 
 def _simple(settings: Settings) -> Iterator[Row]:
