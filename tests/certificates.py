@@ -76,9 +76,10 @@ class Authority:
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         return path
 
-    def context(self, pair: Pair | None = None) -> ssl.SSLContext:
-        """A client's TLS: it trusts this authority, and shows a certificate or none."""
-        context = ssl.create_default_context(cafile=str(self.certfile))
+    def context(self, pair: Pair | None = None, *others: Authority) -> ssl.SSLContext:
+        """A client's TLS: it trusts this authority and others, and shows a certificate or none."""
+        trusted = b"".join(_pem(each.certificate) for each in (self, *others))
+        context = ssl.create_default_context(cadata=trusted.decode())
         if pair is not None:
             context.load_cert_chain(pair.certfile, pair.keyfile)
         return context

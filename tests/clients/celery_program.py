@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from typing import Any
 from celery import Celery
 
 from tests.clients.celery_tasks import MAIN, configured
-from tests.clients.place import url
-from tests.nodes import Node, wait_until
+from tests.nodes import wait_until
 
 PATIENCE_S = 60.0
 ROOT = Path(__file__).parents[2]
@@ -23,15 +23,22 @@ QUIET = ("--without-gossip", "--without-mingle", "--concurrency", "1")
 
 @contextmanager
 def worker(
-    urls: str, queue: str, log: Path, *words: str, kind: str = "plain", backend: str = "rpc://"
+    urls: str,
+    queue: str,
+    log: Path,
+    *words: str,
+    kind: str = "plain",
+    backend: str = "rpc://",
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[None]:
-    """A worker process with two threads, ready."""
+    """A worker process with two threads, ready; `settings` are more of Celery's."""
     environment = {
         **os.environ,
         "BROKER_URL": urls,
         "RESULT_BACKEND": backend,
         "TASK_QUEUE": queue,
         "TASK_QUEUE_KIND": kind,
+        "MORE_SETTINGS": json.dumps(settings or {}),
     }
     command = [sys.executable, "-m", "celery", "-A", MAIN, "worker"]
     command += ["--pool", "threads", "--loglevel", "INFO", "--hostname", f"{queue}@test"]
@@ -59,9 +66,15 @@ def worker(
 
 @contextmanager
 def caller(
-    node: Node, queue: str, *, kind: str = "plain", backend: str = "rpc://"
+    urls: str,
+    queue: str,
+    *,
+    kind: str = "plain",
+    backend: str = "rpc://",
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[Celery]:
-    app = configured(Celery("caller", broker=url(node), backend=backend), queue, kind)
+    app = configured(Celery("caller", broker=urls, backend=backend), queue, kind)
+    app.conf.update(settings or {})
     try:
         yield app
     finally:

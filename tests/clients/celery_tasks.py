@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -57,6 +58,7 @@ app = configured(
     os.environ.get("TASK_QUEUE", "celery"),
     os.environ.get("TASK_QUEUE_KIND", "plain"),
 )
+app.conf.update(json.loads(os.environ.get("MORE_SETTINGS", "{}")))
 
 
 @app.task

@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.place import Place
 from tests.nodes import Node, Trio
+from tests.tls_place import TlsPlace, started
 
 
 @pytest.fixture(scope="module", params=["node", "cluster"])
@@ -19,6 +20,22 @@ def place(request: pytest.FixtureRequest) -> Place:
         return Place(node, node, node)
     trio: Trio = request.getfixturevalue("trio")
     return Place(trio.nodes[0], trio.nodes[1], trio.nodes[2])
+
+
+@pytest.fixture(scope="session")
+def tls_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsPlace]:
+    """One node with TLS; who has a certificate may log in as whom its common name says."""
+    found = started(
+        tmp_path_factory.mktemp("tls"),
+        "auth_mechanisms.1=PLAIN",
+        "auth_mechanisms.2=AMQPLAIN",
+        "auth_mechanisms.3=EXTERNAL",
+        "ssl_cert_login_from=common_name",
+    )
+    try:
+        yield found
+    finally:
+        found.node.end()
 
 
 @pytest.fixture

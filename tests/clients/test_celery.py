@@ -32,7 +32,7 @@ def test_tasks_with_results(place: Place, tmp_path: Path) -> None:
     """Results in rpc:// queues, eta, a retry, an error, remote control; chains and groups."""
     queue = place.declare(name("celery"))
     urls = f"{url(place.there)};{url(place.home)}"
-    with worker(urls, queue, tmp_path / "log"), caller(place.here, queue) as app:
+    with worker(urls, queue, tmp_path / "log"), caller(url(place.here), queue) as app:
         later = task(app, "when").apply_async(countdown=2)
         asked_at = time.time()  # noqa: TID251 - two processes compare it
         results = [task(app, "add", number, 1).delay() for number in range(20)]
@@ -60,7 +60,7 @@ def test_a_chord_with_results_in_files(place: Place, tmp_path: Path) -> None:
     files = f"file://{tmp_path / 'results'}"
     with (
         worker(url(place.there), queue, tmp_path / "log", *QUIET, backend=files),
-        caller(place.here, queue, backend=files) as app,
+        caller(url(place.here), queue, backend=files) as app,
     ):
         header = [task(app, "add", number, 1) for number in range(5)]
         sums = chord(header, task(app, "total")).apply_async()

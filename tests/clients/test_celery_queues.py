@@ -28,7 +28,7 @@ def test_priorities(place: Place, tmp_path: Path) -> None:
     """
     queue = place.declare(name("celery.priority"), **{"x-max-priority": 10})
     notes = tmp_path / "notes"
-    with caller(place.here, queue, kind="priority") as app:
+    with caller(url(place.here), queue, kind="priority") as app:
         for number, priority in enumerate([0, 3, 9, 3, 10, 200, 0, 9]):
             note = task(app, "note", str(notes), f"{min(priority, 10)} {number}")
             note.apply_async(priority=priority)
@@ -48,7 +48,7 @@ def test_quorum_queues_with_native_delayed_delivery(place: Place, tmp_path: Path
     queue = place.declare(name("celery.quorum"), **{"x-queue-type": "quorum"})
     levels = [f"celery_delayed_{level}" for level in range(28)]
     with (
-        caller(place.here, queue, kind="quorum") as app,
+        caller(url(place.here), queue, kind="quorum") as app,
         worker(url(place.there), queue, tmp_path / "log", *QUIET, kind="quorum"),
     ):
         asked_at = time.time()  # noqa: TID251 - two processes compare it

@@ -1,7 +1,8 @@
 """py-amqp's own integration tests, from its source distribution, against our nodes.
 
-`t/integration/test_rmq.py` is what its authors run against RabbitMQ. Left out: the tests that want
-TLS and certificates the distribution lacks, and `test_integration.py`, which talks to mocks only.
+`t/integration/test_rmq.py` is what its authors run against RabbitMQ. The certificates that it names
+are not in the distribution, so ours are there. Left out: the two tests that connect to a host of
+the internet, and `test_integration.py`, which talks to mocks only.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,7 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.clients.place import Place
+from tests.nodes import wait_until
+from tests.tls_place import TlsPlace
 
 VERSION = importlib.metadata.version("amqp")
 TESTS_MIN = 12
@@ -49,23 +54,53 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def test_its_tests_against_rabbitmq_pass(place: Place, source: Path) -> None:
-    """Each of them declares the same exclusive queue on a connection of its own."""
+def passed(source: Path, folder: Path, chosen: str, environment: dict[str, str]) -> int:
+    """How many of its tests have passed, and none has failed; they run in a folder."""
     command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider"]
-    command += ["-k", "not tls", "t/integration/test_rmq.py"]
-    environment = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
-    environment["RABBITMQ_HOST"] = "127.0.0.1"
-    environment["RABBITMQ_5672_TCP"] = str(place.here.amqp_port)
+    command += ["-k", chosen, str(source / "t" / "integration" / "test_rmq.py")]
+    inherited = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     done = subprocess.run(
         command,
-        cwd=source,
-        env=environment,
+        cwd=folder,
+        env={**inherited, **environment},
         capture_output=True,
         text=True,
         timeout=90,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) >= TESTS_MIN
+    found = re.search(r"(\d+) passed", done.stdout)
+    assert found is not None
+    return int(found[1])
+
+
+def test_its_tests_against_rabbitmq_pass(place: Place, source: Path, tmp_path: Path) -> None:
+    """Each of them declares the same exclusive queue on a connection of its own."""
+    environment = {"RABBITMQ_HOST": "127.0.0.1", "RABBITMQ_5672_TCP": str(place.here.amqp_port)}
+    assert passed(source, tmp_path, "not tls", environment) >= TESTS_MIN
+
+
+def test_its_tests_against_rabbitmq_pass_over_tls(
+    tls_place: TlsPlace, source: Path, tmp_path: Path
+) -> None:
+    """With a certificate, and refused with one that another authority has signed.
+
+    Rows: 1.1 TLS
+    """
+    refused = "TLS handshake failed: .*unable to get local issuer certificate"
+    told = len(tls_place.lines(refused))
+    folder = tmp_path / "t" / "certs"  # as its tests name it
+    folder.mkdir(parents=True)
+    shutil.copy(tls_place.authority.certfile, folder / "ca_certificate.pem")
+    for kind, authority in (("", tls_place.authority), ("_broken", Authority(tmp_path, "foreign"))):
+        pair = authority.pair("guest")  # it takes EXTERNAL where that is offered
+        shutil.copy(pair.certfile, folder / f"client_certificate{kind}.pem")
+        shutil.copy(pair.keyfile, folder / f"client_key{kind}.pem")
+    environment = {
+        "RABBITMQ_HOST": "127.0.0.1",
+        "RABBITMQ_5671_TCP": str(tls_place.port),
+        # the client that must fail trusts the node: it is the node that refuses
+        "SSL_CERT_FILE": str(tls_place.authority.certfile),
+    }
+    assert passed(source, tmp_path, "tls and not default_certs", environment) >= TESTS_MIN
+    wait_until(lambda: len(tls_place.lines(refused)) > told, "the node says why it has refused", 15)

@@ -4,104 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import itertools
 import json
 import re
 import shutil
-import socket
 import ssl
 import urllib.error
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import aio_pika
 import amqpstorm
-import pika
 import pytest
 from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPConnectionError
 
 from broker.cli.ctl.commands import run
 from tests.certificates import Authority, Pair, self_signed
-from tests.nodes import Node, free_ports, wait_until
-
-HEADER = b"AMQP\0\0\x09\1"
-
-_hosts = itertools.count(2)
-
-
-def connected(port: int) -> socket.socket:
-    """A socket from an address of its own: the log has one line a second of each."""
-    return socket.create_connection(
-        ("127.0.0.1", port), timeout=15, source_address=(f"127.0.0.{next(_hosts)}", 0)
-    )
-
-
-class Place(NamedTuple):
-    """A node with TLS, and who signs."""
-
-    node: Node
-    authority: Authority
-    port: int
-    https_port: int
-    metrics_port: int
-    server: Pair
-
-    def parameters(self, pair: Pair | None = None, **more: Any) -> pika.ConnectionParameters:
-        context = self.authority.context(pair)
-        options = pika.SSLOptions(context, "localhost")
-        more.setdefault("blocked_connection_timeout", 30)
-        return pika.ConnectionParameters("127.0.0.1", self.port, ssl_options=options, **more)
-
-    def connect(self, pair: Pair | None = None, **more: Any) -> pika.BlockingConnection:
-        return pika.BlockingConnection(self.parameters(pair, **more))
-
-    def lines(self, text: str) -> list[str]:
-        return [line for line in self.node.full_log().splitlines() if re.search(text, line)]
-
-    def tells(self, text: str) -> None:
-        """The log has one line of this, which may come a moment later."""
-        wait_until(lambda: bool(self.lines(text)), f"a line with {text!r}", 15)
-        assert len(self.lines(text)) == 1
-
-    def serves(self) -> None:
-        """Others get what they ask for."""
-        with self.node.connect() as plain, self.connect() as encrypted:
-            for connection in (plain, encrypted):
-                assert connection.channel().queue_declare("", exclusive=True).method.queue
-
-
-def started(folder: Path, *settings: str) -> Place:
-    authority = Authority(folder, "authority")
-    authority.revoke()
-    server = authority.pair("server")
-    node = Node("tls", folder)
-    port, https_port, metrics_port = free_ports(3)
-    node.settings = [
-        f"listeners.ssl.1=127.0.0.1:{port}",
-        f"ssl_options.certfile={server.certfile}",
-        f"ssl_options.keyfile={server.keyfile}",
-        f"ssl_options.cacertfile={authority.certfile}",
-        "ssl_options.verify=verify_peer",
-        "management.ssl.ip=127.0.0.1",
-        f"management.ssl.port={https_port}",
-        f"management.ssl.certfile={server.certfile}",
-        f"management.ssl.keyfile={server.keyfile}",
-        "prometheus.ssl.ip=127.0.0.1",
-        f"prometheus.ssl.port={metrics_port}",
-        f"prometheus.ssl.certfile={server.certfile}",
-        f"prometheus.ssl.keyfile={server.keyfile}",
-        *settings,
-    ]
-    node.start()
-    return Place(node, authority, port, https_port, metrics_port, server)
+from tests.nodes import wait_until
+from tests.tls_place import HEADER, TlsPlace, connected, round_trip, shown, started
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsPlace]:
     """Clients may have certificates that are not revoked; names come from the common name."""
     folder = tmp_path_factory.mktemp("tls")
     found = started(
@@ -119,31 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         found.node.end()
 
 
-def round_trip(connection: pika.BlockingConnection, body: bytes = b"hello") -> None:
-    channel = connection.channel()
-    channel.confirm_delivery()
-    queue = channel.queue_declare("", exclusive=True).method.queue
-    channel.basic_publish("", queue, body)
-    assert channel.basic_get(queue, auto_ack=True)[2] == body
-
-
-def shown(place: Place, name: str) -> dict[str, Any]:
-    """The connection with this name of its own, as the HTTP API lists it."""
-    found: list[dict[str, Any]] = []
-
-    def is_listed() -> bool:
-        found[:] = [
-            each
-            for each in place.node.api("GET", "/connections")
-            if each.get("user_provided_name") == name
-        ]
-        return bool(found)
-
-    wait_until(is_listed, f"connection {name} is listed", 15)
-    return found[0]
-
-
-def test_pika_speaks_tls_without_a_certificate(place: Place) -> None:
+def test_pika_speaks_tls_without_a_certificate(place: TlsPlace) -> None:
     """Rows: 1.1 TLS"""
     with place.connect(client_properties={"connection_name": "bare"}) as connection:
         round_trip(connection, bytes(1_500_000))  # several records, and several reads
@@ -154,7 +57,7 @@ def test_pika_speaks_tls_without_a_certificate(place: Place) -> None:
         assert (item["peer_cert_subject"], item["peer_cert_validity"]) == (None, None)
 
 
-def test_pika_speaks_tls_with_a_certificate_whose_subject_is_listed(place: Place) -> None:
+def test_pika_speaks_tls_with_a_certificate_whose_subject_is_listed(place: TlsPlace) -> None:
     """Rows: 1.1 TLS"""
     pair = place.authority.pair("till-1")
     with place.connect(pair, client_properties={"connection_name": "till"}) as connection:
@@ -167,7 +70,7 @@ def test_pika_speaks_tls_with_a_certificate_whose_subject_is_listed(place: Place
         assert item["auth_mechanism"] == "PLAIN"
 
 
-def test_aio_pika_and_amqpstorm_speak_tls(place: Place) -> None:
+def test_aio_pika_and_amqpstorm_speak_tls(place: TlsPlace) -> None:
     """Rows: 1.1 TLS"""
     pair = place.authority.pair("till-2")
 
@@ -194,7 +97,7 @@ def test_aio_pika_and_amqpstorm_speak_tls(place: Place) -> None:
         assert connection.channel().queue.declare("", exclusive=True)["queue"]
 
 
-def test_tls_1_2_is_spoken_and_nothing_older_is(place: Place) -> None:
+def test_tls_1_2_is_spoken_and_nothing_older_is(place: TlsPlace) -> None:
     context = place.authority.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with (
@@ -213,7 +116,7 @@ def test_tls_1_2_is_spoken_and_nothing_older_is(place: Place) -> None:
     place.tells("TLS handshake failed: .*the client offers no version of TLS that the node accepts")
 
 
-def test_external_logs_in_whom_the_certificate_names(place: Place) -> None:
+def test_external_logs_in_whom_the_certificate_names(place: TlsPlace) -> None:
     """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
     place.node.api("PUT", "/users/till-3", {"password_hash": "", "tags": ""})
     rights = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -234,7 +137,7 @@ def test_external_logs_in_whom_the_certificate_names(place: Place) -> None:
         place.connect(credentials=external)
 
 
-def test_external_is_not_offered_without_tls(place: Place) -> None:
+def test_external_is_not_offered_without_tls(place: TlsPlace) -> None:
     """Rows: 1.1 SASL PLAIN / AMQPLAIN / EXTERNAL / RABBIT-CR-DEMO"""
     with connected(place.node.amqp_port) as plain:
         plain.sendall(HEADER)
@@ -243,7 +146,7 @@ def test_external_is_not_offered_without_tls(place: Place) -> None:
         assert b"EXTERNAL" not in start
 
 
-def test_the_overview_and_the_log_name_the_listeners(place: Place) -> None:
+def test_the_overview_and_the_log_name_the_listeners(place: TlsPlace) -> None:
     found = {
         each["protocol"]: each["port"] for each in place.node.api("GET", "/overview")["listeners"]
     }
@@ -254,7 +157,7 @@ def test_the_overview_and_the_log_name_the_listeners(place: Place) -> None:
     place.tells(rf"started TLS \(SSL\) listener on 127\.0\.0\.1:{place.port}")
 
 
-def https(place: Place, context: ssl.SSLContext) -> dict[str, Any]:
+def https(place: TlsPlace, context: ssl.SSLContext) -> dict[str, Any]:
     with closing(
         http.client.HTTPSConnection("localhost", place.https_port, timeout=15, context=context)
     ) as asked:
@@ -262,11 +165,11 @@ def https(place: Place, context: ssl.SSLContext) -> dict[str, Any]:
         return json.loads(asked.getresponse().read())
 
 
-def test_the_http_api_speaks_https(place: Place) -> None:
+def test_the_http_api_speaks_https(place: TlsPlace) -> None:
     assert https(place, place.authority.context())["name"] == "guest"
 
 
-def test_metrics_are_read_over_https_and_not_over_http(place: Place) -> None:
+def test_metrics_are_read_over_https_and_not_over_http(place: TlsPlace) -> None:
     with closing(
         http.client.HTTPSConnection(
             "localhost", place.metrics_port, timeout=15, context=place.authority.context()
@@ -285,12 +188,12 @@ def test_metrics_are_read_over_https_and_not_over_http(place: Place) -> None:
 Said = pytest.CaptureFixture[str]
 
 
-def ctl(place: Place, said: Said, *words: str) -> tuple[int, str]:
+def ctl(place: TlsPlace, said: Said, *words: str) -> tuple[int, str]:
     url = f"http://127.0.0.1:{place.node.management_port}"
     return run(["--url", url, *words], {}), "".join(said.readouterr())
 
 
-def test_certificates_that_run_out_fail_the_check_in_time(place: Place, capsys: Said) -> None:
+def test_certificates_that_run_out_fail_the_check_in_time(place: TlsPlace, capsys: Said) -> None:
     check = "/health/checks/certificate-expiration"
     assert place.node.api("GET", f"{check}/4/weeks") == {"status": "ok"}
     assert ctl(place, capsys, "check_certificate_expiration") == (
@@ -324,7 +227,7 @@ def test_certificates_that_run_out_fail_the_check_in_time(place: Place, capsys: 
         ("9999999999/years", "Invalid expiration value."),
     ],
 )
-def test_an_expiration_that_is_none_is_refused(place: Place, path: str, reason: str) -> None:
+def test_an_expiration_that_is_none_is_refused(place: TlsPlace, path: str, reason: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         place.node.api("GET", f"/health/checks/certificate-expiration/{path}")
     with caught.value as answer:
@@ -332,7 +235,7 @@ def test_an_expiration_that_is_none_is_refused(place: Place, path: str, reason: 
         assert json.loads(answer.read())["reason"].endswith(reason)
 
 
-def test_certificates_versions_and_cipher_suites_are_shown(place: Place, capsys: Said) -> None:
+def test_certificates_versions_and_cipher_suites_are_shown(place: TlsPlace, capsys: Said) -> None:
     code, text = ctl(place, capsys, "certificates")
     assert code == 0
     assert f"port: {place.port}, protocol: amqp/ssl\ncertfile:\n-----BEGIN CERTIFICATE" in text
@@ -354,7 +257,7 @@ def test_certificates_versions_and_cipher_suites_are_shown(place: Place, capsys:
     assert ctl(place, capsys, "check_certificate_expiration", "--unit", "hours")[0] == 64
 
 
-def refused(place: Place, pair: Pair | None) -> None:
+def refused(place: TlsPlace, pair: Pair | None) -> None:
     """The client hears an alert: in TLS 1.3 with its first read."""
     context = place.authority.context(pair)
     with connected(place.port) as plain:
@@ -372,7 +275,7 @@ def refused(place: Place, pair: Pair | None) -> None:
     ],
 )
 def test_bad_client_certificates_are_one_line_each(
-    place: Place, tmp_path: Path, kind: str, line: str
+    place: TlsPlace, tmp_path: Path, kind: str, line: str
 ) -> None:
     """Rows: 1.1 TLS"""
     if kind == "expired":
@@ -388,7 +291,7 @@ def test_bad_client_certificates_are_one_line_each(
     place.serves()
 
 
-def test_a_revoked_certificate_is_one_line_as_soon_as_the_list_is_there(place: Place) -> None:
+def test_a_revoked_certificate_is_one_line_as_soon_as_the_list_is_there(place: TlsPlace) -> None:
     """Rows: 1.1 TLS"""
     good, lost = place.authority.pair("good"), place.authority.pair("lost")
     with place.connect(lost) as early:
@@ -403,7 +306,7 @@ def test_a_revoked_certificate_is_one_line_as_soon_as_the_list_is_there(place: P
     place.serves()
 
 
-def test_a_client_that_expects_another_host_is_one_line(place: Place) -> None:
+def test_a_client_that_expects_another_host_is_one_line(place: TlsPlace) -> None:
     context = place.authority.context()
     with connected(place.port) as plain, pytest.raises(ssl.SSLCertVerificationError):
         context.wrap_socket(plain, server_hostname="another.example")
@@ -411,7 +314,7 @@ def test_a_client_that_expects_another_host_is_one_line(place: Place) -> None:
     place.serves()
 
 
-def test_what_is_no_tls_is_one_line(place: Place) -> None:
+def test_what_is_no_tls_is_one_line(place: TlsPlace) -> None:
     with connected(place.port) as plain:
         plain.sendall(HEADER)
         assert plain.recv(100)[:4] != b"AMQP"
@@ -423,7 +326,7 @@ def test_what_is_no_tls_is_one_line(place: Place) -> None:
     place.serves()
 
 
-def test_a_proxy_header_where_none_is_expected_is_one_line(place: Place) -> None:
+def test_a_proxy_header_where_none_is_expected_is_one_line(place: TlsPlace) -> None:
     line = b"PROXY TCP4 192.0.2.7 192.0.2.1 40000 5672\r\n"
     for header in (line, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"):
         with connected(place.node.amqp_port) as plain:
@@ -439,7 +342,7 @@ def test_a_proxy_header_where_none_is_expected_is_one_line(place: Place) -> None
     place.serves()
 
 
-def test_half_a_handshake_ends_at_its_deadline(place: Place) -> None:
+def test_half_a_handshake_ends_at_its_deadline(place: TlsPlace) -> None:
     with place.connect() as other:
         with connected(place.port) as plain:
             plain.sendall(b"\x16\x03\x01\x02\x00\x01")  # a ClientHello that goes on
@@ -451,7 +354,7 @@ def test_half_a_handshake_ends_at_its_deadline(place: Place) -> None:
     assert len(place.lines("not done within 1 s")) == 1
 
 
-def test_no_place_at_the_door_is_left_taken(place: Place) -> None:
+def test_no_place_at_the_door_is_left_taken(place: TlsPlace) -> None:
     def taken() -> int:
         return int(place.node.api("GET", "/nodes")[0]["doors"]["handshakes"]["connections"])
 
@@ -460,37 +363,26 @@ def test_no_place_at_the_door_is_left_taken(place: Place) -> None:
     wait_until(lambda: taken() == 0, "and leaves it", 15)
 
 
-def test_certificates_are_reloaded_when_their_files_change(place: Place, tmp_path: Path) -> None:
+def test_certificates_are_reloaded_when_their_files_change(place: TlsPlace, tmp_path: Path) -> None:
     other = Authority(tmp_path, "next")
-
-    def issuer() -> str:
-        context = ssl.create_default_context(cafile=str(place.authority.certfile))
-        context.load_verify_locations(str(other.certfile))
-        with (
-            connected(place.port) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as encrypted,
-        ):
-            found = encrypted.getpeercert()
-        assert found is not None
-        return str(dict(part[0] for part in found["issuer"])["commonName"])
 
     old = (place.server.certfile.read_bytes(), place.server.keyfile.read_bytes())
     with place.connect() as stays:
-        assert issuer() == "authority"
+        assert place.issuer(other) == "authority"
         try:
             place.server.keyfile.write_bytes(b"-----BEGIN NONSENSE-----\n")
             wait_until(lambda: bool(place.lines("not reloaded.*ssl_options.keyfile")), "told", 20)
-            assert issuer() == "authority"  # the old one stays in use
+            assert place.issuer(other) == "authority"  # the old one stays in use
             assert len(place.lines("not reloaded.*ssl_options")) == 1
             pair = other.pair("server")
             shutil.copy(pair.certfile, place.server.certfile)
             shutil.copy(pair.keyfile, place.server.keyfile)
-            wait_until(lambda: issuer() == "next", "new handshakes have the new one", 20)
+            wait_until(lambda: place.issuer(other) == "next", "new handshakes have the new one", 20)
             round_trip(stays)  # nobody was disconnected
         finally:
             place.server.certfile.write_bytes(old[0])
             place.server.keyfile.write_bytes(old[1])
-        wait_until(lambda: issuer() == "authority", "and the old one again", 20)
+        wait_until(lambda: place.issuer(other) == "authority", "and the old one again", 20)
         round_trip(stays)
 
 
