@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from broker.errors import Refusal
 from broker.message import Delivery
 
@@ -109,6 +111,28 @@ class QueueStat(NamedTuple):
     next_number: int = 1
     ram_target_bytes: int | None = None
     mode: str = "default"
+
+
+class QueueDetails(msgspec.Struct, array_like=True):
+    """What listings show of a queue beside its counts; fields are only appended.
+
+    Attributes:
+        capacity: Share of time in which it could deliver at once, from 0 to 1; 0 without consumers.
+        head_timestamp: The `timestamp` of its oldest message, if that has one and is in memory.
+        persistent: Messages that survive a restart of its node.
+        persistent_bytes: Their body bytes.
+        dead: Dead messages that are kept until their targets have them.
+        dead_bytes: Their body bytes.
+        delivery_limit: How often a message may come back; None is without limit.
+    """
+
+    capacity: float = 0.0
+    head_timestamp: int | None = None
+    persistent: int = 0
+    persistent_bytes: int = 0
+    dead: int = 0
+    dead_bytes: int = 0
+    delivery_limit: int | None = None
 
 
 Done = Callable[[object], None]

@@ -55,6 +55,8 @@ _HEADERS_FLAG: Final = 1 << 5  # in the upper octet of the flags
 _ROUTING_KEYS: Final = (b"CC", b"BCC")
 _ROUTING_KEY_SIZE: Final = 3
 
+_TIMESTAMP_BIT: Final = 1 << 6  # of all flags
+
 _ORDER: Final = (
     ("content_type", 1 << 15, "shortstr"),
     ("content_encoding", 1 << 14, "shortstr"),
@@ -65,7 +67,7 @@ _ORDER: Final = (
     ("reply_to", 1 << 9, "shortstr"),
     ("expiration", 1 << 8, "shortstr"),
     ("message_id", 1 << 7, "shortstr"),
-    ("timestamp", 1 << 6, "longlong"),
+    ("timestamp", _TIMESTAMP_BIT, "longlong"),
     ("type", 1 << 5, "shortstr"),
     ("user_id", 1 << 4, "shortstr"),
     ("app_id", 1 << 3, "shortstr"),
@@ -335,6 +337,12 @@ def decode_properties(message: Message) -> Properties:
         else:
             found[name] = int.from_bytes(raw[start:end], "big")
     return Properties(**found)  # type: ignore[arg-type]  # _ORDER's names are its fields
+
+
+def timestamp_of(message: Message) -> int | None:
+    """A message's `timestamp` in seconds since 1970; None without one, and of a stub."""
+    flags = int.from_bytes(raw_properties(message)[:2], "big")
+    return decode_properties(message).timestamp if flags & _TIMESTAMP_BIT else None
 
 
 class Decoded:

@@ -70,8 +70,10 @@ from broker.fifo.message_state import MessageState
 from broker.fifo.paging import Paging
 from broker.fifo.ready.paged import Paged
 from broker.fifo.sessions import SessionTable
+from broker.fifo.statistics.capacity import Capacity
+from broker.fifo.statistics.details import details_of
 from broker.message import Delivery, Message
-from broker.ports import GetResult, QueueStat
+from broker.ports import GetResult, QueueDetails, QueueStat
 
 RESTORE_MESSAGES: Final = 1_000
 """Messages that are restored at a time."""
@@ -88,12 +90,14 @@ class QueueMachine:
         messages: Every message of the queue, by its state.
         recorder: The recorder of `messages`: effects and ledger.
         consumers: All attached consumers.
+        capacity: Whether its messages wait for consumers, and how long they did.
         sessions: Publisher sessions known here.
         paging: What of `messages` is in memory, and what is on disk.
         is_pump_due: The last `apply_*` stopped at `burst_max`: call `pump` soon.
     """
 
     __slots__ = (
+        "capacity",
         "config",
         "consumers",
         "is_pump_due",
@@ -108,6 +112,7 @@ class QueueMachine:
         self.messages = MessageState(config)
         self.recorder = self.messages.recorder
         self.is_pump_due = False
+        self.capacity = Capacity()
         self._attach_parts()
 
     def _attach_parts(self) -> None:
@@ -569,6 +574,13 @@ class QueueMachine:
             True where it stopped at `burst_max`, `consumers.BURST_BYTES` or
             `message_state.SHORTEN_MAX` with more to do: call it again soon.
         """
+        has_more = self._hand_out()
+        can_take = self.consumers.next_ring() is not None or not self.messages.ready
+        if can_take is not self.capacity.is_able:
+            self.capacity.turn(self.messages.now_ms)
+        return has_more
+
+    def _hand_out(self) -> bool:
         messages, consumers = self.messages, self.consumers
         if consumers.serve(messages):
             return True
@@ -634,6 +646,15 @@ class QueueMachine:
             unacked_bytes=held.size_bytes,
             state=state,
         )
+
+    def details(self, now_ms: int) -> QueueDetails:
+        """Look at what listings show beside the counts.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
+        capacity = self.capacity.share(now_ms) if self.consumers.count else 0.0
+        return details_of(self.messages, capacity)
 
     # The state as a whole.
 

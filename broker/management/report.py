@@ -25,7 +25,7 @@ from broker.management.statistics.collector import Collector
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import detailed, idle_since, of_messages
 from broker.metadata.records import Queue
-from broker.ports import QueueStat
+from broker.ports import QueueDetails, QueueStat
 from broker.server import resource_usage
 from broker.server.alarms import DISK, MEMORY, limits_of
 from broker.server.connection import AmqpConnection
@@ -87,6 +87,7 @@ class Served(msgspec.Struct, array_like=True):
         voters: Replicas of a quorum queue that have a vote; None for other queues.
         measured: Its counters, and how fast it fills.
         behind: Members of a quorum queue that lack more than BEHIND_ENTRIES of what is committed.
+        details: The rest of what listings show.
     """
 
     uid: int
@@ -96,6 +97,7 @@ class Served(msgspec.Struct, array_like=True):
     voters: list[str] | None = None
     measured: Measured = msgspec.field(default_factory=Measured)
     behind: list[str] = []
+    details: QueueDetails | None = None
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -278,8 +280,9 @@ def _queues(
     else:
         found = map(serving.catalogue.queue_by_uid, uids)
         queues = [queue for queue in found if queue is not None]
+    now_ms = control.clock.now_ms()
     served = yield from mapped(
-        queues, lambda queue: _served(serving, cluster, queue, collector, ages)
+        queues, lambda queue: _served(serving, cluster, queue, collector, ages, now_ms)
     )
     report.served = [each for each in served if each is not None]
     report.replicas = [
@@ -292,7 +295,12 @@ def _queues(
 
 
 def _served(
-    serving: Serving, cluster: ClusterMembership, queue: Queue, collector: Collector, ages: Ages
+    serving: Serving,
+    cluster: ClusterMembership,
+    queue: Queue,
+    collector: Collector,
+    ages: Ages,
+    now_ms: int,
 ) -> Served | None:
     counted: list[object] = []  # answered before the call returns, if at all
     serving.queues.stat_here(queue.uid, counted.append)
@@ -307,7 +315,8 @@ def _served(
     voters = None if group is None else list(group.voters)
     measured = collector.queue(queue.uid, ages)
     behind = [] if group is None else _behind(group)
-    return Served(queue.uid, term, counted[0], syncing, voters, measured, behind)
+    details = serving.queues.details_here(queue.uid, now_ms)
+    return Served(queue.uid, term, counted[0], syncing, voters, measured, behind, details)
 
 
 def _behind(group: Group) -> list[str]:

@@ -152,6 +152,10 @@ class DiskCopy:
         """Return which messages are recorded, without reading them."""
         return self._store.stored(self._uid) if self._durable else Stored(Paged(), False)
 
+    def recorded(self) -> tuple[int, int]:
+        """Return how many messages are recorded, and their body bytes."""
+        return self._store.recorded(self._uid) if self._durable else (0, 0)
+
     def note_fresh(self, fresh: Fresh) -> None:
         """Note which messages were never delivered, before an orderly stop of the queue (P16)."""
         if self._durable:

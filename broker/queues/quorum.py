@@ -51,7 +51,7 @@ from broker.fifo.machine import QueueMachine
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import QueueStat
+from broker.ports import QueueDetails, QueueStat
 from broker.queues.dead_letters import DeadLetters, DeadLetterSource
 from broker.queues.envelopes import QueueReply, replies_by_node
 from broker.queues.flow import Pace
@@ -213,6 +213,17 @@ class QuorumQueue:
         """Return the queue's counts; exact at the leader."""
         stat = self._machine.stat(state)
         return stat._replace(active=self._machine.consumers.active_key())
+
+    def details(self, now_ms: int) -> QueueDetails:
+        """Return what listings show of the queue beside its counts; all of it is persistent.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
+        found, stat = self._machine.details(now_ms), self._machine.stat()
+        found.persistent = stat.ready + stat.unacked
+        found.persistent_bytes = stat.ready_bytes + stat.unacked_bytes
+        return found
 
     @property
     def counts(self) -> MessageCounts:

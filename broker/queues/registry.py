@@ -28,7 +28,7 @@ from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings, settings_of
 from broker.metadata.records import Queue
 from broker.metadata.results import Changes
-from broker.ports import Done, QueueStat
+from broker.ports import Done, QueueDetails, QueueStat
 from broker.queues.classic import ClassicQueue
 from broker.queues.client.remote import RemoteQueue
 from broker.queues.dead_letters import DeadLetters
@@ -269,6 +269,19 @@ class QueueRegistry:
             return classic.machine.messages.counts
         quorum = self._quorum.get(uid)
         return quorum.counts if quorum is not None and quorum.is_leading else None
+
+    def details_here(self, uid: int, now_ms: int) -> QueueDetails | None:
+        """What listings show beside the counts of a queue that is served here; else None.
+
+        Args:
+            uid: The queue's incarnation.
+            now_ms: Milliseconds since the epoch.
+        """
+        classic = self._classic.get(uid)
+        if classic is not None:
+            return classic.pager.details(now_ms)
+        quorum = self._quorum.get(uid)
+        return quorum.details(now_ms) if quorum is not None and quorum.is_leading else None
 
     def consumer_count(self, uid: int) -> int:
         """Return a queue's number of consumers: all if it is served here, else this node's."""

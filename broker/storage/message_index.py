@@ -61,6 +61,11 @@ class MessageIndex:
     def __contains__(self, number: int) -> bool:
         return number in self.recent or number in self._older
 
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the body sizes."""
+        return sum(self.recent.values()) + self._older.size_bytes
+
     def add_older(self, items: Iterable[tuple[int, int]]) -> None:
         """Take in (number, body size in bytes) that a start has found."""
         self._older.add(items)

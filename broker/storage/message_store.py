@@ -149,6 +149,11 @@ class MessageStore:
         index = self._indexes.get(uid)
         return Stored(Paged(), False) if index is None else Stored(index.paged(), index.is_timed)
 
+    def recorded(self, uid: int) -> tuple[int, int]:
+        """Return how many messages of a queue are stored, and their body bytes. Reads nothing."""
+        index = self._indexes.get(uid)
+        return (0, 0) if index is None else (len(index), index.size_bytes)
+
     def note_fresh(self, uid: int, fresh: Fresh) -> None:
         """Note which messages of a queue were never delivered, when delivery has ended.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pika
 import pytest
 
 from tests.nodes import Trio, wait_until
@@ -16,21 +17,25 @@ AGES = "msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1"
 
 @pytest.mark.long
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("kind", ["classic", "mirrored", "quorum"])
 def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: Trio, kind: str):
     name = f"true.{kind}"
     publisher, consumer = trio.nodes[0].connect(), trio.nodes[1].connect()
     sent, acked = 0, 0
     out, back = publisher.channel(), consumer.channel()
     out.confirm_delivery()
-    out.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+    if kind == "mirrored":
+        mirrored = {"pattern": "^true.mirrored$", "definition": {"ha-mode": "all"}}
+        trio.nodes[0].api("PUT", "/policies/%2F/true", mirrored)
+    queue_type = "quorum" if kind == "quorum" else "classic"
+    out.queue_declare(name, durable=True, arguments={"x-queue-type": queue_type})
 
     def on_message(channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
         nonlocal acked
         acked += 1
         channel.basic_ack(method.delivery_tag)
 
-    back.basic_consume(name, on_message)
+    tag = back.basic_consume(name, on_message)
     begun = time.monotonic()
     while (passed_s := time.monotonic() - begun) < LOAD_S:
         if sent < passed_s * PER_S:
@@ -53,9 +58,20 @@ def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: 
         numbers = {key: found["message_stats"][key] for key in ("publish", "deliver", "ack")}
         assert numbers == {"publish": sent, "deliver": sent, "ack": sent}
         assert (found["messages"], found["consumers"]) == (0, 1)
+        assert found["consumer_capacity"] > 0.9  # it never had to wait
+        assert (found["messages_persistent"], found["head_message_timestamp"]) == (0, None)
         channels = node.api("GET", "/channels")
         (mine,) = [each for each in channels if each["message_stats"].get("confirm") == sent]
         assert mine["message_stats"]["publish"] == sent
+    back.basic_cancel(tag)
+    held = pika.BasicProperties(delivery_mode=2, timestamp=1_700_000_000)
+    out.basic_publish("", name, b"true", held)
+    for node in trio.nodes:
+        found = node.api("GET", path)
+        assert (found["messages_persistent"], found["message_bytes_persistent"]) == (1, 4)
+        assert found["head_message_timestamp"] == held.timestamp
     out.queue_delete(name)
+    if kind == "mirrored":
+        trio.nodes[0].api("DELETE", "/policies/%2F/true")
     publisher.close()
     consumer.close()

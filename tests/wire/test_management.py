@@ -22,13 +22,9 @@ NOT_KEPT = {
     "avg_ack_ingress_rate",
     "avg_egress_rate",
     "avg_ingress_rate",
-    "consumer_capacity",
-    "consumer_utilisation",
     "cowboy_opts",
     "garbage_collection",
     "idle_since",  # of what is idle only: tests/wire/test_statistics.py
-    "message_bytes_persistent",
-    "messages_persistent",
     "next_deliver_seq_id",
     "priority_lengths",
     "reductions",

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from tests.nodes import Node, wait_until
@@ -143,3 +144,50 @@ def test_listings_show_the_past_that_a_query_asks_for(own: Node):
         assert details["avg_rate"] == pytest.approx((values[0] - values[-1]) / passed_s)
     assert "samples" not in own.api("GET", "/queues/%2F/past")["messages_details"]
     assert status(own, "GET", "/overview?lengths_age=x&lengths_incr=1") == 400
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_queue_shows_what_is_persistent_how_old_its_head_is_and_how_able_it_is(
+    own: Node, kind: str
+):
+    name, stamp = f"told.{kind}", 1_700_000_000
+    path = f"/queues/%2F/{name}"
+    with own.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        arguments = {"x-queue-type": kind}
+        if kind == "quorum":
+            arguments["x-delivery-limit"] = 7
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        for number in range(4):
+            lasting = pika.BasicProperties(delivery_mode=1 + number % 2, timestamp=stamp + number)
+            channel.basic_publish("", name, b"12345", lasting)
+        found = own.api("GET", path)
+        assert found["head_message_timestamp"] == stamp
+        assert (found["consumer_capacity"], found["consumer_utilisation"]) == (0, 0)
+        all_last = kind == "quorum"
+        assert found["messages_persistent"] == (4 if all_last else 2)
+        assert found["message_bytes_persistent"] == (20 if all_last else 10)
+        if kind == "quorum":
+            assert (found["delivery_limit"], found["messages_dlx"]) == (7, 0)
+            assert (found["messages_ram"], found["message_bytes_ram"]) == (4, 20)
+            assert found["open_files"] == {own.user_name: 0}
+        channel.basic_qos(prefetch_count=1)
+        got: list[int] = []
+        channel.basic_consume(name, lambda _c, method, _p, _b: got.append(method.delivery_tag))
+
+        def capacity() -> float:
+            connection.process_data_events(0)
+            found = own.api("GET", path)
+            assert found["consumer_capacity"] == found["consumer_utilisation"]
+            return found["consumer_capacity"]
+
+        wait_until(lambda: capacity() < 0.1, "the messages have waited for most of the time")
+        for _ in range(4):
+            wait_until(lambda: capacity() >= 0 and bool(got), "the next one")
+            channel.basic_ack(got.pop())
+        wait_until(lambda: capacity() > 0.9, "no message has waited for most of the time")
+        found = own.api("GET", path)
+        assert found["messages_persistent"] == found["message_bytes_persistent"] == 0
+        assert found["head_message_timestamp"] is None
+        channel.queue_delete(name)

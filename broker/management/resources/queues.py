@@ -36,7 +36,7 @@ from broker.metadata.commands import DeclareQueue
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
 from broker.metadata.rings import Ring
-from broker.ports import Done, QueueStat
+from broker.ports import Done, QueueDetails, QueueStat
 
 Item = dict[str, Any]
 
@@ -94,6 +94,11 @@ class QueueStates:
         """A queue's counters and rates; none when the node that serves it did not answer."""
         found = self.served.get(uid)
         return Measured() if found is None else found[1].measured
+
+    def details(self, uid: int) -> QueueDetails | None:
+        """What else the node that serves a queue says of it; None where it says nothing."""
+        found = self.served.get(uid)
+        return None if found is None else found[1].details
 
     def node(self, queue: Queue) -> str:
         """Return the node that serves a queue; "" for a quorum queue without a leader."""
@@ -170,7 +175,8 @@ def item(
     if queue.type == "quorum":
         found["leader"] = states.node(queue)
         found["members"] = list(queue.members)
-        found["online"] = states.online_members(queue)
+        found["online"] = online = states.online_members(queue)
+        found["open_files"] = dict.fromkeys(online, 0)  # all queues share the node's store
         found["target_group_size"] = sizes.target(queue)
         found["missing_members"] = sizes.missing(queue, states.voters(queue.uid))
     else:
@@ -187,6 +193,11 @@ def item(
         found |= levels(measured) | idle_since(measured)
         if stats := of_queue(measured):
             found["message_stats"] = stats
+        details = states.details(queue.uid)
+        if details is not None:
+            found |= _details(details)
+            if queue.type == "quorum":
+                found |= _of_quorum(stat, details)
         if queue.type == "classic":
             found |= _counts_in_memory(stat)
             found["backing_queue_status"] = _backing_queue_status(
@@ -228,6 +239,28 @@ def _counts(stat: QueueStat) -> Item:
         "messages": stat.ready + stat.unacked,
         "messages_ready": stat.ready,
         "messages_unacknowledged": stat.unacked,
+    }
+
+
+def _details(details: QueueDetails) -> Item:
+    return {
+        "consumer_capacity": details.capacity,
+        "consumer_utilisation": details.capacity,
+        "head_message_timestamp": details.head_timestamp,
+        "message_bytes_persistent": details.persistent_bytes,
+        "messages_persistent": details.persistent,
+    }
+
+
+def _of_quorum(stat: QueueStat, details: QueueDetails) -> Item:
+    """The keys of quorum queues alone; they have all messages in memory."""
+    limit = details.delivery_limit
+    return {
+        "delivery_limit": "unlimited" if limit is None else limit,
+        "message_bytes_dlx": details.dead_bytes,
+        "message_bytes_ram": stat.ready_bytes + stat.unacked_bytes,
+        "messages_dlx": details.dead,
+        "messages_ram": stat.ready + stat.unacked,
     }
 
 

@@ -22,7 +22,7 @@ from broker.fifo.machine import QueueMachine
 from broker.fifo.ready.paged import CHUNK
 from broker.message import Message
 from broker.metadata.records import Queue
-from broker.ports import QueueStat
+from broker.ports import QueueDetails, QueueStat
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.node import NodeContext
@@ -390,6 +390,16 @@ class QueuePager:
                 self._tell_lost(lost)
                 self.disk.settle(lost)
             yield from found
+
+    def details(self, now_ms: int) -> QueueDetails:
+        """Return what listings show of the queue beside its counts.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
+        found = self._machine.details(now_ms)
+        found.persistent, found.persistent_bytes = self.disk.recorded()
+        return found
 
     def stat(self, stat: QueueStat) -> QueueStat:
         """Add how many messages are in memory and on disk, for listings."""

@@ -65,6 +65,9 @@ class Queues:
     def count_here(self, uid):
         return self.stats.get(uid)
 
+    def details_here(self, _uid, _now_ms):
+        return None
+
     def counts_here(self, _uid):
         return MessageCounts()
 
