@@ -262,6 +262,13 @@ class QueueRegistry:
         quorum = self._quorum.get(uid)
         return quorum.stat() if quorum is not None and quorum.is_leading else None
 
+    def levels_here(self, uid: int) -> QueueStat | None:
+        """As `count_here`, and what a classic queue has in memory and on disk."""
+        classic = self._classic.get(uid)
+        if classic is not None:
+            return classic.pager.stat(classic.machine.stat())
+        return self.count_here(uid)
+
     def counts_here(self, uid: int) -> MessageCounts | None:
         """What is counted at a queue that is served here; else None."""
         classic = self._classic.get(uid)

@@ -7,113 +7,116 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.management.metrics.facts import ChannelRow, ConnectionFacts, ExchangeFacts, PairFacts
+from broker.management.metrics.facts import (
+    ChannelNumbers,
+    ConnectionFacts,
+    ExchangeFacts,
+    PairFacts,
+)
 from broker.management.metrics.rows import Row
 
-CHANNEL: Final[tuple[Row[ChannelRow], ...]] = (
-    Row("rabbitmq_channel_consumers", "g", "Consumers", lambda c: c.facts.consumer_count),
+CHANNEL: Final[tuple[Row[ChannelNumbers], ...]] = (
+    Row("rabbitmq_channel_consumers", "g", "Consumers", lambda c: c.consumer_count),
     Row(
         "rabbitmq_channel_messages_unacked",
         "g",
         "Messages that were delivered and not acknowledged",
-        lambda c: c.facts.unacknowledged,
+        lambda c: c.unacknowledged,
     ),
     Row(
         "rabbitmq_channel_messages_unconfirmed",
         "g",
         "Messages that were published and not confirmed",
-        lambda c: c.facts.unconfirmed,
+        lambda c: c.unconfirmed,
     ),
     Row(
         "rabbitmq_channel_messages_uncommitted",
         "g",
         "Messages that open transactions hold",
-        lambda c: c.facts.uncommitted_messages,
+        lambda c: c.uncommitted_messages,
     ),
     Row(
         "rabbitmq_channel_acks_uncommitted",
         "g",
         "Acknowledgements that open transactions hold",
-        lambda c: c.facts.uncommitted_acks,
+        lambda c: c.uncommitted_acks,
     ),
-    Row(
-        "rabbitmq_consumer_prefetch", "g", "Limit of the next consumer", lambda c: c.facts.prefetch
-    ),
+    Row("rabbitmq_consumer_prefetch", "g", "Limit of the next consumer", lambda c: c.prefetch),
     Row(
         "rabbitmq_channel_prefetch",
         "g",
         "Limit of all consumers of a channel",
-        lambda c: c.facts.global_prefetch,
+        lambda c: c.global_prefetch,
     ),
 )
-CHANNEL_PUBLISHES: Final[tuple[Row[ChannelRow], ...]] = (
+CHANNEL_PUBLISHES: Final[tuple[Row[ChannelNumbers], ...]] = (
     Row(
         "rabbitmq_channel_messages_published_total",
         "c",
         "Messages that the client published",
-        lambda c: c.facts.counts.publish,
+        lambda c: c.counts.publish,
     ),
     Row(
         "rabbitmq_channel_messages_confirmed_total",
         "c",
         "Messages that were confirmed",
-        lambda c: c.facts.counts.confirm,
+        lambda c: c.counts.confirm,
     ),
     Row(
         "rabbitmq_channel_messages_unroutable_returned_total",
         "c",
         "Messages that were returned",
-        lambda c: c.facts.counts.return_unroutable,
+        lambda c: c.counts.return_unroutable,
     ),
     Row(
         "rabbitmq_channel_messages_unroutable_dropped_total",
         "c",
         "Messages that were dropped without a route",
-        lambda c: c.facts.counts.drop_unroutable,
+        lambda c: c.counts.drop_unroutable,
     ),
 )
-CHANNEL_DELIVERIES: Final[tuple[Row[ChannelRow], ...]] = (
+CHANNEL_DELIVERIES: Final[tuple[Row[ChannelNumbers], ...]] = (
     Row(
         "rabbitmq_channel_get_ack_total",
         "c",
         "Messages that basic.get took, to be acknowledged",
-        lambda c: c.facts.counts.get,
+        lambda c: c.counts.get,
     ),
     Row(
         "rabbitmq_channel_get_total",
         "c",
         "Messages that basic.get took without",
-        lambda c: c.facts.counts.get_no_ack,
+        lambda c: c.counts.get_no_ack,
     ),
     Row(
         "rabbitmq_channel_messages_delivered_ack_total",
         "c",
         "Messages to consumers that acknowledge",
-        lambda c: c.facts.counts.deliver,
+        lambda c: c.counts.deliver,
     ),
     Row(
         "rabbitmq_channel_messages_delivered_total",
         "c",
         "Messages to consumers that don't",
-        lambda c: c.facts.counts.deliver_no_ack,
+        lambda c: c.counts.deliver_no_ack,
     ),
     Row(
         "rabbitmq_channel_messages_redelivered_total",
         "c",
         "Messages that were handed out again",
-        lambda c: c.facts.counts.redeliver,
+        lambda c: c.counts.redeliver,
     ),
     Row(
         "rabbitmq_channel_messages_acked_total",
         "c",
         "Messages that were acknowledged",
-        lambda c: c.facts.counts.ack,
+        lambda c: c.counts.ack,
     ),
     Row(
         "rabbitmq_channel_get_empty_total",
         "c",
         "basic.get that found nothing",
-        lambda c: c.facts.counts.get_empty,
+        lambda c: c.counts.get_empty,
     ),
 )
 CHANNEL_GROUPS: Final = {

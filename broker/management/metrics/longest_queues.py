@@ -16,20 +16,20 @@ OTHER: Final = labelled((("queue", "other"),))
 _SOME: Final = 512
 
 _ROWS: Final[tuple[Row[QueueFacts], ...]] = (
-    Row("warrenmq_queue_messages_ready", "g", "Messages that wait", lambda q: q.stat.ready),
+    Row("warrenmq_queue_messages_ready", "g", "Messages that wait", lambda q: q.ready),
     Row(
         "warrenmq_queue_messages_unacked",
         "g",
         "Messages that were delivered and not acknowledged",
-        lambda q: q.stat.unacked,
+        lambda q: q.unacked,
     ),
     Row(
         "warrenmq_queue_messages_bytes",
         "g",
         "Bytes of their bodies",
-        lambda q: q.stat.ready_bytes + q.stat.unacked_bytes,
+        lambda q: q.ready_bytes + q.unacked_bytes,
     ),
-    Row("warrenmq_queue_consumers", "g", "Consumers", lambda q: q.stat.consumers),
+    Row("warrenmq_queue_consumers", "g", "Consumers", lambda q: q.consumers),
 )
 
 
@@ -61,4 +61,4 @@ def of_longest(queues: Sequence[QueueFacts], count: int) -> Generator[None, None
 
 
 def _length(queue: QueueFacts) -> tuple[int, str]:
-    return queue.stat.ready + queue.stat.unacked, queue.labels
+    return queue.ready + queue.unacked, queue.labels

@@ -12,7 +12,7 @@ from broker.management.metrics import (
     queue_families,
 )
 from broker.management.metrics.exposition import Family, written
-from broker.management.metrics.facts import ChannelRow, ConnectionFacts, QueueFacts, Totals
+from broker.management.metrics.facts import ChannelNumbers, ConnectionFacts, QueueFacts, Totals
 from broker.management.metrics.longest_queues import of_longest
 from broker.management.metrics.reading import Reader, exchanges_of, vhosts_of
 from broker.management.metrics.rows import DETAILED, family, of_each, of_one, of_sum
@@ -156,7 +156,8 @@ def _of_queues(reader: Reader, question: Question) -> Generator[None, None, list
         wanted.remove("queue_consumer_count")
     found: list[Family] = []
     if wanted:
-        queues = yield from reader.queues(question.vhosts)
+        with_memory = "queue_metrics" in wanted
+        queues = yield from reader.queues(question.vhosts, with_memory=with_memory)
         for name in wanted:
             found += of_each(queue_families.GROUPS[name], queues, prefix=DETAILED)
     return found
@@ -194,14 +195,14 @@ def _among(names: Iterable[str], groups: frozenset[str]) -> list[str]:
 
 def _totals(
     connections: Sequence[ConnectionFacts],
-    channels: Sequence[ChannelRow],
+    channels: Sequence[ChannelNumbers],
     queues: Sequence[QueueFacts],
 ) -> Generator[None, None, Totals]:
-    publishers = sum([each.facts.counts.publish > 0 for each in channels])
+    publishers = sum([each.counts.publish > 0 for each in channels])
     yield
-    consumers = sum([each.facts.consumer_count for each in channels])
+    consumers = sum([each.consumer_count for each in channels])
     yield
-    queue_consumers = sum([each.stat.consumers for each in queues])
+    queue_consumers = sum([each.consumers for each in queues])
     return Totals(
         len(connections), len(channels), publishers, consumers, len(queues), queue_consumers
     )

@@ -14,76 +14,74 @@ from broker.management.metrics.rows import Row, family
 
 
 def _paged_out(queue: QueueFacts) -> int:
-    stat = queue.stat
-    return stat.ready + stat.unacked - stat.alpha if queue.is_classic else 0
+    return queue.ready + queue.unacked - queue.alpha if queue.is_classic else 0
 
 
 def _paged_out_bytes(queue: QueueFacts) -> int:
-    stat = queue.stat
-    return stat.ready_bytes + stat.unacked_bytes - stat.alpha_bytes if queue.is_classic else 0
+    return queue.ready_bytes + queue.unacked_bytes - queue.alpha_bytes if queue.is_classic else 0
 
 
 COARSE: Final[tuple[Row[QueueFacts], ...]] = (
-    Row("rabbitmq_queue_messages_ready", "g", "Messages that wait", lambda q: q.stat.ready),
+    Row("rabbitmq_queue_messages_ready", "g", "Messages that wait", lambda q: q.ready),
     Row(
         "rabbitmq_queue_messages_unacked",
         "g",
         "Messages that were delivered and not acknowledged",
-        lambda q: q.stat.unacked,
+        lambda q: q.unacked,
     ),
-    Row("rabbitmq_queue_messages", "g", "Both together", lambda q: q.stat.ready + q.stat.unacked),
+    Row("rabbitmq_queue_messages", "g", "Both together", lambda q: q.ready + q.unacked),
 )
 CONSUMERS: Final[tuple[Row[QueueFacts], ...]] = (
-    Row("rabbitmq_queue_consumers", "g", "Consumers", lambda q: q.stat.consumers),
+    Row("rabbitmq_queue_consumers", "g", "Consumers", lambda q: q.consumers),
 )
 CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
     Row(
         "rabbitmq_queue_process_memory_bytes",
         "g",
         "Memory that messages of classic queues take",
-        lambda q: q.stat.ram_bytes,
+        lambda q: q.ram_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_ram",
         "g",
         "Messages of classic queues that are in memory",
-        lambda q: q.stat.alpha,
+        lambda q: q.alpha,
     ),
     Row(
         "rabbitmq_queue_messages_ram_bytes",
         "g",
         "Bytes of their bodies",
-        lambda q: q.stat.alpha_bytes,
+        lambda q: q.alpha_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_ready_ram",
         "g",
         "Of those, messages that wait",
-        lambda q: q.stat.alpha - q.stat.unacked_alpha,
+        lambda q: q.alpha - q.unacked_alpha,
     ),
     Row(
         "rabbitmq_queue_messages_unacked_ram",
         "g",
         "Of those, messages that were delivered and not acknowledged",
-        lambda q: q.stat.unacked_alpha,
+        lambda q: q.unacked_alpha,
     ),
     Row(
         "rabbitmq_queue_messages_bytes",
         "g",
         "Bytes of bodies",
-        lambda q: q.stat.ready_bytes + q.stat.unacked_bytes,
+        lambda q: q.ready_bytes + q.unacked_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_ready_bytes",
         "g",
         "Bytes of bodies that wait",
-        lambda q: q.stat.ready_bytes,
+        lambda q: q.ready_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_unacked_bytes",
         "g",
         "Bytes of bodies that were delivered and not acknowledged",
-        lambda q: q.stat.unacked_bytes,
+        lambda q: q.unacked_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_paged_out",

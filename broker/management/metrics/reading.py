@@ -8,10 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
+from broker.counters import MessageCounts
 from broker.management.control import NodeControl
 from broker.management.metrics.exposition import labelled
 from broker.management.metrics.facts import (
-    ChannelRow,
+    ChannelNumbers,
     ConnectionFacts,
     ExchangeFacts,
     NodeFacts,
@@ -27,6 +28,7 @@ from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.ports import QueueStat
 from broker.server.serving import Serving
+from broker.session.listing import ChannelFacts
 
 Vhosts = Collection[str] | None
 """Only what lies in these; None is all."""
@@ -75,18 +77,23 @@ class Reader:
             serving.queues.counts,
         )
 
-    def queues(self, vhosts: Vhosts = None) -> Generator[None, None, list[QueueFacts]]:
-        """Queues that this node serves, but for stores of delayed messages."""
+    def queues(
+        self, vhosts: Vhosts = None, *, with_memory: bool = True
+    ) -> Generator[None, None, list[QueueFacts]]:
+        """Queues that this node serves, but for stores of delayed messages.
+
+        Args:
+            vhosts: Where.
+            with_memory: They say what is in memory: half of the work.
+        """
         queues = self._serving.queues
+        look = queues.levels_here if with_memory else queues.count_here
         found: list[QueueFacts] = []
         for number, queue in enumerate(queues.served_here(), 1):
             if queue.keeps_for is None and (vhosts is None or queue.vhost in vhosts):
-                answers: list[object] = []  # answered before the call returns, if at all
-                queues.stat_here(queue.uid, answers.append)
-                counts = queues.counts_here(queue.uid)
-                if counts is not None and answers and isinstance(answers[0], QueueStat):
-                    is_classic = queue.type == "classic"
-                    found.append(QueueFacts(_labels(queue), answers[0], counts, is_classic))
+                stat, counts = look(queue.uid), queues.counts_here(queue.uid)
+                if stat is not None and counts is not None:
+                    found.append(_queue_facts(queue, stat, counts))
             if not number % STEP:
                 yield
         return found
@@ -137,16 +144,16 @@ class Reader:
                 yield
         return found
 
-    def channels(self) -> Generator[None, None, list[ChannelRow]]:
+    def channels(self) -> Generator[None, None, list[ChannelNumbers]]:
         """Channels of this node's clients."""
-        found: list[ChannelRow] = []
+        found: list[ChannelNumbers] = []
         for connection in connections_of(self._control):
             session, name = connection.session, connection.info.name
             for facts in () if session is None else session.listing():
                 labels = labelled((("channel", f"{name} ({facts.number})"),))
                 number, is_closing = facts.number, facts.is_closing
                 is_in_flow = connection.channel_state(number, is_closing=is_closing) == "flow"
-                found.append(ChannelRow(labels, facts, is_in_flow))
+                found.append(_channel_numbers(labels, facts, is_in_flow=is_in_flow))
                 if not len(found) % STEP:
                     yield
         return found
@@ -178,7 +185,7 @@ class Reader:
         self,
         facts: NodeFacts,
         connections: Sequence[ConnectionFacts],
-        channels: Sequence[ChannelRow],
+        channels: Sequence[ChannelNumbers],
         replicas: Sequence[ReplicaFacts],
     ) -> Generator[None, None, OwnFacts]:
         """What only this broker has.
@@ -261,3 +268,35 @@ def exchanges_of(
 
 def _labels(queue: Queue) -> str:
     return labelled((("vhost", queue.vhost), ("queue", queue.name)))
+
+
+def _queue_facts(queue: Queue, stat: QueueStat, counts: MessageCounts) -> QueueFacts:
+    return QueueFacts(
+        _labels(queue),
+        stat.ready,
+        stat.unacked,
+        stat.consumers,
+        stat.ready_bytes,
+        stat.unacked_bytes,
+        stat.alpha,
+        stat.alpha_bytes,
+        stat.unacked_alpha,
+        stat.ram_bytes,
+        counts,
+        queue.type == "classic",
+    )
+
+
+def _channel_numbers(labels: str, facts: ChannelFacts, *, is_in_flow: bool) -> ChannelNumbers:
+    return ChannelNumbers(
+        labels,
+        facts.consumer_count,
+        facts.unacknowledged,
+        facts.unconfirmed,
+        facts.uncommitted_messages,
+        facts.uncommitted_acks,
+        facts.prefetch,
+        facts.global_prefetch,
+        facts.counts,
+        is_in_flow,
+    )

@@ -1,16 +1,17 @@
-"""The port of metrics: one text for everybody who asks the same within a second."""
+"""The port of metrics: one text for everybody who asks the same at the same time."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
 from broker.management.answers import NOT_AUTHORISED, ApiError
 from broker.management.auth import Authenticator, has_tag
 from broker.management.control import NodeControl
-from broker.management.listener import ApiListener
+from broker.management.listener import ApiConnection, ApiListener
 from broker.management.metrics import exposition, paths
 from broker.management.metrics.reading import Reader
 from broker.management.origins import Origins
@@ -18,18 +19,43 @@ from broker.management.report import NODE, Wanted
 from broker.management.reports import Reports
 from broker.management.shared import Shared
 
-REST_S: Final = 1.0
-"""Scrapers that ask sooner wait for the next text together."""
+REST_SHARE: Final = 9
+REST_MAX_S: Final = 1.0
+"""After a text the next one is not begun for so many times as long as it took, but no longer than
+this; scrapers that ask sooner wait for it together. A node of few queues makes a text for each."""
 
 SHARED_MAX: Final = 32
 """Different questions whose texts are shared; those that nobody waits for are forgotten first."""
 
 _REALM: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Prometheus"'}
 
-Text = list[bytes]
-Write = Callable[[Reader, dict[str, Any]], Generator[None, None, Text]]
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Write = Callable[[Reader, dict[str, Any]], Generator[None, None, list[bytes]]]
+
+
+class Text(NamedTuple):
+    """What a path answers.
+
+    Attributes:
+        chunks: The text in pieces.
+        took_s: How long it took to make, rests of its slices included.
+    """
+
+    chunks: list[bytes]
+    took_s: float
+
+
+@web.middleware
+async def _told(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Tell the connection of each request, or it would be closed for want of one."""
+    connection = request.protocol
+    if not isinstance(connection, ApiConnection):
+        return await handler(request)
+    connection.request_began()
+    try:
+        return await handler(request)
+    finally:
+        connection.request_ended()
 
 
 class MetricsServer:
@@ -54,7 +80,7 @@ class MetricsServer:
             OSError: The address is taken.
         """
         settings, doors = self._control.settings, self._control.doors
-        app = web.Application(middlewares=[self._checked])
+        app = web.Application(middlewares=[_told, self._checked])
         app.router.add_get("/metrics", self._all)
         app.router.add_get("/metrics/per-object", self._each)
         app.router.add_get("/metrics/detailed", self._detailed)
@@ -94,14 +120,14 @@ class MetricsServer:
         if settings.metrics_per_object:
             return await self._each(request)
 
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
             queues_max = settings.metrics_queues_max
             return paths.of_node(reader, report, per_object=False, queues_max=queues_max)
 
         return await self._answer(request, "aggregated", write)
 
     async def _each(self, request: web.Request) -> web.StreamResponse:
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
             return paths.of_node(reader, report, per_object=True)
 
         return await self._answer(request, "per-object", write)
@@ -111,23 +137,26 @@ class MetricsServer:
         known = [vhost.name for vhost in Reader(self._control).catalogue.vhosts()]
         question = paths.asked(query.getall("family", []), query.getall("vhost", []), known)
 
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, Text]:
+        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
             return paths.of_groups(reader, report, question)
 
         return await self._answer(request, question, write)
 
-    async def _answer(self, request: web.Request, key: object, write: Write) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, key: object, write: _Write) -> web.StreamResponse:
         async def run() -> Text:
+            began_s = asyncio.get_running_loop().time()
             report = await self._reports.local(Wanted((NODE,)))
-            return await self._reports.pace.run(write(Reader(self._control), report.node))
+            chunks = await self._reports.pace.run(write(Reader(self._control), report.node))
+            return Text(chunks, asyncio.get_running_loop().time() - began_s)
 
         text = await self._of(key).ask(run)
         answer = web.StreamResponse(headers={"Content-Type": exposition.CONTENT_TYPE})
-        answer.content_length = sum(map(len, text))
+        answer.content_length = sum(map(len, text.chunks))
         await answer.prepare(request)
         if request.method != "HEAD":
-            for chunk in text:
+            for chunk in text.chunks:
                 await answer.write(chunk)
+                await asyncio.sleep(0)  # others first: the socket's buffer may take megabytes
         await answer.write_eof()
         return answer
 
@@ -137,5 +166,9 @@ class MetricsServer:
             if len(self._shared) >= SHARED_MAX:
                 for known in [known for known, each in self._shared.items() if each.is_idle]:
                     del self._shared[known]
-            shared = self._shared[key] = Shared(lambda _text: REST_S)
+            shared = self._shared[key] = Shared(_rest_s)
         return shared
+
+
+def _rest_s(text: Text) -> float:
+    return min(REST_MAX_S, REST_SHARE * text.took_s)
