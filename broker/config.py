@@ -114,13 +114,42 @@ class ClientTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
 
 
+class SyslogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A syslog server: `log.syslog.*`.
+
+    Attributes:
+        transport: "udp", "tcp" or "tls".
+        protocol: "rfc3164" or "rfc5424".
+        host: A name or an address; with TLS it is the one that the certificate must have.
+        port: None is 514, with TLS 6514.
+        identity: The program's name in messages.
+        facility: Of `broker.logs.syslog_message.FACILITIES`.
+        cacertfile: The authorities that may have signed the server's certificate, PEM; "": those of
+            the machine.
+        certfile: Our own certificate, PEM; "" for none.
+        keyfile: Its key; "": it stands in `certfile`.
+        is_verified: The server's certificate must be good.
+    """
+
+    transport: str = "udp"
+    protocol: str = "rfc3164"
+    host: str = "127.0.0.1"
+    port: int | None = None
+    identity: str = "warrenmq"
+    facility: str = "daemon"
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    is_verified: bool = True
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The destinations of log records.
 
     Attributes:
         level: "debug", "info", "warning", "error" or "none"; of what has none of its own.
         categories: Levels of categories (`broker.logs.levels`).
-        levels: Levels of outputs: "console", "file".
+        levels: Levels of outputs: "console", "file", "syslog".
         formats: By output: "plain" lines or "json" objects.
         console: True writes to standard output.
         file: Path of the log file, None for none.
@@ -129,6 +158,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         rotation_date: When it is rotated, too (`broker.logs.rotation_dates`); "": never for that.
         audit_file: Path of the audit log (`log.audit.file`, ours), None for none. It is rotated as
             the log file is.
+        syslog: A syslog server, None for none.
     """
 
     level: str = "info"
@@ -141,6 +171,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     rotation_count: int = 5
     rotation_date: str = ""
     audit_file: str | None = None
+    syslog: SyslogSettings | None = None
 
 
 class DefaultLimits(msgspec.Struct, frozen=True):

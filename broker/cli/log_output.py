@@ -10,6 +10,7 @@ from broker.config import LogSettings
 from broker.logs import levels, rotation_dates
 from broker.logs.files import LogFile
 from broker.logs.formatting import formatter
+from broker.logs.syslog import SyslogHandler
 from broker.management.node_log import LogRing
 
 
@@ -27,6 +28,8 @@ def configure(settings: LogSettings) -> None:
         outputs.append(("console", logging.StreamHandler(sys.stdout)))
     if settings.file is not None:
         outputs.append(("file", _file(settings.file, settings)))
+    if settings.syslog is not None:
+        outputs.append(("syslog", SyslogHandler(settings.syslog)))
     outputs.append(("last lines", LogRing()))
     for name, handler in outputs:
         handler.setFormatter(formatter(settings.formats.get(name, "plain")))

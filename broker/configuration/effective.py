@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from broker.config import Listener, LogSettings, Origin, Settings, TlsSettings
+from broker.config import Listener, LogSettings, Origin, Settings, SyslogSettings, TlsSettings
 from broker.configuration import logs, urls, vhost_defaults
 from broker.configuration.keys import DEFINITIONS, DEFINITIONS_URL, HEADERS, SIMPLE, TLS, is_secret
 from broker.configuration.safety import CLIENT_TLS_OPTIONS
@@ -21,6 +21,7 @@ HIDDEN: Final = "***"
 """What stands for a secret."""
 
 _DEFAULTS: Final = Settings()
+_DEFAULT_SYSLOG: Final = SyslogSettings()
 _COMMAND_LINE: Final = "--set"
 _SET_BY: Final = "warrenmq ctl"
 _PERMISSIONS: Final = ("configure", "write", "read")
@@ -174,6 +175,11 @@ def _log(log: LogSettings) -> Iterator[Row]:
         yield Row(key, value, default, keys, ("log",))
     for name, level in (log.categories | log.levels).items():
         yield Row(f"log.{name}.level", level, None, (f"log.{name}.level",), ("log",))
+    syslog = SyslogSettings() if log.syslog is None else log.syslog
+    yield Row("log.syslog", log.syslog is not None, False, ("log.syslog",), ("log",))
+    for key, (name, _) in logs.SYSLOG.items():
+        value, default = getattr(syslog, name), getattr(_DEFAULT_SYSLOG, name)
+        yield Row(key, value, default, (key,), ("log",))
     for name in logs.OUTPUTS:
         key, form = f"log.{name}.formatter", log.formats.get(name, "plain")
         yield Row(key, form, "plain", (key,), ("log",))

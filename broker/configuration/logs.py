@@ -5,21 +5,24 @@ Source: rabbit.schema of RabbitMQ 3.13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from broker.config import LogSettings
+from broker.config import LogSettings, SyslogSettings
 from broker.configuration import readers
 from broker.logs import rotation_dates
 from broker.logs.levels import CATEGORIES
+from broker.logs.syslog_message import FACILITIES
 
 Take = Callable[[str, Callable[[str], Any]], Any]
 """Reads the value of a key."""
 
-OUTPUTS: Final = ("console", "file")
+OUTPUTS: Final = ("console", "file", "syslog")
 _FILE: Final = "warrenmq.log"
+_IDENTITY: Final = re.compile(r"[!-~]{1,48}")
 
 
 def _format(text: str) -> str:
@@ -31,6 +34,20 @@ def _date(text: str) -> str:
     return text
 
 
+def _transport(text: str) -> str:
+    return readers.one_of("udp", "tcp", "tls", "ssl")(text).replace("ssl", "tls")
+
+
+def _verify(text: str) -> bool:
+    return readers.one_of("verify_peer", "verify_none")(text) == "verify_peer"
+
+
+def _identity(text: str) -> str:
+    if not _IDENTITY.fullmatch(text):
+        raise ValueError("1 to 48 printable ASCII characters without spaces")
+    return text
+
+
 _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "log.level": ("level", readers.level),
     "log.default.level": ("level", readers.level),
@@ -39,12 +56,26 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "log.file.rotation.count": ("rotation_count", readers.natural),
     "log.file.rotation.date": ("rotation_date", _date),
 }
+SYSLOG: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "log.syslog.transport": ("transport", _transport),
+    "log.syslog.protocol": ("protocol", readers.one_of("rfc3164", "rfc5424")),
+    "log.syslog.host": ("host", str),
+    "log.syslog.ip": ("host", str),
+    "log.syslog.port": ("port", readers.port),
+    "log.syslog.identity": ("identity", _identity),
+    "log.syslog.facility": ("facility", readers.one_of(*FACILITIES)),
+    "log.syslog.ssl_options.cacertfile": ("cacertfile", str),
+    "log.syslog.ssl_options.certfile": ("certfile", str),
+    "log.syslog.ssl_options.keyfile": ("keyfile", str),
+    "log.syslog.ssl_options.verify": ("is_verified", _verify),
+}
+_SWITCH: Final = "log.syslog"
 _LEVELS: Final = {f"log.{name}.level": name for name in OUTPUTS}
 _FORMATS: Final = {f"log.{name}.formatter": name for name in OUTPUTS}
 _CATEGORIES: Final = {f"log.{name}.level": name for name in CATEGORIES if name != "default"}
 _PATHS: Final = ("log.dir", "log.file", "log.audit.file")
 
-KEYS: Final = (*_FIELDS, *_LEVELS, *_FORMATS, *_CATEGORIES, *_PATHS)
+KEYS: Final = (*_FIELDS, _SWITCH, *SYSLOG, *_LEVELS, *_FORMATS, *_CATEGORIES, *_PATHS)
 """All keys that are read here."""
 
 
@@ -58,10 +89,17 @@ def read(given: Iterable[str], take: Take) -> LogSettings:
     fields: dict[str, Any] = {}
     levels, formats, categories = {}, {}, {}
     paths: dict[str, str] = {}
+    syslog: dict[str, Any] = {}
+    is_sent = False
     for key in given:
         if key in _FIELDS:
             name, reader = _FIELDS[key]
             fields[name] = take(key, reader)
+        elif key == _SWITCH:
+            is_sent = take(key, readers.flag)
+        elif key in SYSLOG:
+            name, reader = SYSLOG[key]
+            syslog[name] = take(key, reader)
         elif key in _LEVELS:
             levels[_LEVELS[key]] = take(key, readers.level)
         elif key in _FORMATS:
@@ -71,6 +109,8 @@ def read(given: Iterable[str], take: Take) -> LogSettings:
         else:
             paths[key] = take(key, str)
     fields |= _files(paths)
+    if is_sent is True:
+        fields["syslog"] = SyslogSettings(**syslog)
     settings = LogSettings(levels=levels, formats=formats, categories=categories)
     return msgspec.structs.replace(settings, **fields)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Listener, LogSettings, Peer, Settings, full_node_name
+from broker.config import Listener, LogSettings, Peer, Settings, SyslogSettings, full_node_name
 from broker.configuration import rabbitmq, sources
 from broker.configuration.keys import ConfigError, Outcome, read_settings
 from broker.configuration.readers import size_bytes
@@ -53,6 +53,19 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
         ("handshake_timeout = infinity", "handshake_timeout_ms", 86_400_000),
         ("default_queue_type = rabbit_quorum_queue", "default_queue_type", "quorum"),
         ("log.console.level = alert", "log", LogSettings(levels={"console": "error"})),
+        ("log.syslog.host = logs.example", "log", LogSettings()),
+        (
+            "log.syslog = true\nlog.syslog.transport = ssl\nlog.syslog.port = 1514\n"
+            "log.syslog.ip = 10.0.0.1\nlog.syslog.facility = user\nlog.syslog.level = error\n"
+            "log.connection.level = warning\nlog.file.rotation.date = $W0D23",
+            "log",
+            LogSettings(
+                levels={"syslog": "error"},
+                categories={"connection": "warning"},
+                rotation_date="$W0D23",
+                syslog=SyslogSettings(transport="tls", port=1514, host="10.0.0.1", facility="user"),
+            ),
+        ),
         ("log.file.level = <=notice", "log", LogSettings(levels={"file": "info"})),
         ("channel_max_per_node = infinity", "channel_max_per_node", 0),
         ("consumer_max_per_channel = 16", "consumer_max_per_channel", 16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pika.exceptions
 import pytest
 
 from broker.cli.ctl import commands as ctl
-from tests.nodes import Node, wait_until
+from tests.nodes import Node, free_ports, wait_until
 
 Said = pytest.CaptureFixture[str]
 BEGINS = re.compile(r"(\d{4}-\d\d-\d\d |  )")
@@ -22,7 +23,10 @@ BEGINS = re.compile(r"(\d{4}-\d\d-\d\d |  )")
 @pytest.fixture(scope="module")
 def logging_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("logs")
-    one = Node("logs", folder, settings=[f"log.file={folder / 'own.log'}"])
+    (port,) = free_ports(1)  # nobody is there when the node starts
+    syslog = ["log.syslog=true", "log.syslog.transport=tcp", f"log.syslog.port={port}"]
+    settings = [f"log.file={folder / 'own.log'}", *syslog]
+    one = Node("logs", folder, settings=settings)
     try:
         one.start()
         yield one
@@ -114,3 +118,15 @@ def test_no_name_of_a_client_breaks_a_line(logging_node: Node, capsys: Said):
     wait_until(is_logged, "the refused login is logged; of several in a second the first is")
     assert _ctl(logging_node, "set_log_level", "info") == 0
     assert [line for line in lines if not (BEGINS.match(line) and line.isprintable())] == []
+
+
+def test_a_syslog_server_that_comes_late_gets_the_lines_that_waited(logging_node: Node):
+    setting = next(each for each in logging_node.settings if each.startswith("log.syslog.port"))
+    with socket.create_server(("127.0.0.1", int(setting.partition("=")[2]))) as server:
+        server.settimeout(40)  # the node tries again after 5 s at most
+        connection, _ = server.accept()
+        received = b""
+        with connection:
+            while b"Server startup complete" not in received:
+                received += connection.recv(65_536)
+    assert re.match(rb"<30>[A-Z][a-z]{2} [ 1-3]\d \d\d:\d\d:\d\d \S+ warrenmq\[\d+\]: ", received)
