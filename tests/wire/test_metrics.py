@@ -288,6 +288,25 @@ def test_what_only_this_broker_knows(own: tuple[Node, int]):
     }
 
 
+def test_memory_is_divided_by_what_takes_it(own: tuple[Node, int]):
+    node, port = own
+    path = "/metrics/memory-breakdown"
+    before = scraped(port, path)
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("heavy")
+        for _ in range(10):
+            channel.basic_publish("", "heavy", bytes(1_000_000))
+        found, resident = scraped(port, path), scraped(port)
+    binary = ("rabbitmq_memory_binary_heap_bytes",)
+    assert found[binary] - before[binary] == 10_000_000
+    parts = {key[0]: value for key, value in found.items() if key[0] not in OF_EVERY_PATH}
+    assert min(parts.values()) >= 0
+    whole = resident["rabbitmq_process_resident_memory_bytes",]
+    assert sum(parts.values()) == pytest.approx(whole, rel=0.1)
+
+
 def test_what_is_not_there_is_404(own: tuple[Node, int]):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         scraped(own[1], "/api/overview")

@@ -4,7 +4,8 @@ facts      a node and its objects, as plain numbers with labels     `reading` re
 tables     names, types and what each shows of a fact                `node_families`,
                                                                      `queue_families`,
                                                                      `client_families`,
-                                                                     `own_families`; `rows`
+                                                                     `memory_families`,
+                                                     `own_families`; `rows`
 paths      which tables a path shows: sums, or a sample each         `paths`
 text       the format, in pieces                                     `exposition`
 port       one text for all scrapers of a second                     `server`

@@ -53,6 +53,7 @@ class QueueFacts(msgspec.Struct, gc=False):
     Attributes:
         labels: `vhost` and `queue`.
         ready: As all that follows in `broker.ports.QueueStat`.
+        memory_bytes: As `broker.management.memory.of_queue`.
         counts: What happened to its messages here.
         is_classic: False: what is in memory is not known, and 0.
     """
@@ -66,7 +67,7 @@ class QueueFacts(msgspec.Struct, gc=False):
     alpha: int
     alpha_bytes: int
     unacked_alpha: int
-    ram_bytes: int
+    memory_bytes: int
     counts: MessageCounts
     is_classic: bool
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.management.metrics import (
     client_families,
+    memory_families,
     node_families,
     own_families,
     queue_families,
@@ -16,6 +17,7 @@ from broker.management.metrics.facts import ChannelNumbers, ConnectionFacts, Que
 from broker.management.metrics.longest_queues import of_longest
 from broker.management.metrics.reading import Reader, exchanges_of, vhosts_of
 from broker.management.metrics.rows import DETAILED, family, of_each, of_one, of_sum
+from broker.management.report import Report
 
 _CLUSTER: Final = {
     "vhost_status": ("rabbitmq_cluster_vhost_status", "Whether a virtual host runs"),
@@ -71,17 +73,17 @@ def asked(families: Iterable[str], vhosts: Sequence[str], known: Iterable[str]) 
 
 
 def of_node(
-    reader: Reader, report: dict[str, Any], *, per_object: bool, queues_max: int = 0
+    reader: Reader, report: Report, *, per_object: bool, queues_max: int = 0
 ) -> Generator[None, None, list[bytes]]:
     """Write `/metrics` or `/metrics/per-object`.
 
     Args:
         reader: The node.
-        report: The NODE part of its report.
+        report: Its report, with NODE.
         per_object: A sample for each queue and replica, not one for all.
         queues_max: Most queues with samples of their own where there is one for all.
     """
-    facts = reader.node(report)
+    facts = reader.node(report.node)
     connections = yield from reader.connections()
     channels = yield from reader.channels()
     queues = yield from reader.queues()
@@ -114,16 +116,16 @@ def of_node(
 
 
 def of_groups(
-    reader: Reader, report: dict[str, Any], question: Question
+    reader: Reader, report: Report, question: Question
 ) -> Generator[None, None, list[bytes]]:
     """Write `/metrics/detailed`.
 
     Args:
         reader: The node.
-        report: The NODE part of its report.
+        report: Its report, with NODE.
         question: What is asked for.
     """
-    facts, groups = reader.node(report), question.groups
+    facts, groups = reader.node(report.node), question.groups
     found: list[Family] = []
     for name in _among(node_families.GROUPS, groups):
         found += of_one(node_families.GROUPS[name], facts, prefix=DETAILED)
@@ -146,6 +148,18 @@ def of_groups(
         found += of_each(client_families.PAIR_GROUPS[name], pairs, prefix=DETAILED)
     found += yield from _of_cluster(reader, groups)
     found += node_families.identity(facts, "detailed")
+    return (yield from written(found))
+
+
+def of_memory(reader: Reader, report: Report) -> Generator[None, None, list[bytes]]:
+    """Write `/metrics/memory-breakdown`.
+
+    Args:
+        reader: The node.
+        report: Its report, with NODE and MEMORY_PARTS.
+    """
+    found = [*memory_families.memory(report.memory)]
+    found += node_families.identity(reader.node(report.node), "memory-breakdown")
     return (yield from written(found))
 
 

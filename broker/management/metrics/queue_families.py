@@ -38,8 +38,8 @@ CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
     Row(
         "rabbitmq_queue_process_memory_bytes",
         "g",
-        "Memory that messages of classic queues take",
-        lambda q: q.ram_bytes,
+        "Memory that the queue takes, about",
+        lambda q: q.memory_bytes,
     ),
     Row(
         "rabbitmq_queue_messages_ram",

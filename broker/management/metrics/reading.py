@@ -10,6 +10,7 @@ from aiohttp import web
 
 from broker.counters import MessageCounts
 from broker.management.control import NodeControl
+from broker.management.memory import of_queue
 from broker.management.metrics.exposition import labelled
 from broker.management.metrics.facts import (
     ChannelNumbers,
@@ -281,7 +282,7 @@ def _queue_facts(queue: Queue, stat: QueueStat, counts: MessageCounts) -> QueueF
         stat.alpha,
         stat.alpha_bytes,
         stat.unacked_alpha,
-        stat.ram_bytes,
+        of_queue(stat, queue.type),
         counts,
         queue.type == "classic",
     )

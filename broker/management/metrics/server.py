@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -15,7 +15,7 @@ from broker.management.listener import ApiConnection, ApiListener
 from broker.management.metrics import exposition, paths
 from broker.management.metrics.reading import Reader
 from broker.management.origins import Origins
-from broker.management.report import NODE, Wanted
+from broker.management.report import MEMORY_PARTS, NODE, Report, Wanted
 from broker.management.reports import Reports
 from broker.management.shared import Shared
 
@@ -30,7 +30,7 @@ SHARED_MAX: Final = 32
 _REALM: Final = {"WWW-Authenticate": 'Basic realm="RabbitMQ Prometheus"'}
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Write = Callable[[Reader, dict[str, Any]], Generator[None, None, list[bytes]]]
+_Write = Callable[[Reader, Report], Generator[None, None, list[bytes]]]
 
 
 class Text(NamedTuple):
@@ -84,6 +84,7 @@ class MetricsServer:
         app.router.add_get("/metrics", self._all)
         app.router.add_get("/metrics/per-object", self._each)
         app.router.add_get("/metrics/detailed", self._detailed)
+        app.router.add_get("/metrics/memory-breakdown", self._memory)
         self._listener = ApiListener(app, doors.management, Origins(settings))
         self._listener.use_tls(doors.certificates.metrics, doors, settings.tls_handshake_timeout_ms)
         await self._listener.start(
@@ -120,14 +121,14 @@ class MetricsServer:
         if settings.metrics_per_object:
             return await self._each(request)
 
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
+        def write(reader: Reader, report: Report) -> Generator[None, None, list[bytes]]:
             queues_max = settings.metrics_queues_max
             return paths.of_node(reader, report, per_object=False, queues_max=queues_max)
 
         return await self._answer(request, "aggregated", write)
 
     async def _each(self, request: web.Request) -> web.StreamResponse:
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
+        def write(reader: Reader, report: Report) -> Generator[None, None, list[bytes]]:
             return paths.of_node(reader, report, per_object=True)
 
         return await self._answer(request, "per-object", write)
@@ -137,16 +138,30 @@ class MetricsServer:
         known = [vhost.name for vhost in Reader(self._control).catalogue.vhosts()]
         question = paths.asked(query.getall("family", []), query.getall("vhost", []), known)
 
-        def write(reader: Reader, report: dict[str, Any]) -> Generator[None, None, list[bytes]]:
+        def write(reader: Reader, report: Report) -> Generator[None, None, list[bytes]]:
             return paths.of_groups(reader, report, question)
 
         return await self._answer(request, question, write)
 
-    async def _answer(self, request: web.Request, key: object, write: _Write) -> web.StreamResponse:
+    async def _memory(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "memory-breakdown", paths.of_memory, MEMORY_PARTS)
+
+    async def _answer(
+        self, request: web.Request, key: object, write: _Write, *parts: str
+    ) -> web.StreamResponse:
+        """Answer with the text of a path.
+
+        Args:
+            request: What is answered.
+            key: Those who ask for the same share a text.
+            write: Writes it.
+            parts: What it needs of the node's report beside NODE.
+        """
+
         async def run() -> Text:
             began_s = asyncio.get_running_loop().time()
-            report = await self._reports.local(Wanted((NODE,)))
-            chunks = await self._reports.pace.run(write(Reader(self._control), report.node))
+            report = await self._reports.local(Wanted((NODE, *parts)))
+            chunks = await self._reports.pace.run(write(Reader(self._control), report))
             return Text(chunks, asyncio.get_running_loop().time() - began_s)
 
         text = await self._of(key).ask(run)
