@@ -194,6 +194,7 @@ class NodeCounts:
         exchanges: By vhost and name.
         received_bytes: From connections that have ended.
         sent_bytes: To connections that have ended.
+        octets: Both of them, by vhost.
         gone_queues: Uids of deleted queues that exchanges may still count (`forget_queues`).
     """
 
@@ -203,6 +204,7 @@ class NodeCounts:
         "churn",
         "exchanges",
         "gone_queues",
+        "octets",
         "received_bytes",
         "sent_bytes",
         "vhosts",
@@ -214,9 +216,25 @@ class NodeCounts:
         self.exchanges: dict[tuple[str, str], ExchangeCounts] = {}
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.octets: dict[str, tuple[int, int]] = {}
         self.gone_queues: set[int] = set()
         self._gone: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)  # of vhosts that were deleted
         self._gone_routed = 0  # by exchanges that were deleted
+
+    def connection_ended(self, vhost: str, received_bytes: int, sent_bytes: int) -> None:
+        """Count a connection that is gone.
+
+        Args:
+            vhost: Of the connection; "" if it opened none.
+            received_bytes: From its client.
+            sent_bytes: To its client.
+        """
+        self.churn.connection_closed += 1
+        self.received_bytes += received_bytes
+        self.sent_bytes += sent_bytes
+        if vhost in self.vhosts:  # else it was deleted meanwhile
+            received, sent = self.octets.get(vhost, (0, 0))
+            self.octets[vhost] = received + received_bytes, sent + sent_bytes
 
     def of_vhost(self, vhost: str) -> MessageCounts:
         """Return the counters of a vhost, made at first use."""
@@ -238,6 +256,7 @@ class NodeCounts:
     def forget_vhost(self, vhost: str) -> None:
         """A vhost is deleted: its counters go, and those of its exchanges; the sums stay."""
         gone = self.vhosts.pop(vhost, None)
+        self.octets.pop(vhost, None)
         if gone is not None:
             self._gone = tuple(map(sum, zip(self._gone, gone.values(), strict=True)))
         for key in [key for key in self.exchanges if key[0] == vhost]:

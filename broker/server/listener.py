@@ -396,10 +396,8 @@ class AmqpListener:
 
     def _ended(self, connection: AmqpConnection) -> None:
         self.connections.pop(connection.info.connection_id, None)
-        counts = self._context.counts
-        counts.churn.connection_closed += 1
-        counts.received_bytes += connection.info.received_bytes
-        counts.sent_bytes += connection.info.sent_bytes
+        info = connection.info
+        self._context.counts.connection_ended(info.vhost, info.received_bytes, info.sent_bytes)
         if connection.info.vhost and self._context.events.is_watched:
             self._tell_closed(connection.info)
         if self.is_short_of_files or self.is_full:

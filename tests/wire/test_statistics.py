@@ -81,6 +81,8 @@ def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
         bytes_in = own.api("GET", "/connections")[0]
         assert bytes_in["recv_oct"] > sent
         assert {"recv_oct_details", "send_oct_details"} <= {*bytes_in}
+        of_vhost = own.api("GET", "/vhosts/%2F")
+        assert of_vhost["recv_oct"] >= bytes_in["recv_oct"]
 
     def is_over() -> bool:
         stats = own.api("GET", "/overview")["message_stats"]
@@ -89,6 +91,9 @@ def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
     wait_until(is_over, "the rates' end when nobody publishes")
     idle = own.api("GET", "/queues/%2F/counted")["idle_since"]
     assert datetime.fromisoformat(idle) < datetime.now(UTC)
+    without = own.api("GET", "/vhosts/%2F")
+    assert without["recv_oct"] > of_vhost["recv_oct"]  # what came after that, and it has gone
+    assert without["recv_oct_details"]["rate"] == 0 < without["send_oct"]
     overview = own.api("GET", "/overview")
     assert overview["message_stats"]["publish"] == sent + 1
     assert overview["churn_rates"]["queue_created"] == 1

@@ -41,6 +41,7 @@ class Collector:
         self._connections = Rates[int](interval_ms=interval_ms)
         self._queues = Rates[int](len(LEVEL_KEYS), interval_ms)
         self._vhosts = Rates[str](len(LEVEL_KEYS), interval_ms, _LONG)
+        self._octets = Rates[str](0, interval_ms, _LONG)
         self._exchanges = Rates[tuple[str, str]](interval_ms=interval_ms)
         self._churn = Rates[None](0, interval_ms, _LONG)
         self._usage = Rates[None](len(USAGE_KEYS) - len(WORK_KEYS), interval_ms, _LONG)
@@ -58,6 +59,8 @@ class Collector:
             now_ms, ((each.info.connection_id, _bytes(each)) for each in connections), date_ms
         )
         yield from self._channels.sample(now_ms, _channels(connections), date_ms)
+        octets = yield from _octets(serving)
+        yield from self._octets.sample(now_ms, octets.items(), date_ms)
         levels: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         stats: dict[int, QueueStat] = {}
         yield from self._queues.sample(now_ms, _queues(serving, levels, stats), date_ms)
@@ -147,6 +150,7 @@ class Collector:
                     self._connections,
                     self._queues,
                     self._vhosts,
+                    self._octets,
                     self._exchanges,
                     self._churn,
                     self._usage,
@@ -193,6 +197,9 @@ class Collector:
         found.usage = self._usage.measured(None, self._used(serving), usage)
         for name in {*counts.vhosts, *self._levels}:
             found.vhosts[name] = self._vhosts.measured(name, self._vhost(name), _levelled(ages))
+        spans = _spans(ages.data, 2)
+        for name, numbers in (yield from _octets(serving)).items():
+            found.octets[name] = self._octets.measured(name, numbers, spans)
         for number, (key, each) in enumerate(
             list(counts.exchanges.items()) if with_exchanges else (), 1
         ):
@@ -217,6 +224,19 @@ def _levelled(ages: Ages) -> list[Span]:
 
 def _bytes(connection: AmqpConnection) -> Numbers:
     return connection.info.received_bytes, connection.info.sent_bytes
+
+
+def _octets(serving: Serving) -> Generator[None, None, dict[str, Numbers]]:
+    """Bytes received from all clients and sent to them, by vhost, in steps."""
+    found = dict(serving.context.counts.octets)
+    for number, each in enumerate(list(serving.listener.connections.values()), 1):
+        info = each.info
+        if info.vhost:
+            received, sent = found.get(info.vhost, (0, 0))
+            found[info.vhost] = received + info.received_bytes, sent + info.sent_bytes
+        if not number % STEP:
+            yield
+    return dict(found)
 
 
 def _channels(connections: list[AmqpConnection]) -> Iterator[tuple[tuple[int, int], Numbers]]:

@@ -36,12 +36,14 @@ class NodeStatistics(msgspec.Struct, array_like=True):
             the queues that the node serves.
         exchanges: (vhost, name, publish_in and publish_out).
         usage: `broker.management.statistics.message_stats.USAGE_KEYS`.
+        octets: By vhost: bytes received from clients and sent to them.
     """
 
     churn: Measured = msgspec.field(default_factory=Measured)
     vhosts: dict[str, Measured] = {}
     exchanges: list[tuple[str, str, Measured]] = []
     usage: Measured = msgspec.field(default_factory=Measured)
+    octets: dict[str, Measured] = {}
 
 
 def total(measured: Iterable[Measured]) -> Measured:

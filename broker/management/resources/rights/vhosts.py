@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -22,7 +22,8 @@ from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.report import NODE, STATISTICS, TOTALS, Report
 from broker.management.resources.queues import of_vhosts, totals
-from broker.management.statistics.message_stats import of_messages
+from broker.management.statistics.measured import Measured, total
+from broker.management.statistics.message_stats import detailed, of_messages
 from broker.metadata.commands import AddVhost, DeleteVhost
 from broker.metadata.configured import limits
 from broker.metadata.records import Vhost
@@ -41,6 +42,7 @@ def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> 
         "default_queue_type": vhost.default_queue_type or "undefined",
         "description": plain(vhost.description),
         **totals(reports.values(), {vhost.name}),
+        **_octets(reports.values(), vhost.name),
         "message_stats": of_messages(of_vhosts(reports.values(), {vhost.name})),
         "metadata": {
             "description": plain(vhost.description),
@@ -51,6 +53,12 @@ def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> 
         "tags": list(vhost.tags),
         "tracing": vhost.name in traced,
     }
+
+
+def _octets(reports: Iterable[Report], vhost: str) -> dict[str, Any]:
+    """The bytes of a vhost's clients, of those that have gone too, with their rates."""
+    known = (report.statistics.octets.get(vhost, Measured((0, 0))) for report in reports)
+    return detailed(("recv_oct", "send_oct"), total(known))
 
 
 async def show_all(call: Call) -> Parts:
