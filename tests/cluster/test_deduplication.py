@@ -130,6 +130,7 @@ def test_dead_letters_are_dropped_as_doubles_too(trio: Trio) -> None:
         assert take_all(channel, queue, 2) == [b"1", b"2"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stop_of_all_nodes_forgets_no_key_of_a_message_that_is_left(own_trio: Trio) -> None:
     """A quorum queue forgets none; a classic one knows those of the messages it still holds."""

@@ -307,6 +307,7 @@ def test_the_plugins_refusals(trio: Trio) -> None:
             assert closed.value.reply_text == f"PRECONDITION_FAILED - {text}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_delays_survive_the_stop_of_all_nodes(own_trio: Trio, arrive: Arrive) -> None:
     """Some are due while nobody runs: they come as soon as the cluster is back."""

@@ -81,6 +81,7 @@ def test_leaders_killed_under_load(own_trio: Trio, times: int) -> None:
     kill_leaders(own_trio, declare_quorum(own_trio), times)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_paused_leader_is_replaced_and_rejoins(own_trio: Trio) -> None:
     trio = own_trio

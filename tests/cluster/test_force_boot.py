@@ -89,6 +89,7 @@ def a_newcomer_joins(trio: Trio, tag: str, tmp_path: Path) -> None:
     assert set(drain(newcomer, f"quorum.{tag}")) == set(range(MESSAGES))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_force_boot_of_the_last_node(own_trio: Trio, tmp_path: Path) -> None:
     """Two nodes die one after the other, so that the third is in the majority that confirmed.

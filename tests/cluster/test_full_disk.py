@@ -144,6 +144,7 @@ def test_a_full_disk_is_survived(own: Node, small_disks: Callable[[Node, int], P
     assert not story.must & acked, "settled on the full disk, written later, and back"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_node_that_can_write_nothing_still_stops(
     own: Node, small_disks: Callable[[Node, int], Path]

@@ -176,6 +176,7 @@ def await_load(trio: Trio, publisher: Publisher, witness: Witness) -> None:
         ) from None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_leader_cut_off_from_all(wired: tuple[Trio, Cables]) -> None:
     """The majority serves in 8 s; the lonely node goes silent, closes its clients, and rejoins."""

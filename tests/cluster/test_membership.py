@@ -184,6 +184,7 @@ def test_restart_of_the_app_keeps_what_was_written_just_before(cluster: Trio) ->
     assert drain(cluster.nodes[0], queue) == list(range(15, 30))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_of_three_stopped(cluster: Trio) -> None:
     """Quorum queues wait for their majority, and serve again with it; the last stopped goes on.
@@ -299,6 +300,7 @@ def lonely(tmp_path: Path) -> Iterator[Trio]:
         three.end()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_start_app_serves_once_there_is_a_majority_however_late(lonely: Trio) -> None:
     one, two, three = lonely.nodes

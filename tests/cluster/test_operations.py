@@ -17,6 +17,7 @@ from tests.cluster.typed import ctl, declare, fill, set_policy, shown, taken
 from tests.nodes import Trio, wait_until
 
 
+@pytest.mark.long
 def test_masters_and_leaders_are_spread(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     node = trio.nodes[0]
     set_policy(node, "even", r"^even\.", ha_mode="all")

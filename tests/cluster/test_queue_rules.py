@@ -179,6 +179,7 @@ def test_policies_limit_queues_in_use(trio: Trio) -> None:
     home.api("DELETE", "/policies/%2F/limits")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mirrored", "quorum"])
 def test_rules_go_on_when_who_serves_is_killed(own_trio: Trio, kind: str) -> None:

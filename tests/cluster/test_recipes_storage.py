@@ -257,6 +257,7 @@ def test_all_three_in_flow_is_a_disk_of_any_member(
         trio.end()
 
 
+@pytest.mark.long
 def test_a_crowd_of_publishers_loses_nothing(slow: Node) -> None:
     """What is more than a node may hold for a queue (P12) waits, without confirms too."""
     piece = publishes("crowd", 10_000, persistent=False)

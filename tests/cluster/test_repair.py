@@ -57,6 +57,7 @@ def grow(trio: Trio, count: int) -> float:
     return took_s
 
 
+@pytest.mark.long
 def test_a_cluster_grown_from_one_node_has_all_its_replicas(tmp_path: Path) -> None:
     for trio in grown(tmp_path, f"{REPAIR}.trigger_interval=500"):
         grow(trio, 3)

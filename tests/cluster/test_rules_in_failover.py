@@ -157,6 +157,7 @@ def served(listeners: list[Listener], count: int) -> list[int]:
     return sorted(len(listener.bodies) for listener in listeners)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rules_outlive_the_node_that_kept_them(own_trio: Trio) -> None:
     """Rows: 1.7 with mirroring; 1.4 When removed; 1.6 reject-publish; 1.8 SAC; 1.16 SAC"""

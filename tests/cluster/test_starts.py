@@ -84,6 +84,7 @@ def test_a_port_that_another_program_has_is_one_line_that_names_the_setting(
     assert "Traceback" not in node.full_log()
 
 
+@pytest.mark.long
 def test_after_a_clean_stop_nothing_is_counted_and_after_a_kill_everything_is(node: Node) -> None:
     node.start()
     fill(node)

@@ -52,7 +52,8 @@ def pure(events):
     return [Finding(item.kind, item.subject, item.queue) for item in found.findings], found.valid
 
 
-@pytest.mark.parametrize("file_format", ["ndjson", pytest.param("parquet", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
 def test_clean_history_passes(spark, tmp_path, file_format):
     report = audit.run(spark, stored(tmp_path, forge.clean()), file_format)
     expected = verdict.judge(forge.clean(), forge.OPTIONS)
@@ -61,6 +62,7 @@ def test_clean_history_passes(spark, tmp_path, file_format):
     assert report.silences_ms == {"fault-1": expected.recoveries[0].silence_ms}
 
 
+@LONG
 def test_spoilt_messages_give_the_same_findings(spark, tmp_path):
     events = forge.spoiled(forge.clean())
     report = audit.run(spark, stored(tmp_path, events))
@@ -129,11 +131,13 @@ def test_both_judges_promise_the_same(queue, fault):
         assert ours == theirs
 
 
+@LONG
 def test_history_of_nothing_is_no_pass(spark, tmp_path):
     report = audit.run(spark, stored(tmp_path, []))
     assert (report.findings, report.valid) == pure([])
 
 
+@LONG
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -153,6 +157,7 @@ def test_damaged_history_stops_the_job(spark, tmp_path, line, found):
         audit.run(spark, tmp_path)
 
 
+@LONG
 def test_run_without_history_is_named(spark, tmp_path):
     options.save(tmp_path, forge.OPTIONS)
     with pytest.raises(FileNotFoundError, match="no history in"):
