@@ -149,7 +149,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         level: "debug", "info", "warning", "error" or "none"; of what has none of its own.
         categories: Levels of categories (`broker.logs.levels`).
-        levels: Levels of outputs: "console", "file", "syslog".
+        levels: Levels of outputs: "console", "file", "syslog", "exchange".
         formats: By output: "plain" lines or "json" objects.
         console: True writes to standard output.
         file: Path of the log file, None for none.
@@ -159,6 +159,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         audit_file: Path of the audit log (`log.audit.file`, ours), None for none. It is rotated as
             the log file is.
         syslog: A syslog server, None for none.
+        exchange: True publishes lines to amq.rabbitmq.log of the default vhost.
     """
 
     level: str = "info"
@@ -172,6 +173,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     rotation_date: str = ""
     audit_file: str | None = None
     syslog: SyslogSettings | None = None
+    exchange: bool = False
 
 
 class DefaultLimits(msgspec.Struct, frozen=True):

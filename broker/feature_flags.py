@@ -20,6 +20,7 @@ from broker.errors import Refusal, ReplyCode
 
 MAINTENANCE: Final = "maintenance_mode_status"
 EVENT_EXCHANGE: Final = "event_exchange"
+LOG_EXCHANGE: Final = "log_exchange"
 
 
 class FeatureFlag(NamedTuple):
@@ -39,6 +40,7 @@ class FeatureFlag(NamedTuple):
 FLAGS: Final = (
     FeatureFlag(MAINTENANCE, "Maintenance mode status", "0.3.0"),
     FeatureFlag(EVENT_EXCHANGE, "Events of the broker at amq.rabbitmq.event", "0.3.0"),
+    FeatureFlag(LOG_EXCHANGE, "The log at amq.rabbitmq.log", "0.3.0"),
 )
 KNOWN: Final = frozenset(flag.name for flag in FLAGS)
 

@@ -314,6 +314,7 @@ _GROUPED: Final[tuple[tuple[str, str, Callable[[Any], Any], tuple[str, ...]], ..
 _LOG: Final = (
     ("log.level", "level", ("log.level", "log.default.level")),
     ("log.console", "console", ("log.console",)),
+    ("log.exchange", "exchange", ("log.exchange",)),
     ("log.file", "file", ("log.file", "log.dir")),
     ("log.file.rotation.size", "rotation_size_bytes", ("log.file.rotation.size",)),
     ("log.file.rotation.count", "rotation_count", ("log.file.rotation.count",)),

@@ -20,7 +20,7 @@ from broker.logs.syslog_message import FACILITIES
 Take = Callable[[str, Callable[[str], Any]], Any]
 """Reads the value of a key."""
 
-OUTPUTS: Final = ("console", "file", "syslog")
+OUTPUTS: Final = ("console", "file", "syslog", "exchange")
 _FILE: Final = "warrenmq.log"
 _IDENTITY: Final = re.compile(r"[!-~]{1,48}")
 
@@ -52,6 +52,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "log.level": ("level", readers.level),
     "log.default.level": ("level", readers.level),
     "log.console": ("console", readers.flag),
+    "log.exchange": ("exchange", readers.flag),
     "log.file.rotation.size": ("rotation_size_bytes", readers.size_bytes),
     "log.file.rotation.count": ("rotation_count", readers.natural),
     "log.file.rotation.date": ("rotation_date", _date),

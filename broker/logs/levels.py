@@ -80,10 +80,21 @@ def install(
         logging.getLogger(logger).setLevel(number)
     root.setLevel(lowest)
     for name, handler in outputs:
-        if name in own:
-            handler.setLevel(LEVELS[own[name]])
-        else:
-            handler.addFilter(_General(LEVELS[general]))
+        limit(handler, general, own.get(name))
+
+
+def limit(handler: logging.Handler, general: str, own: str | None) -> None:
+    """Set the level of one output.
+
+    Args:
+        handler: The output.
+        general: The level of lines whose category has none.
+        own: The output's; None: it has none.
+    """
+    if own is None:
+        handler.addFilter(_General(LEVELS[general]))
+    else:
+        handler.setLevel(LEVELS[own])
 
 
 def set_level(level: str, category: str = "") -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from broker.amqp.fields import plain_value
-from broker.feature_flags import EVENT_EXCHANGE, MAINTENANCE
+from broker.feature_flags import EVENT_EXCHANGE, LOG_EXCHANGE, MAINTENANCE
 from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
@@ -459,6 +459,14 @@ class DeclareEventExchange(Command, frozen=True, tag=36):
     vhost: str
 
 
+class DeclareLogExchange(Command, frozen=True, tag=37):
+    """Declare `amq.rabbitmq.log` in a vhost, as `DeclareEventExchange` does its exchange."""
+
+    flag: ClassVar[str] = LOG_EXCHANGE
+
+    vhost: str
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -496,6 +504,7 @@ AnyCommand = (
     | EnableFeatures
     | SetMaintenance
     | DeclareEventExchange
+    | DeclareLogExchange
 )
 
 

@@ -58,6 +58,7 @@ _HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] =
     commands.EnableFeatures: features.enable_features,
     commands.SetMaintenance: nodes.set_maintenance,
     commands.DeclareEventExchange: exchanges.declare_event_exchange,
+    commands.DeclareLogExchange: exchanges.declare_log_exchange,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

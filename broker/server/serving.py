@@ -27,9 +27,11 @@ from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.metadata import policy_keys
 from broker.metadata.access import Access
+from broker.metadata.applying.exchanges import LOG_EXCHANGE
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import (
     ChangeRings,
+    DeclareLogExchange,
     DeleteQueue,
     EndConnection,
     NoteLeader,
@@ -47,6 +49,8 @@ from broker.server.alternate_exchange_warnings import AlternateExchangeWarnings
 from broker.server.background import every
 from broker.server.context import ServerContext
 from broker.server.entrance.doors import Doors
+from broker.server.events.log import LogExchange
+from broker.server.events.system_exchange import SystemExchange
 from broker.server.exclusive_queue_cleanup import ExclusiveQueueCleanup
 from broker.server.groups import QueueGroups
 from broker.server.listener import TICK_S, AmqpListener
@@ -157,6 +161,7 @@ class Serving:
         )
         self.queues = QueueRegistry(node, self._groups, cluster.peers)
         self.context = self._build_context(server_properties, doors, board)
+        self._log_exchange = self._made_log_exchange() if settings.log.exchange else None
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers)
         self.alarms = self._watch(board, alarm_limits)
@@ -272,7 +277,26 @@ class Serving:
             await self.listener.open()
         self._is_let_in = True
         self._cluster.formed()
+        self._declare_exchanges()
+        if self._log_exchange is not None:
+            self._log_exchange.begin()
+
+    def _made_log_exchange(self) -> LogExchange:
+        exchange = SystemExchange(
+            LOG_EXCHANGE,
+            DeclareLogExchange(self._settings.default_vhost),
+            self.catalogue,
+            self._cluster,
+            self.queues,
+            self.context.lease,
+        )
+        return LogExchange(exchange, self._cluster.node, self._settings.log)
+
+    def _declare_exchanges(self) -> None:
+        """Declare the exchanges to which the broker publishes, where they are not there."""
         self.spawn(self.context.events.declare())
+        if self._log_exchange is not None:
+            self.spawn(self._log_exchange.declare())
 
     async def _journal_synced(self) -> None:
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -387,6 +411,8 @@ class Serving:
     def _let_go(self) -> None:
         """End what runs here; clients are gone, and what is on disk stays."""
         self._is_stopped = True
+        if self._log_exchange is not None:
+            self._log_exchange.end()
         self.alarms.stop()
         self._service.detach()
         for task in self._running:
@@ -495,7 +521,7 @@ class Serving:
         self.queues.tick()
         self._usage.tick()
         self.alarms.tick()
-        self.spawn(self.context.events.declare())
+        self._declare_exchanges()
         for owner in self._exclusive_queue_cleanup.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 

@@ -25,7 +25,7 @@ def logging_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("logs")
     (port,) = free_ports(1)  # nobody is there when the node starts
     syslog = ["log.syslog=true", "log.syslog.transport=tcp", f"log.syslog.port={port}"]
-    settings = [f"log.file={folder / 'own.log'}", *syslog]
+    settings = [f"log.file={folder / 'own.log'}", *syslog, "log.exchange=true"]
     one = Node("logs", folder, settings=settings)
     try:
         one.start()
@@ -130,3 +130,39 @@ def test_a_syslog_server_that_comes_late_gets_the_lines_that_waited(logging_node
             while b"Server startup complete" not in received:
                 received += connection.recv(65_536)
     assert re.match(rb"<30>[A-Z][a-z]{2} [ 1-3]\d \d\d:\d\d:\d\d \S+ warrenmq\[\d+\]: ", received)
+
+
+def test_lines_are_messages_with_their_level_as_routing_key_and_beget_no_lines(logging_node: Node):
+    found = logging_node.api("GET", "/exchanges/%2F/amq.rabbitmq.log")
+    assert (found["type"], found["durable"], found["internal"]) == ("topic", True, True)
+    assert _ctl(logging_node, "set_log_level", "debug") == 0
+    with logging_node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("lines", exclusive=True)
+        channel.queue_bind("lines", "amq.rabbitmq.log", "#")
+        channel.queue_declare("few", exclusive=True, arguments={"x-max-length": 1})
+        channel.queue_bind("few", "amq.rabbitmq.log", "error")
+        credentials = pika.PlainCredentials("told", "x")
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+        bodies: list[tuple[str, str]] = []
+
+        def is_told() -> bool:
+            method, properties, body = channel.basic_get("lines", auto_ack=True)
+            if method is not None:
+                assert properties.headers == {"node": "rabbit@logs"}
+                assert properties.content_type == "text/plain"
+                bodies.append((method.routing_key, body.decode()))
+            return any("login refused: user 'told'" in body for _, body in bodies)
+
+        wait_until(is_told, "the refused login is published")
+        assert all(f"[{key}]" in body for key, body in bodies)
+        assert bodies[-1][0] == "error"
+        assert channel.queue_declare("few", passive=True).method.message_count == 1
+        logging_node.api("GET", "/overview")
+        connection.process_data_events(1)  # a second in which nothing happens but log lines
+        quiet = channel.queue_declare("lines", passive=True).method.message_count
+        connection.process_data_events(1)
+        again = channel.queue_declare("lines", passive=True).method.message_count
+        assert again - quiet < 50
+    assert _ctl(logging_node, "set_log_level", "info") == 0

@@ -18,6 +18,7 @@ from broker.metadata.results import Result
 from broker.routing import history, types
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
+LOG_EXCHANGE: Final = "amq.rabbitmq.log"
 """The topic exchange to which events of the broker are published, in one vhost."""
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
@@ -40,11 +41,19 @@ def predeclare(context: ApplyContext, vhost: str) -> None:
 
 def declare_event_exchange(context: ApplyContext, command: commands.DeclareEventExchange) -> Result:
     """Create the exchange to which events of the broker are published."""
+    return _declare_internal(context, command.vhost, EVENT_EXCHANGE)
+
+
+def declare_log_exchange(context: ApplyContext, command: commands.DeclareLogExchange) -> Result:
+    """Create the exchange to which the log is published."""
+    return _declare_internal(context, command.vhost, LOG_EXCHANGE)
+
+
+def _declare_internal(context: ApplyContext, vhost: str, name: str) -> bool:
     catalogue = context.catalogue
-    is_there = catalogue.exchange(command.vhost, EVENT_EXCHANGE) is not None
-    if is_there or catalogue.vhost(command.vhost) is None:
+    if catalogue.exchange(vhost, name) is not None or catalogue.vhost(vhost) is None:
         return False
-    _put_system_exchange(context, command.vhost, EVENT_EXCHANGE, "topic", is_internal=True)
+    _put_system_exchange(context, vhost, name, "topic", is_internal=True)
     return True
 
 

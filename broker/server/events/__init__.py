@@ -1,5 +1,7 @@
 """Events of the broker as messages of `amq.rabbitmq.event` (docs/events.md).
 
 changes    the events of a change of group 0, by its command and result    `changes`, pure
-exchange   the exchange itself: publishes events where anybody is bound    `exchange`
+system_exchange   an exchange to which the broker itself publishes    `SystemExchange`
+log        the log as messages of `amq.rabbitmq.log`          `LogExchange`
+exchange   the event exchange: publishes events where anybody is bound    `exchange`
 """

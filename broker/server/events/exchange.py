@@ -1,18 +1,10 @@
-"""The event exchange: `amq.rabbitmq.event`, a topic exchange of one vhost.
-
-Nothing is built and nothing is published while nobody is bound to it. An event is lost if its node
-stops before its message is in a queue, as in RabbitMQ: nobody waits for it.
+"""The event exchange: `amq.rabbitmq.event`. Nothing is built while nobody is bound to it.
 
 Source: rabbit_exchange_type_event.erl (the exchange, properties, types of header values).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from typing import Final, Protocol
-
-from broker import feature_flags
 from broker.amqp import fields
 from broker.amqp.content import PERSISTENT, Properties, build_message
 from broker.audit.actor import BROKER, Actor
@@ -23,37 +15,7 @@ from broker.metadata.commands import AnyCommand, DeclareEventExchange
 from broker.ports import Clock
 from broker.queues.handle import QueueDirectory
 from broker.server.events.changes import Headers, doomed, events_of
-
-_log = logging.getLogger(__name__)
-
-
-class Metadata(Protocol):
-    """Group 0, as changes are proposed to it."""
-
-    async def propose(self, command: AnyCommand, /, *, by: Actor) -> object:
-        """The command's result, or a Refusal."""
-        ...
-
-
-class ServingLease(Protocol):
-    """May this node publish (P4)?"""
-
-    def is_valid(self) -> bool:
-        """True while its lease lasts."""
-        ...
-
-
-class _Nobody:
-    """A `broker.ports.PublisherPort` without confirms."""
-
-    def confirmed(self, seqnos: Sequence[int]) -> None:
-        """Never called: nothing was numbered."""
-
-    def rejected(self, seqnos: Sequence[int]) -> None:
-        """Never called: nothing was numbered."""
-
-
-_NOBODY: Final = _Nobody()
+from broker.server.events.system_exchange import Metadata, ServingLease, SystemExchange
 
 
 class EventExchange:
@@ -77,34 +39,21 @@ class EventExchange:
         lease: ServingLease,
         clock: Clock,
     ) -> None:
-        self.vhost = vhost
+        self._exchange = SystemExchange(
+            EVENT_EXCHANGE, DeclareEventExchange(vhost), catalogue, metadata, queues, lease
+        )
         self._catalogue = catalogue
         self._metadata = metadata
-        self._queues = queues
-        self._lease = lease
         self._clock = clock
-        self._is_declaring = False
 
     @property
     def is_watched(self) -> bool:
         """True if anything is bound to the exchange."""
-        return self._catalogue.has_bindings_from(self.vhost, EVENT_EXCHANGE)
+        return self._exchange.is_watched
 
     async def declare(self) -> None:
-        """Declare the exchange where its vhost is and it is not, once all nodes know of it."""
-        is_there = self._catalogue.exchange(self.vhost, EVENT_EXCHANGE) is not None
-        is_known = feature_flags.EVENT_EXCHANGE in self._catalogue.features
-        if is_there or not is_known or self._is_declaring:
-            return
-        if self._catalogue.vhost(self.vhost) is None:
-            return
-        self._is_declaring = True
-        try:
-            result = await self._metadata.propose(DeclareEventExchange(self.vhost), by=BROKER)
-        finally:
-            self._is_declaring = False
-        if isinstance(result, Refusal):
-            _log.warning("events.not_declared: %s", result.text)
+        """Declare the exchange if it is not there."""
+        await self._exchange.declare()
 
     async def propose(self, command: AnyCommand, by: Actor = BROKER) -> object:
         """Propose a change to group 0, and publish its events when it is applied.
@@ -152,20 +101,13 @@ class EventExchange:
         """
         if not self.is_watched:
             return
-        routed = self._catalogue.route(self.vhost, EVENT_EXCHANGE, key)
-        if routed is None or not routed.queues or not self._lease.is_valid():
-            return
         now_ms = self._clock.now_ms()
         told = {name: _typed(value) for name, value in headers.items()}
         if user:
             told["user_who_performed_action"] = user
         told["timestamp_in_ms"] = fields.Long(now_ms)
         properties = Properties(headers=told, delivery_mode=PERSISTENT, timestamp=now_ms // 1000)
-        message = build_message(EVENT_EXCHANGE, key, properties, b"")
-        for queue in routed.queues:
-            handle = self._queues.open(queue)
-            if handle.has_room([message]):
-                handle.publish([message], None, _NOBODY)
+        self._exchange.publish(key, build_message(EVENT_EXCHANGE, key, properties, b""))
 
 
 def _typed(value: object) -> object:

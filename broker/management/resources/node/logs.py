@@ -31,6 +31,8 @@ async def show(call: Call) -> web.Response:
     found = [settings.file] if settings.file is not None else []
     found += [settings.audit_file] if settings.audit_file is not None else []
     found += ["<stdout>"] if settings.console else []
+    found += [] if settings.syslog is None else [f"syslog:{settings.syslog.host}"]
+    found += ["exchange:amq.rabbitmq.log"] if settings.exchange else []
     return json({"lines": tail.lines, "next": tail.next, "locations": found})
 
 
