@@ -143,13 +143,15 @@ def test_lines_are_messages_with_their_level_as_routing_key_and_beget_no_lines(l
         channel.queue_declare("few", exclusive=True, arguments={"x-max-length": 1})
         channel.queue_bind("few", "amq.rabbitmq.log", "error")
         credentials = pika.PlainCredentials("told", "x")
-        with pytest.raises(pika.exceptions.AMQPConnectionError):
-            pika.BlockingConnection(logging_node.parameters(credentials=credentials))
         bodies: list[tuple[str, str]] = []
 
         def is_told() -> bool:
-            method, properties, body = channel.basic_get("lines", auto_ack=True)
-            if method is not None:
+            if not channel.queue_declare("lines", passive=True).method.message_count:
+                with pytest.raises(pika.exceptions.AMQPConnectionError):  # one a second has a line
+                    pika.BlockingConnection(logging_node.parameters(credentials=credentials))
+            for method, properties, body in iter(
+                lambda: channel.basic_get("lines", auto_ack=True), (None, None, None)
+            ):
                 assert properties.headers == {"node": "rabbit@logs"}
                 assert properties.content_type == "text/plain"
                 bodies.append((method.routing_key, body.decode()))
@@ -157,7 +159,7 @@ def test_lines_are_messages_with_their_level_as_routing_key_and_beget_no_lines(l
 
         wait_until(is_told, "the refused login is published")
         assert all(f"[{key}]" in body for key, body in bodies)
-        assert bodies[-1][0] == "error"
+        assert "error" in {key for key, _ in bodies}
         assert channel.queue_declare("few", passive=True).method.message_count == 1
         logging_node.api("GET", "/overview")
         connection.process_data_events(1)  # a second in which nothing happens but log lines
