@@ -22,6 +22,7 @@ from broker.management.memory_facts import memory_of
 from broker.management.pace import STEP, kept, mapped
 from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
+from broker.management.statistics.flows import NO_FLOWS, Asked, Flows
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import detailed, idle_since, of_messages
 from broker.metadata.records import Queue
@@ -44,6 +45,7 @@ STATISTICS: Final = "statistics"
 EXCHANGES: Final = "exchanges"
 RANKS: Final = "ranks"
 MEMORY_PARTS: Final = "memory"
+FLOWS: Final = "flows"
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -61,11 +63,12 @@ class Wanted(msgspec.Struct, array_like=True):
 
     Attributes:
         parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS, EXCHANGES,
-            which is STATISTICS with the exchanges', RANKS and MEMORY_PARTS.
+            which is STATISTICS with the exchanges', RANKS, MEMORY_PARTS and FLOWS.
         uids: With QUEUES and CONSUMERS: only these queues; None for all.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
         ages: Which part of the past.
+        flows: With FLOWS: whose.
         column: With RANKS: of `broker.management.statistics.ranks.RANKED`.
     """
 
@@ -74,6 +77,7 @@ class Wanted(msgspec.Struct, array_like=True):
     connection: str = ""
     ages: Ages = NO_AGES
     column: str = ""
+    flows: Asked = NO_FLOWS
 
 
 class Served(msgspec.Struct, array_like=True):
@@ -147,6 +151,7 @@ class Report(msgspec.Struct, array_like=True):
         totals: Sums of all of them.
         statistics: Counters of its vhosts and exchanges.
         ranks: Of the queues it serves: uid and the column's value in the last sample, unless 0.
+        flows: Between channels, exchanges and queues.
         memory: From `broker.management.memory.breakdown`.
     """
 
@@ -162,6 +167,7 @@ class Report(msgspec.Struct, array_like=True):
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
     ranks: list[tuple[int, float]] = []
     memory: dict[str, int] = {}
+    flows: Flows = msgspec.field(default_factory=Flows)
 
     @property
     def things(self) -> int:
@@ -204,18 +210,28 @@ def report_of(
         report.owners = yield from _collected(
             owner for each in connections for owner in _owners(control, each)
         )
-    if RANKS in wanted.parts:
-        report.ranks = yield from collector.queue_ranks(wanted.column)
-    if MEMORY_PARTS in wanted.parts:
-        report.memory = yield from memory_of(control, collector)
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
+    yield from _sampled(control, report, wanted, collector)
+    return report
+
+
+def _sampled(
+    control: NodeControl, report: Report, wanted: Wanted, collector: Collector
+) -> Generator[None, None, None]:
+    """Say what the collector knows."""
+    serving = control.serving
+    if RANKS in wanted.parts:
+        report.ranks = yield from collector.queue_ranks(wanted.column)
+    if FLOWS in wanted.parts and serving is not None:
+        report.flows = yield from collector.flows.of(serving, control.name, wanted.flows)
+    if MEMORY_PARTS in wanted.parts:
+        report.memory = yield from memory_of(control, collector)
     with_exchanges = EXCHANGES in wanted.parts
     if with_exchanges or STATISTICS in wanted.parts:
         report.statistics = yield from collector.node(
             with_exchanges=with_exchanges, ages=wanted.ages
         )
-    return report
 
 
 def connections_of(control: NodeControl, name: str = "") -> list[AmqpConnection]:

@@ -42,6 +42,7 @@ from broker.management.report import (
 from broker.management.shared import Shared
 from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
+from broker.management.statistics.flows import NO_FLOWS, Asked, Flows
 from broker.management.statistics.measured import NodeStatistics
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class _Packed(msgspec.Struct, array_like=True):
     statistics: NodeStatistics = msgspec.field(default_factory=NodeStatistics)
     ranks: list[tuple[int, float]] = []
     memory: dict[str, int] = {}
+    flows: Flows = msgspec.field(default_factory=Flows)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -139,6 +141,7 @@ class Reports:
         connection: str = "",
         ages: Ages = NO_AGES,
         column: str = "",
+        flows: Asked = NO_FLOWS,
     ) -> dict[str, Report]:
         """Ask all living nodes at once, this one included.
 
@@ -148,12 +151,15 @@ class Reports:
             connection: See `Wanted`.
             ages: See `Wanted`.
             column: See `Wanted`.
+            flows: See `Wanted`.
 
         Returns:
             By node; those that did not answer are missing. Not to be changed.
         """
-        wanted = Wanted(parts, None if uids is None else tuple(uids), connection, ages, column)
-        if wanted.uids is not None or connection or ages != NO_AGES:
+        some = None if uids is None else tuple(uids)
+        wanted = Wanted(parts, some, connection, ages, column, flows)
+        is_shared = some is None and not connection and ages == NO_AGES and flows == NO_FLOWS
+        if not is_shared:
             return await self._ask_all(wanted)
         key = (*parts, column)
         shared = self._gatherings.get(key)
@@ -237,6 +243,7 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.statistics,
         report.ranks,
         report.memory,
+        report.flows,
     )
 
 
@@ -254,4 +261,5 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.statistics,
         packed.ranks,
         packed.memory,
+        packed.flows,
     )

@@ -86,7 +86,14 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"
     prefetch = 0 if method.no_ack else channel.prefetch
-    consumer = ChannelConsumer(queue, tag, channel.counts, no_ack=method.no_ack, prefetch=prefetch)
+    consumer = ChannelConsumer(
+        queue,
+        tag,
+        channel.counts,
+        channel.of_queue(queue.uid),
+        no_ack=method.no_ack,
+        prefetch=prefetch,
+    )
     consumer.exclusive, consumer.arguments = method.exclusive, method.arguments
     channel.consumers[tag] = consumer
     channel.touched[queue.uid] = None
@@ -210,7 +217,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
 
     def got(result: object) -> None:
         assert isinstance(result, GetResult)
-        for counts in (channel.counts, channel.context.counts):
+        of_queue = channel.of_queue(queue.uid)
+        for counts in (channel.counts, channel.context.counts, of_queue):
             _count_get(counts, result.delivery, no_ack=method.no_ack)
         if result.delivery is None:
             channel.send(spec.BasicGetEmpty())
@@ -225,7 +233,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         if not method.no_ack:
             is_counted = not channel.window.limit
             source = channel.get_sources.setdefault(
-                queue.uid, DeliverySource(queue.uid, "", channel.counts, is_counted=is_counted)
+                queue.uid,
+                DeliverySource(queue.uid, "", channel.counts, of_queue, is_counted=is_counted),
             )
             channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
         answer = spec.BasicGetOk(
@@ -312,18 +321,21 @@ def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Del
     if not deliveries:
         return
     context, count = channel.context, len(deliveries)
-    own, all_of_vhost = channel.counts, context.counts
+    own, of_queue, all_of_vhost = channel.counts, consumer.of_queue, context.counts
     if consumer.no_ack:
         own.deliver_no_ack += count
+        of_queue.deliver_no_ack += count
         all_of_vhost.deliver_no_ack += count
     else:
         own.deliver += count
+        of_queue.deliver += count
         all_of_vhost.deliver += count
     # What comes back is ahead of what is new, but for queues with priorities.
     if deliveries[0].delivery_count or not consumer.is_in_order:
         again = sum([each.delivery_count > 0 for each in deliveries])
-        channel.counts.redeliver += again
-        context.counts.redeliver += again
+        own.redeliver += again
+        of_queue.redeliver += again
+        all_of_vhost.redeliver += again
         if again and consumer.queue.type == "quorum":
             deliveries = counted(deliveries)
     channel.next_tag = encode_deliveries(

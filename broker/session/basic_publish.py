@@ -194,6 +194,8 @@ class Publisher:
         run, self.run = self.run, []  # or an idle connection would keep its last messages
         count = len(run)
         channel.counts.publish += count
+        by_exchange, exchange = channel.by_exchange, run[0].exchange
+        by_exchange[exchange] = by_exchange.get(exchange, 0) + count
         self._context.counts.publish += count
         self._exchange.publish_in += count
         self._exchange.routed([queue.uid for queue in self._queues], count)
@@ -317,6 +319,8 @@ class Publisher:
             counts.publish += 1
             counts.return_unroutable += is_returned
             counts.drop_unroutable += not (is_returned or queues or is_reply)
+        by_exchange, exchange = channel.by_exchange, message.exchange
+        by_exchange[exchange] = by_exchange.get(exchange, 0) + 1
         self._exchange.publish_in += 1
         self._exchange.routed([queue.uid for queue in queues], 1)
 

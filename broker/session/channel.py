@@ -57,11 +57,12 @@ class ChannelConsumer(DeliverySource):
         queue: Queue,
         tag: str,
         counts: MessageCounts | None = None,
+        of_queue: MessageCounts | None = None,
         *,
         no_ack: bool,
         prefetch: int,
     ) -> None:
-        super().__init__(queue.uid, tag, counts)
+        super().__init__(queue.uid, tag, counts, of_queue)
         self.queue = queue
         self.no_ack = no_ack
         self.prefetch = prefetch
@@ -74,7 +75,12 @@ class ChannelConsumer(DeliverySource):
     def again(self) -> ChannelConsumer:
         """The same consumer at its queue's next master: another source of deliveries."""
         other = ChannelConsumer(
-            self.queue, self.tag, self.counts, no_ack=self.no_ack, prefetch=self.prefetch
+            self.queue,
+            self.tag,
+            self.counts,
+            self.of_queue,
+            no_ack=self.no_ack,
+            prefetch=self.prefetch,
         )
         other.is_attached = self.is_attached
         other.exclusive, other.arguments = self.exclusive, self.arguments
@@ -144,9 +150,13 @@ class Channel:
         lost_tags: Tags of consumers that ended with that queue: basic.cancel follows delete-ok.
         reply_key: Tells this channel's direct reply-to consumer; "" without one.
         counts: What happened to its messages.
+        by_exchange: How many of them it published to each exchange.
+        by_queue: What happened to those from one queue, by its uid.
     """
 
     __slots__ = (
+        "by_exchange",
+        "by_queue",
         "channel_id",
         "class_id",
         "close_by_ms",
@@ -209,6 +219,12 @@ class Channel:
         self.reply_key = ""
         self.reply_tag = ""
         self.counts = MessageCounts()
+        self.by_exchange: dict[str, int] = {}
+        self.by_queue: dict[int, MessageCounts] = {}
+
+    def of_queue(self, uid: int) -> MessageCounts:
+        """Return its counters with one queue, made at first use."""
+        return self.by_queue.setdefault(uid, MessageCounts())
 
     @property
     def in_use(self) -> int:
@@ -290,6 +306,7 @@ class Channel:
             if kind is not Requeue:
                 self.counts.ack += len(numbers)
                 self.context.counts.ack += len(numbers)
+                source.of_queue.ack += len(numbers)
             token = 0 if settled is None else self.ask(settled, settled)
             command = kind(self.channel_id, source.tag, numbers)
             self.emit(QueueRequest(source.queue_uid, command, token))

@@ -158,6 +158,7 @@ class Context:
                 self.effects.append(QueueRequest(source.queue_uid, settle))
                 count = len(settle.numbers)
                 source.counts.ack += count
+                source.of_queue.ack += count
                 self.counts.ack += count
             self.settles.clear()
 

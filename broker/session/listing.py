@@ -71,6 +71,22 @@ class ChannelFacts(NamedTuple):
     counts: MessageCounts
 
 
+class ChannelFlows(NamedTuple):
+    """What went between a channel and single exchanges and queues.
+
+    Attributes:
+        number: The channel's number.
+        key: The channel's key.
+        by_exchange: How many messages it published, by exchange.
+        by_queue: What happened to those from a queue, by its uid.
+    """
+
+    number: int
+    key: int
+    by_exchange: dict[str, int]
+    by_queue: dict[int, MessageCounts]
+
+
 def facts_of_channel(channel: Channel) -> ChannelFacts:
     """Say how a channel is."""
     transaction = channel.transaction

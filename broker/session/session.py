@@ -27,7 +27,7 @@ from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Denied, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
-from broker.session.listing import ChannelFacts, facts_of_channel
+from broker.session.listing import ChannelFacts, ChannelFlows, facts_of_channel
 from broker.session.tracing import TracedVhosts
 
 _Handler = Callable[[Channel, Any], None]
@@ -399,6 +399,16 @@ class Session:
     def channel_counts(self) -> list[tuple[int, MessageCounts]]:
         """Return the key and the counters of each channel."""
         return [(each.key, each.counts) for each in self._channels.values()]
+
+    def flows(self) -> list[ChannelFlows]:
+        """Return what went between each channel and single exchanges and queues.
+
+        Its dicts are the channel's own: drop from them what is gone, and nothing else.
+        """
+        return [
+            ChannelFlows(each.number, each.key, each.by_exchange, each.by_queue)
+            for each in self._channels.values()
+        ]
 
     # What follows is not for the shell.
 

@@ -30,21 +30,24 @@ class DeliverySource:
         is_lost: The queue has ended it: what it delivered belongs to an older epoch.
         is_counted: What it delivered counts for the channel-wide prefetch limit.
         counts: The channel's counters.
+        of_queue: Those of the channel with this queue alone.
     """
 
-    __slots__ = ("counts", "is_counted", "is_lost", "queue_uid", "tag")
+    __slots__ = ("counts", "is_counted", "is_lost", "of_queue", "queue_uid", "tag")
 
     def __init__(
         self,
         queue_uid: int,
         tag: str,
         counts: MessageCounts | None = None,
+        of_queue: MessageCounts | None = None,
         *,
         is_counted: bool = True,
     ) -> None:
         self.queue_uid = queue_uid
         self.tag = tag
         self.counts = counts or MessageCounts()
+        self.of_queue = of_queue or MessageCounts()
         self.is_lost = False
         self.is_counted = is_counted
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
@@ -196,3 +197,74 @@ def test_a_queue_shows_what_is_persistent_how_old_its_head_is_and_how_able_it_is
         assert found["messages_persistent"] == found["message_bytes_persistent"] == 0
         assert found["head_message_timestamp"] is None
         channel.queue_delete(name)
+
+
+def test_views_of_one_object_show_what_went_between_it_and_others(own: Node):
+    with own.connect() as connection, own.connect() as other:
+        out, back = connection.channel(), other.channel()
+        out.confirm_delivery()
+        for name in ("flow.a", "flow.b"):
+            out.queue_declare(name)
+            out.queue_bind(name, "amq.fanout")
+        sent = 0
+
+        def rate(path: str, key: str, number: str) -> float:
+            nonlocal sent
+            out.basic_publish("amq.fanout", "", b"x")
+            out.basic_publish("", "flow.a", b"x")
+            sent += 1
+            found = own.api("GET", path)[key]
+            rates = [each["stats"][f"{number}_details"]["rate"] for each in found]
+            return min(rates, default=0.0)
+
+        tags: list[int] = []
+        back.basic_consume("flow.a", lambda _c, method, _p, _b: tags.append(method.delivery_tag))
+        wait_until(lambda: rate("/queues/%2F/flow.b", "incoming", "publish") > 0, "a rate")
+        wait_until(lambda: rate("/exchanges/%2F/amq.fanout", "incoming", "publish") > 0, "a rate")
+        wait_until(
+            lambda: (
+                other.process_data_events(0)
+                or rate("/queues/%2F/flow.a", "deliveries", "deliver") > 0
+            ),
+            "a rate",
+        )
+        wait_until(lambda: other.process_data_events(0) or len(tags) == 2 * sent, "all have come")
+        back.basic_ack(0, multiple=True)
+        get, _, _ = back.basic_get("flow.b", auto_ack=True)
+        assert get is not None
+
+        def published(found: list[dict[str, Any]], key: str, name: str) -> dict[str, int]:
+            return {each[key][name]: each["stats"]["publish"] for each in found}
+
+        of_queue = own.api("GET", "/queues/%2F/flow.a")
+        assert published(of_queue["incoming"], "exchange", "name") == {"": sent, "amq.fanout": sent}
+        (taken,) = of_queue["deliveries"]
+        names = {each["number"]: each["name"] for each in own.api("GET", "/channels")}
+        channel = taken["channel_details"]["name"]
+        assert channel in names.values()
+        wait_until(
+            lambda: (
+                own.api("GET", "/queues/%2F/flow.a")["deliveries"][0]["stats"]["ack"] == 2 * sent
+            ),
+            "the acknowledgements have arrived",
+        )
+        assert taken["stats"]["deliver"] == taken["stats"]["deliver_get"] == 2 * sent
+        of_exchange = own.api("GET", "/exchanges/%2F/amq.fanout")
+        assert published(of_exchange["outgoing"], "queue", "name") == {
+            "flow.a": sent,
+            "flow.b": sent,
+        }
+        (came,) = of_exchange["incoming"]
+        assert came["stats"]["publish"] == sent
+        of_publisher = own.api("GET", "/channels/" + quote(came["channel_details"]["name"]))
+        found = published(of_publisher["publishes"], "exchange", "name")
+        assert found == {"": sent, "amq.fanout": sent}
+        assert of_publisher["deliveries"] == []
+        of_consumer = own.api("GET", "/channels/" + quote(channel))
+        assert of_consumer["publishes"] == []
+        took = {each["queue"]["name"]: each["stats"] for each in of_consumer["deliveries"]}
+        assert (took["flow.a"]["deliver"], took["flow.b"]["get_no_ack"]) == (2 * sent, 1)
+        out.queue_delete("flow.b")
+        (left,) = own.api("GET", "/exchanges/%2F/amq.fanout")["outgoing"]
+        assert left["queue"] == {"name": "flow.a", "vhost": "/"}
+        out.queue_delete("flow.a")

@@ -12,7 +12,8 @@ from broker.management.answers import json, not_found
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import kept
-from broker.management.report import CHANNELS, CONSUMERS
+from broker.management.report import CHANNELS, CONSUMERS, FLOWS
+from broker.management.statistics import flows
 
 Item = dict[str, Any]
 
@@ -56,7 +57,9 @@ async def show(call: Call) -> web.Response:
     found = await _all(call, lambda item: bool(item["name"] == name), connection)
     if not found:
         raise not_found()
-    reports = await call.reports.gather(CONSUMERS, connection=connection)
+    reports = await call.reports.gather(
+        *(CONSUMERS, FLOWS), connection=connection, flows=flows.Asked(connection=connection)
+    )
     item = dict(found[0])
     item["consumer_details"] = [
         consumer
@@ -64,6 +67,8 @@ async def show(call: Call) -> web.Response:
         for consumer in report.consumers
         if consumer["channel_details"]["name"] == name
     ]
+    every = [report.flows for report in reports.values()]
+    item |= flows.of_channel(every, name, call.catalogue)
     return json(paging.only_columns(item, call.query))
 
 

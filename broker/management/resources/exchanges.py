@@ -12,8 +12,9 @@ from broker.management import pace, paging, request_body
 from broker.management.answers import json, no_content, not_found, plain, refuse, stored
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
-from broker.management.report import EXCHANGES, QUEUES
+from broker.management.report import EXCHANGES, FLOWS, QUEUES
 from broker.management.resources.queues import QueueStates
+from broker.management.statistics import flows
 from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import of_exchange
 from broker.metadata.catalogue import Catalogue
@@ -120,7 +121,14 @@ async def _delayed(call: Call, exchanges: list[Exchange]) -> dict[tuple[str, str
 async def show(call: Call) -> web.Response:
     """GET /api/exchanges/VHOST/NAME."""
     exchange = named(call)
-    found = {**item(exchange, call.catalogue), "incoming": [], "outgoing": []}
+    asked = flows.Asked(exchange=(exchange.vhost, exchange.name))
+    reports = await call.reports.gather(FLOWS, flows=asked)
+    every = [report.flows for report in reports.values()]
+    found = {
+        **item(exchange, call.catalogue),
+        "incoming": flows.incoming_of_exchange(every),
+        "outgoing": flows.outgoing_of_exchange(every, call.catalogue),
+    }
     for more in (await _delayed(call, [exchange])).values():
         found |= more
     counted = await _counted(call)

@@ -131,7 +131,7 @@ def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
         "event_loop": facts.get("event_loop", {}),
         "processors": facts["processors"],
         "run_queue": 0,
-        "rates_mode": "basic",
+        "rates_mode": "detailed",
         **of_churn(report.statistics.churn),
         **of_usage(report.statistics.usage),
         "exchange_types": EXCHANGE_TYPES,

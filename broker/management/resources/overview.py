@@ -48,7 +48,7 @@ async def show(call: Call) -> Parts:
     vhosts = {vhost.name for vhost in catalogue.vhosts() if call.sees(vhost.name)}
     found: dict[str, Any] = {
         "management_version": settings.compat_version,
-        "rates_mode": "basic",
+        "rates_mode": "detailed",
         "sample_retention_policies": _RETENTION,
         "exchange_types": EXCHANGE_TYPES,
         "product_version": product_version(),

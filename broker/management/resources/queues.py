@@ -26,8 +26,9 @@ from broker.management.answers import (
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import STEP
-from broker.management.report import CONSUMERS, QUEUES, Owner, Report, Served, Sums
+from broker.management.report import CONSUMERS, FLOWS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
+from broker.management.statistics import flows
 from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import idle_since, levels, of_queue
 from broker.metadata import arguments
@@ -456,7 +457,12 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
 async def show(call: Call) -> web.Response:
     """GET /api/queues/VHOST/NAME."""
     queue = named(call)
-    reports = await call.reports.gather(QUEUES, CONSUMERS, uids=[queue.uid], ages=call.ages())
+    reports = await call.reports.gather(
+        *(QUEUES, CONSUMERS, FLOWS),
+        uids=[queue.uid],
+        ages=call.ages(),
+        flows=flows.Asked(queue=queue.uid),
+    )
     states, version = QueueStates(reports), _default_version(call)
     found = item(queue, states, call.catalogue, group_sizes(call), version)
     here = {"name": plain(queue.name), "vhost": plain(queue.vhost)}
@@ -470,8 +476,9 @@ async def show(call: Call) -> web.Response:
     found["consumer_details"] = consumers.told(
         attached, consumers.active_of(reports.values(), single)
     )
-    found["deliveries"] = []
-    found["incoming"] = []
+    every = [report.flows for report in reports.values()]
+    found["deliveries"] = flows.deliveries_of_queue(every)
+    found["incoming"] = flows.incoming_of_queue(every)
     return json(paging.only_columns(found, call.query))
 
 

@@ -12,6 +12,7 @@ from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
 from broker.management.control import NodeControl
 from broker.management.pace import STEP, kept, mapped
 from broker.management.statistics.ages import NO_AGES, NO_SPAN, Ages, Span
+from broker.management.statistics.flows import FlowRates
 from broker.management.statistics.history import DAY, HOUR, MINUTE
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS, WORK_KEYS
@@ -32,6 +33,9 @@ class Collector:
 
     Args:
         control: The node.
+
+    Attributes:
+        flows: The rates between two of them.
     """
 
     def __init__(self, control: NodeControl) -> None:
@@ -43,6 +47,7 @@ class Collector:
         self._vhosts = Rates[str](len(LEVEL_KEYS), interval_ms, _LONG)
         self._octets = Rates[str](0, interval_ms, _LONG)
         self._exchanges = Rates[tuple[str, str]](interval_ms=interval_ms)
+        self.flows = FlowRates(interval_ms)
         self._churn = Rates[None](0, interval_ms, _LONG)
         self._usage = Rates[None](len(USAGE_KEYS) - len(WORK_KEYS), interval_ms, _LONG)
         self._levels: dict[str, tuple[int, int]] = {}
@@ -78,6 +83,7 @@ class Collector:
             ((key, (each.publish_in, each.publish_out)) for key, each in exchanges),
             date_ms,
         )
+        yield from self.flows.sample(now_ms, serving)
         yield from self._churn.sample(now_ms, [(None, counts.churn.values())], date_ms)
         yield from self._usage.sample(now_ms, [(None, self._used(serving))], date_ms)
 

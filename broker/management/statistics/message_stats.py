@@ -94,6 +94,12 @@ def of_queue(measured: Measured) -> Item:
     }
 
 
+def of_deliveries(measured: Measured) -> Item:
+    """`stats` of what a channel took from a queue; {} before anything happened."""
+    found = of_queue(measured)
+    return {key: value for key, value in found.items() if not key.startswith("publish")}
+
+
 def _with_deliver_get(found: Item, measured: Measured) -> Item:
     rate = sum([found[f"{key}_details"]["rate"] for key in _DELIVERED])
     found["deliver_get"] = sum([found[key] for key in _DELIVERED])

@@ -31,7 +31,7 @@ class Rates(Generic[K]):
     Args:
         levels: How many of the last numbers of each object may fall.
         interval_ms: A rate is that of at least so long, however often samples are taken.
-        rings: Of the past.
+        rings: Of the past; none: it has none.
 
     Attributes:
         history: The past of the objects.
@@ -42,6 +42,7 @@ class Rates(Generic[K]):
     ) -> None:
         self._levels = levels
         self._enough_ms = interval_ms * 9 // 10  # ticks are never quite in time
+        self._has_past = bool(rings)
         self.history = History[K](rings)
         self._samples: dict[K, _Sample] = {}
 
@@ -57,7 +58,8 @@ class Rates(Generic[K]):
         """
         known, found = self._samples, dict[K, _Sample]()
         for count, (key, numbers) in enumerate(objects, 1):
-            self.history.add(key, date_ms, numbers)
+            if self._has_past:
+                self.history.add(key, date_ms, numbers)
             last = known.get(key)
             if last is not None and now_ms - last.at_ms < self._enough_ms:
                 found[key] = last
