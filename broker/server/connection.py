@@ -718,6 +718,7 @@ class AmqpConnection(asyncio.Protocol):
             consumer_count=context.queues.consumer_count,
             counts=context.counts,
             traced=context.traced,
+            are_events_read=lambda: context.events.stream.is_read,
         )
         self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
         self._effect_runner.is_full = self._taken is not None

@@ -522,6 +522,7 @@ class Serving:
         self._usage.tick()
         self.alarms.tick()
         self._declare_exchanges()
+        self.context.events.stream.tick()
         for owner in self._exclusive_queue_cleanup.find(self.listener.connections):
             self.spawn(self._close_owner(owner))
 

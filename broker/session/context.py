@@ -43,6 +43,10 @@ def _none_known(_uid: int) -> int:
     return 0
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Question:
     """A question that was sent out.
@@ -107,6 +111,7 @@ class Context:
     work: int = 0
     drawn: int = 0
     consumer_count: Callable[[int], int] = _none_known
+    are_events_read: Callable[[], bool] = _never
     node_counts: NodeCounts = field(default_factory=NodeCounts)
     counts: MessageCounts = field(default_factory=MessageCounts)
     traced: set[str] = field(default_factory=set)
@@ -117,8 +122,9 @@ class Context:
 
     @property
     def is_watched(self) -> bool:
-        """True if somebody is bound to the event exchange: emit `Happened`."""
-        return self.catalogue.has_bindings_from(self.limits.events_vhost, EVENT_EXCHANGE)
+        """True if somebody wants events of the broker: emit `Happened`."""
+        is_bound = self.catalogue.has_bindings_from(self.limits.events_vhost, EVENT_EXCHANGE)
+        return is_bound or self.are_events_read()
 
     def happened(self, key: str, headers: dict[str, object]) -> None:
         """Publish an event of this session's user; ask `is_watched` before."""

@@ -91,6 +91,7 @@ class Session:
         consumer_count: Callable[[int], int] | None = None,
         counts: NodeCounts | None = None,
         traced: TracedVhosts | None = None,
+        are_events_read: Callable[[], bool] | None = None,
     ) -> None:
         self._quota = quota
         self._context = Context(
@@ -104,6 +105,8 @@ class Session:
         )
         if traced is not None:
             self._context.traced = traced.names
+        if are_events_read is not None:
+            self._context.are_events_read = are_events_read
         if consumer_count is not None:
             self._context.consumer_count = consumer_count
         self.out = self._context.out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -12,6 +14,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from broker.cli.ctl import commands as ctl
 from tests.nodes import Node
 
 EXCHANGE = "amq.rabbitmq.event"
@@ -205,3 +208,34 @@ def test_logins_over_http_are_told_once_a_connection(node: Node, watcher: Watche
         ("user.authentication.failure", "nobody"),
     ]
     assert found[-1][1]["peer_host"] == "127.0.0.1"
+
+
+def test_ctl_prints_events_as_lines_of_json_while_nothing_is_bound(
+    node: Node, capsys: pytest.CaptureFixture[str]
+):
+    url = {"WARRENMQ_URL": f"http://127.0.0.1:{node.management_port}"}
+    first = node.api("GET", "/node/events")
+    assert first["events"] == []
+    words = ("consume_event_stream", "--duration", "1.5", "--pattern", r"^queue\.", "-q")
+    codes: list[int] = []
+    reader = threading.Thread(target=lambda: codes.append(ctl.run(words, url)))
+    reader.start()
+    name = "events\n\u2028line"
+    while reader.is_alive():
+        with node.connect() as connection:
+            channel = connection.channel()
+            channel.queue_declare(name.replace("\n", ""), exclusive=True)
+            channel.basic_consume(name.replace("\n", ""), lambda *_: None)
+        reader.join(0.1)
+    assert codes == [0]
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {each["event"] for each in found} == {"queue.created", "queue.deleted"}
+    created = next(each for each in found if each["event"] == "queue.created")
+    assert created["name"] == "events\u2028line"
+    assert created["user_who_performed_action"] == "guest"
+    assert created["timestamp_in_ms"]
+    part = node.api("GET", f"/node/events?since={first['next']}")
+    keys = {key for key, _ in part["events"]}
+    assert {"connection.created", "channel.created", "consumer.created"} <= keys
+    assert part["missed"] == 0
+    assert ctl.run(("consume_event_stream", "--pattern", "("), url) == 64

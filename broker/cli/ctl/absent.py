@@ -26,7 +26,6 @@ ABSENT: Final[dict[str, str]] = {
     "forget_cluster_node",
     "update_cluster_nodes": "members know each other's addresses from group 0",
     # rabbitmq-diagnostics
-    "consume_event_stream": "bind a queue to the exchange amq.rabbitmq.event of the default vhost",
     "disable_auth_attempt_source_tracking": "sources are always counted: GET "
     "/api/auth/attempts/NODE/source",
     "erlang_cookie_hash": f"{_NO_ERLANG}: nodes prove a shared secret (cluster.secret)",

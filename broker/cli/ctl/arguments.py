@@ -45,6 +45,7 @@ _VALUED = {
     "-N": "number",
     "--duration": "duration",
     "-d": "duration",
+    "--pattern": "pattern",
     "--sample-interval": "sample_interval",
     "--queue-timeout": "queue_timeout",
 }

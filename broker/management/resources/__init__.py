@@ -26,7 +26,7 @@ from broker.management.resources import (
     statistics,
 )
 from broker.management.resources.checks import certificates, health, stopping
-from broker.management.resources.node import configuration, logs, process
+from broker.management.resources.node import configuration, events, logs, process
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -44,6 +44,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *node_control.ROUTES,
     *process.ROUTES,
     *configuration.ROUTES,
+    *events.ROUTES,
     *logs.ROUTES,
     *alarms.ROUTES,
     *connections.ROUTES,

@@ -15,6 +15,7 @@ from broker.metadata.commands import AnyCommand, DeclareEventExchange
 from broker.ports import Clock
 from broker.queues.handle import QueueDirectory
 from broker.server.events.changes import Headers, doomed, events_of
+from broker.server.events.stream import EventStream
 from broker.server.events.system_exchange import Metadata, ServingLease, SystemExchange
 
 
@@ -28,6 +29,9 @@ class EventExchange:
         queues: All queues.
         lease: Of this node.
         clock: For the times of events.
+
+    Attributes:
+        stream: The latest events, for who asks for them over HTTP.
     """
 
     def __init__(
@@ -45,11 +49,12 @@ class EventExchange:
         self._catalogue = catalogue
         self._metadata = metadata
         self._clock = clock
+        self.stream = EventStream(clock)
 
     @property
     def is_watched(self) -> bool:
-        """True if anything is bound to the exchange."""
-        return self._exchange.is_watched
+        """True if anything is bound to the exchange, or somebody reads `stream`."""
+        return self.stream.is_read or self._exchange.is_watched
 
     async def declare(self) -> None:
         """Declare the exchange if it is not there."""
@@ -99,12 +104,17 @@ class EventExchange:
             headers: What it says.
             user: Who did it; "" where nobody did.
         """
-        if not self.is_watched:
+        is_read, is_bound = self.stream.is_read, self._exchange.is_watched
+        if not (is_read or is_bound):
             return
         now_ms = self._clock.now_ms()
+        by = {"user_who_performed_action": user} if user else {}
+        if is_read:
+            self.stream.add(key, {"timestamp_in_ms": now_ms, **headers, **by})
+        if not is_bound:
+            return
         told = {name: _typed(value) for name, value in headers.items()}
-        if user:
-            told["user_who_performed_action"] = user
+        told |= by
         told["timestamp_in_ms"] = fields.Long(now_ms)
         properties = Properties(headers=told, delivery_mode=PERSISTENT, timestamp=now_ms // 1000)
         self._exchange.publish(key, build_message(EVENT_EXCHANGE, key, properties, b""))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from broker.cli.ctl.change import Change
-from broker.cli.ctl.node import checks, lifecycle, logs, plugins, surroundings
+from broker.cli.ctl.node import checks, events, lifecycle, logs, plugins, surroundings
 
 _MANY: Final = 1_000
 
@@ -49,6 +49,14 @@ NODE: Final[dict[str, Change]] = {
     ),
     "log_tail_stream": Change(
         logs.stream, 0, 0, "[--duration|-d <seconds>]", "Streaming logs from node {node} ..."
+    ),
+    "consume_event_stream": Change(
+        events.stream,
+        0,
+        0,
+        "[--duration|-d <seconds>] [--pattern <pattern>]",
+        events.banner,
+        check=events.check,
     ),
     "log_location": Change(
         logs.location, 0, 0, "", "Node log file location(s) of {node} ...", is_answer=True
