@@ -26,13 +26,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
 from broker import interpreter
-from broker.audit.actor import BROKER, Actor
+from broker.audit.actor import BROKER, SETTINGS, Actor
 from broker.cluster.admission.enquiry import Applicant, NotAdmitted, enquire
 from broker.cluster.authentication.exposure import objection
 from broker.cluster.authentication.secret import SecretUnusable, effective_secret
@@ -616,9 +617,9 @@ class Node:
         is_new = member is not None and member.cluster.is_just_founded()
         if is_new and not self.settings.definitions_paths:
             await serving.formed()
-            events = serving.context.events
+            propose = partial(serving.context.events.propose, by=SETTINGS)
             name = self.settings.default_vhost
-            await self._operations.seeding.plant(name, serving.catalogue, events.propose)
+            await self._operations.seeding.plant(name, serving.catalogue, propose)
         if self._definitions.is_due:
             await serving.formed()
             if self._serving is serving:  # it may have been stopped meanwhile

@@ -1,8 +1,7 @@
 """What a command of group 0 changes: operation, object, and the object's state. Pure.
 
 The state is read from the catalogue before the change is proposed and after it was applied, so one
-function serves for both. Commands that no operator and no client asks for, and that change nothing
-they could see (boots, rings of mirrors, leader hints), are not audited: the log has them.
+function serves for both.
 """
 
 from __future__ import annotations
@@ -396,6 +395,17 @@ _SETS: Final = (
     commands.SetPolicy,
 )
 """Commands whose result says whether the thing is new, not whether it has changed."""
+
+UNAUDITED: Final = (
+    commands.BootNode,
+    commands.EndBoot,
+    commands.EndMemberships,
+    commands.NoteLeader,
+    commands.ChangeRings,
+    commands.DeclareEventExchange,
+    commands.DeclareLogExchange,
+)
+"""Commands without a line: nobody asks for them, and the log has what matters of them."""
 
 _SUBJECTS: Final[dict[type, Callable[[Any, Catalogue], Subject | None]]] = {
     commands.Bootstrap: _found,

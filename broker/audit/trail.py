@@ -96,10 +96,13 @@ def begin(node: str, by: Actor, command: AnyCommand, catalogue: Catalogue) -> Pe
     """
     if not is_kept() or by.part_of:
         return None
-    found = subject(command, catalogue)
-    if found is None:
+    try:
+        found = subject(command, catalogue)
+        before = None if found is None else found.state(catalogue)
+    except Exception:  # noqa: BLE001 - no change fails for want of a line
+        _log.exception("audit.not_written: %s", type(command).__name__)
         return None
-    return Pending(node, by, command, catalogue, found, found.state(catalogue))
+    return None if found is None else Pending(node, by, command, catalogue, found, before)
 
 
 def note(

@@ -85,6 +85,7 @@ class Context:
         work: Steps of routing since the last call, the queues that messages go to included.
         drawn: State of `draw`; 0 before its first use.
         consumer_count: How many consumers of a queue this node knows of, by its uid.
+        are_events_read: Whether somebody reads events of the broker without being bound.
         node_counts: The node's counters.
         counts: Those of the connection's vhost.
         traced: The vhosts that are traced (`broker.session.tracing`).

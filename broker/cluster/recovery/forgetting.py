@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from broker.audit.actor import Actor
 from broker.cluster.identity import IdentityFile
 from broker.cluster.metadata_group import MetadataGroup
 from broker.cluster.recovery import forcing
@@ -66,7 +67,9 @@ class LostNodes:
                 ended = await self._metadata.propose(commands.EndBoot(node, record.boot))
                 if isinstance(ended, Refusal):
                     return ended
-            forgotten = await self._metadata.propose(commands.ForgetNode(node))
+            forgotten = await self._metadata.propose(
+                commands.ForgetNode(node), by=Actor(address="force_boot")
+            )
             if isinstance(forgotten, Refusal):
                 return forgotten
             log.warning("membership.lost_node_forgotten", extra={"node": node})
