@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pika
 import pytest
@@ -18,6 +19,7 @@ from tests.wire import boards
 from tests.wire.pulse import Pulse
 from tests.wire.raw import BODY, Raw, content_header, frame, publish
 
+FAMILIES = Path(__file__).parents[1] / "golden" / "metrics" / "rabbitmq_families.txt"
 LONGEST = 2
 SCRAPE_S = 0.1
 
@@ -62,6 +64,54 @@ def test_rabbitmqs_boards_find_what_they_ask_for(own: tuple[Node, int]):
     assert [name for name, some in values.items() if not some] == []
     zero = {name for name, some in values.items() if not any(some)}
     assert zero - set(boards.ZERO_BY_NATURE) == set()
+
+
+WITHOUT_MEANING = {
+    "rabbitmq_erlang_gc_reclaimed_bytes_total",
+    "rabbitmq_erlang_gc_runs_total",
+    "rabbitmq_erlang_net_ticktime_seconds",
+    "rabbitmq_erlang_processes_limit",
+    "rabbitmq_erlang_processes_used",
+    "rabbitmq_erlang_scheduler_context_switches_total",
+    "rabbitmq_erlang_scheduler_run_queue",
+    "rabbitmq_channel_process_reductions_total",
+    "rabbitmq_connection_process_reductions_total",
+    "rabbitmq_queue_process_reductions_total",
+    "rabbitmq_io_reopen_ops_total",
+    "rabbitmq_io_seek_ops_total",
+    "rabbitmq_io_seek_time_seconds_total",
+    "rabbitmq_msg_store_read_total",
+    "rabbitmq_msg_store_write_total",
+    "rabbitmq_queue_index_read_ops_total",
+    "rabbitmq_queue_index_write_ops_total",
+    "rabbitmq_schema_db_disk_tx_total",
+    "rabbitmq_schema_db_ram_tx_total",
+}
+NOT_COUNTED = {
+    "rabbitmq_connection_incoming_packets_total",
+    "rabbitmq_connection_outgoing_packets_total",
+    "rabbitmq_io_read_bytes_total",
+    "rabbitmq_io_read_ops_total",
+    "rabbitmq_io_read_time_seconds_total",
+    "rabbitmq_queue_consumer_capacity",
+    "rabbitmq_queue_consumer_utilisation",
+    "rabbitmq_queue_disk_reads_total",
+    "rabbitmq_queue_disk_writes_total",
+    "rabbitmq_queue_head_message_timestamp",
+    "rabbitmq_queue_messages_persistent",
+    "rabbitmq_queue_messages_persistent_bytes",
+}
+
+
+def test_names_and_types_are_those_of_a_real_rabbitmq(own: tuple[Node, int]):
+    """All families of 3.10.8's `/metrics`, but for those that docs/metrics.md lists as left out."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{own[1]}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    ours = dict(line.split()[2:] for line in lines if line.startswith("# TYPE rabbitmq_"))
+    theirs = dict(line.split() for line in FAMILIES.read_text().splitlines())
+    assert theirs.keys() - ours.keys() == WITHOUT_MEANING | NOT_COUNTED
+    assert {name: ours[name] for name in theirs if name in ours}.items() <= theirs.items()
+    assert ours.keys() <= theirs.keys()
 
 
 def test_dead_letters_are_counted_by_type_strategy_and_reason(own: tuple[Node, int]):
