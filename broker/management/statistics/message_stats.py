@@ -81,8 +81,9 @@ def _rows(keys: Sequence[str], measured: Measured) -> Iterable[tuple[str, int, f
 
 def of_messages(measured: Measured) -> Item:
     """`message_stats` of a channel, a vhost or the cluster; {} before anything happened."""
-    found = detailed(MESSAGE_KEYS, measured)
-    return _with_deliver_get(found, measured) if any(measured.numbers[: len(MESSAGE_KEYS)]) else {}
+    if not any(measured.numbers[: len(MESSAGE_KEYS)]):
+        return {}
+    return _with_deliver_get(detailed(MESSAGE_KEYS, measured), measured)
 
 
 def of_queue(measured: Measured) -> Item:
