@@ -124,6 +124,8 @@ class QueueDetails(msgspec.Struct, array_like=True):
         dead: Dead messages that are kept until their targets have them.
         dead_bytes: Their body bytes.
         delivery_limit: How often a message may come back; None is without limit.
+        priorities: How many messages are ready of each priority, from 0 on; empty where the queue
+            has none.
     """
 
     capacity: float = 0.0
@@ -133,6 +135,7 @@ class QueueDetails(msgspec.Struct, array_like=True):
     dead: int = 0
     dead_bytes: int = 0
     delivery_limit: int | None = None
+    priorities: list[int] = []
 
 
 Done = Callable[[object], None]

@@ -71,6 +71,7 @@ def test_what_a_client_does_is_counted_everywhere_with_its_rate(own: Node):
             }
             assert stats["drop_unroutable"] == 1
         queue = own.api("GET", "/queues/%2F/counted")
+        assert {*queue["backing_queue_status"]} >= {"avg_ingress_rate", "avg_ack_egress_rate"}
         found = {key: queue["message_stats"][key] for key in ("publish", "get", "ack")}
         assert found == {"publish": sent, "get": ROUND, "ack": ROUND}
         exchange = own.api("GET", "/exchanges/%2F/amq.direct")["message_stats"]
@@ -268,3 +269,15 @@ def test_views_of_one_object_show_what_went_between_it_and_others(own: Node):
         (left,) = own.api("GET", "/exchanges/%2F/amq.fanout")["outgoing"]
         assert left["queue"] == {"name": "flow.a", "vhost": "/"}
         out.queue_delete("flow.a")
+
+
+def test_a_queue_with_priorities_shows_how_many_wait_in_each(own: Node):
+    with own.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("urgent", arguments={"x-max-priority": 3})
+        for priority in (0, 2, 2, 9):
+            channel.basic_publish("", "urgent", b"x", pika.BasicProperties(priority=priority))
+        status = own.api("GET", "/queues/%2F/urgent")["backing_queue_status"]
+        assert status["priority_lengths"] == {"0": 1, "1": 0, "2": 2, "3": 1}
+        channel.queue_delete("urgent")

@@ -51,6 +51,13 @@ class PriorityQueue(ReadyQueue):
     def __len__(self) -> int:
         return self._count
 
+    def lengths(self) -> list[int]:
+        """Return how many messages each level has, from 0 to the highest."""
+        found = [0] * (self._top + 1)
+        for level in self._filled_levels():
+            found[level] = len(self._levels[level])
+        return found
+
     @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
         for level, group in self._by_level(items).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.amqp.content import timestamp_of
 from broker.fifo.message_state import MessageState
+from broker.fifo.ready.priority import PriorityQueue
 from broker.message import Delivery
 from broker.ports import QueueDetails
 
@@ -18,13 +19,14 @@ def details_of(messages: MessageState, capacity: float) -> QueueDetails:
     Returns:
         Without what survives a restart: the shell knows it.
     """
-    oldest, dead = _oldest(messages), messages.dead_letters
+    oldest, dead, ready = _oldest(messages), messages.dead_letters, messages.ready
     return QueueDetails(
         capacity=capacity,
         head_timestamp=None if oldest is None else timestamp_of(oldest.message),
         dead=dead.count,
         dead_bytes=dead.size_bytes,
         delivery_limit=messages.limits.rules.delivery_limit,
+        priorities=ready.lengths() if isinstance(ready, PriorityQueue) else [],
     )
 
 

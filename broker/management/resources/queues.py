@@ -30,7 +30,7 @@ from broker.management.report import CONSUMERS, FLOWS, QUEUES, Owner, Report, Se
 from broker.management.resources import consumers, policies
 from broker.management.statistics import flows
 from broker.management.statistics.measured import Measured, total
-from broker.management.statistics.message_stats import idle_since, levels, of_queue
+from broker.management.statistics.message_stats import backing_rates, idle_since, levels, of_queue
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
@@ -201,9 +201,11 @@ def item(
                 found |= _of_quorum(stat, details)
         if queue.type == "classic":
             found |= _counts_in_memory(stat)
-            found["backing_queue_status"] = _backing_queue_status(
-                stat, _version(queue, catalogue, version)
-            )
+            found["backing_queue_status"] = {
+                **_backing_queue_status(stat, _version(queue, catalogue, version)),
+                **backing_rates(measured),
+                **_priority_lengths(details),
+            }
     owner = states.owners.get(queue.uid)
     if owner is not None:
         found["owner_pid_details"] = {
@@ -307,6 +309,14 @@ def _backing_queue_status(stat: QueueStat, version: int) -> Item:
         "target_ram_count": _target_count(stat),
         "version": version,
     }
+
+
+def _priority_lengths(details: QueueDetails | None) -> Item:
+    """`priority_lengths` of a queue with priorities."""
+    if details is None or not details.priorities:
+        return {}
+    lengths = {str(priority): count for priority, count in enumerate(details.priorities)}
+    return {"priority_lengths": lengths}
 
 
 def _target_count(stat: QueueStat) -> int | str:

@@ -138,6 +138,23 @@ def idle_since(measured: Measured) -> Item:
     return {"idle_since": at.isoformat(timespec="milliseconds")}
 
 
+def backing_rates(measured: Measured) -> Item:
+    """The `avg_*_rate` of a queue's `backing_queue_status`, of the last interval.
+
+    Source: rabbit_variable_queue.erl, info/2: messages in and out, and in and out of what waits
+    for an acknowledgement.
+    """
+    rates = dict(zip(MESSAGE_KEYS, measured.rates, strict=False))
+    held = rates.get("deliver", 0.0) + rates.get("get", 0.0)
+    gone = rates.get("deliver_no_ack", 0.0) + rates.get("get_no_ack", 0.0)
+    return {
+        "avg_ack_egress_rate": round(rates.get("ack", 0.0), 1),
+        "avg_ack_ingress_rate": round(held, 1),
+        "avg_egress_rate": round(held + gone, 1),
+        "avg_ingress_rate": round(rates.get("publish", 0.0), 1),
+    }
+
+
 def levels(measured: Measured) -> Item:
     """`messages_details` and its kin: how fast queues fill, by the numbers behind the counters."""
     at = len(MESSAGE_KEYS)
