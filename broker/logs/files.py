@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import os
+import sys
 from datetime import datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from broker.logs.rotation_dates import RotationDate
+
+_log = logging.getLogger(__name__)
 
 _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
@@ -36,8 +39,31 @@ class LogFile(RotatingFileHandler):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(_FOLDER_MODE)
         self._date = date
+        self._lost = 0
         self._seen_s = _written_s(Path(path))  # the last record; None: there is none yet
         super().__init__(path, maxBytes=size_bytes, backupCount=count, encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; the first that can't be written is told to the log's other outputs."""
+        lost = self._lost
+        super().emit(record)
+        if lost and lost == self._lost:
+            self._lost = 0
+            _log.warning(
+                "log.written_again: %s: %d lines were lost or came late", self.baseFilename, lost
+            )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Count a line that is lost because the disk is full or broken."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._lost += 1
+        if self._lost == 1:  # what is logged here may come back to this very file
+            _log.error(
+                "log.not_written: %s: %s: lines may be lost", self.baseFilename, error.strerror
+            )
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
         """Say whether a new file begins before a record."""

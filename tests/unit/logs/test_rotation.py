@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 from datetime import datetime
@@ -60,3 +62,36 @@ def test_a_file_is_rotated_at_the_date_also_after_a_restart(tmp_path: Path) -> N
     again.close()
     assert path.with_name("node.log.1").read_text() == "c\nd\n"
     assert path.read_text() == "e\n"
+
+
+class FullDisk(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_lines_that_a_full_disk_loses_are_told_once_to_the_other_outputs(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    handler = LogFile(str(tmp_path / "node.log"), 0, 0)
+    loggers = logging.getLogger("tests.full"), logging.getLogger("broker.logs.files")
+    for each in loggers:  # its own words come back to it
+        each.addHandler(handler)
+    disk = handler.stream
+    try:
+        handler.stream = FullDisk()  # type: ignore[assignment]
+        for _ in range(3):
+            loggers[0].error("x")
+        handler.stream = disk
+        loggers[0].error("at last")
+    finally:
+        for each in loggers:
+            each.removeHandler(handler)
+        handler.close()
+    path = tmp_path / "node.log"
+    told = [each.getMessage() for each in caplog.records if each.name == "broker.logs.files"]
+    assert told == [
+        f"log.not_written: {path}: No space left on device: lines may be lost",
+        f"log.written_again: {path}: 4 lines were lost or came late",
+    ]
+    assert path.read_text().splitlines() == ["at last", told[1]]
+    assert capsys.readouterr().err == ""
