@@ -194,7 +194,9 @@ class NodeCounts:
         exchanges: By vhost and name.
         received_bytes: From connections that have ended.
         sent_bytes: To connections that have ended.
-        octets: Both of them, by vhost.
+        reads: Pieces in which they came.
+        writes: Pieces in which they were sent.
+        octets: Bytes received and sent, by vhost.
         gone_queues: Uids of deleted queues that exchanges may still count (`forget_queues`).
     """
 
@@ -205,9 +207,11 @@ class NodeCounts:
         "exchanges",
         "gone_queues",
         "octets",
+        "reads",
         "received_bytes",
         "sent_bytes",
         "vhosts",
+        "writes",
     )
 
     def __init__(self) -> None:
@@ -216,22 +220,30 @@ class NodeCounts:
         self.exchanges: dict[tuple[str, str], ExchangeCounts] = {}
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.reads = 0
+        self.writes = 0
         self.octets: dict[str, tuple[int, int]] = {}
         self.gone_queues: set[int] = set()
         self._gone: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)  # of vhosts that were deleted
         self._gone_routed = 0  # by exchanges that were deleted
 
-    def connection_ended(self, vhost: str, received_bytes: int, sent_bytes: int) -> None:
+    def connection_ended(
+        self, vhost: str, received_bytes: int, sent_bytes: int, *, reads: int = 0, writes: int = 0
+    ) -> None:
         """Count a connection that is gone.
 
         Args:
             vhost: Of the connection; "" if it opened none.
             received_bytes: From its client.
             sent_bytes: To its client.
+            reads: Pieces in which they came.
+            writes: Pieces in which they were sent.
         """
         self.churn.connection_closed += 1
         self.received_bytes += received_bytes
         self.sent_bytes += sent_bytes
+        self.reads += reads
+        self.writes += writes
         if vhost in self.vhosts:  # else it was deleted meanwhile
             received, sent = self.octets.get(vhost, (0, 0))
             self.octets[vhost] = received + received_bytes, sent + sent_bytes

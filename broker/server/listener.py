@@ -397,7 +397,13 @@ class AmqpListener:
     def _ended(self, connection: AmqpConnection) -> None:
         self.connections.pop(connection.info.connection_id, None)
         info = connection.info
-        self._context.counts.connection_ended(info.vhost, info.received_bytes, info.sent_bytes)
+        self._context.counts.connection_ended(
+            info.vhost,
+            info.received_bytes,
+            info.sent_bytes,
+            reads=info.reads,
+            writes=info.writes,
+        )
         if connection.info.vhost and self._context.events.is_watched:
             self._tell_closed(connection.info)
         if self.is_short_of_files or self.is_full:

@@ -18,6 +18,8 @@ from tests.wire import boards
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PUBLISHED = 4_000
+QUORUM_QUEUES = 3
+"""Two of `load`, one of `boards.load`."""
 
 pytestmark = pytest.mark.long
 
@@ -137,6 +139,25 @@ def test_every_query_of_boards_and_rules_answers_with_what_was_counted(scraped: 
         for endpoint in ("", "aggregated"):
             for query in boards.queries(cluster["rabbitmq_cluster"], endpoint):
                 assert scraped.ask("query", query=query)["result"], query
+
+    node = scraped.trio.nodes[0]
+    node.api("PUT", "/policies/%2F/ha", {"pattern": "^ha$", "definition": {"ha-mode": "all"}})
+    with node.connect() as connection:
+        connection.channel().queue_declare("ha", durable=True)
+    known = {
+        'sum(warrenmq_rings{role="master"})': 1,
+        'sum(warrenmq_rings{role="mirror"})': 2,
+        "sum(warrenmq_ring_unsynchronised_mirrors)": 0,
+        "sum(warrenmq_ring_in_flight_bytes)": 0,
+        'sum(warrenmq_raft_replicas{role="leader"})': QUORUM_QUEUES,
+        'sum(warrenmq_raft_replicas{role="follower"})': 2 * QUORUM_QUEUES,
+        "sum(warrenmq_raft_leaderless_replicas)": 0,
+        "sum(warrenmq_metadata_is_leader)": 1,
+    }
+    for query, value in known.items():
+        wait_until(lambda q=query, v=value: scraped.value(q) == v, f"{query} is {value}", 20)
+
+    assert scraped.value("sum(warrenmq_raft_elections_total)") >= QUORUM_QUEUES
 
     def evaluated() -> bool:
         groups = scraped.ask("rules")["groups"]

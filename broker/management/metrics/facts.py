@@ -27,6 +27,8 @@ class NodeFacts(NamedTuple):
         sources: Logins by address, user and protocol, likewise.
         received_bytes: From all clients since the start.
         sent_bytes: To all clients since the start.
+        reads: Pieces in which clients' bytes came.
+        writes: Pieces in which they were sent.
         routed: Copies of messages that exchanges gave to queues since the start.
         messages: `broker.counters.MESSAGE_KEYS` of all vhosts since the start, deleted ones too.
         churn: `broker.counters.CHURN_KEYS`.
@@ -41,6 +43,8 @@ class NodeFacts(NamedTuple):
     sources: list[dict[str, Any]]
     received_bytes: int
     sent_bytes: int
+    reads: int
+    writes: int
     routed: int
     messages: tuple[int, ...]
     churn: tuple[int, ...]

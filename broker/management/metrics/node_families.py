@@ -165,6 +165,18 @@ CLIENTS: Final[tuple[Row[NodeFacts], ...]] = (
         "rabbitmq_connection_outgoing_bytes_total", "c", "Bytes to clients", lambda s: s.sent_bytes
     ),
     Row(
+        "rabbitmq_connection_incoming_packets_total",
+        "c",
+        "Pieces in which bytes of clients came",
+        lambda s: s.reads,
+    ),
+    Row(
+        "rabbitmq_connection_outgoing_packets_total",
+        "c",
+        "Pieces in which bytes to clients were sent",
+        lambda s: s.writes,
+    ),
+    Row(
         "rabbitmq_channel_messages_published_total",
         "c",
         "Messages that clients published",

@@ -72,6 +72,8 @@ class Reader:
             tally.by_source(),
             counts.received_bytes + sum([info.received_bytes for info in infos]),
             counts.sent_bytes + sum([info.sent_bytes for info in infos]),
+            counts.reads + sum([info.reads for info in infos]),
+            counts.writes + sum([info.writes for info in infos]),
             counts.routed(),
             counts.messages(),
             counts.churn.values(),
