@@ -490,16 +490,16 @@ class Group:
         # A snapshot costs as much as the state is large, so the log may grow as large first:
         # then no more than half of what is written is snapshots.
         last_bytes = 0 if current is None else current.size_bytes
-        is_due = log.log_bytes >= max(config.snapshot_log_bytes, last_bytes) or (
-            entries >= config.snapshot_entries and log.log_bytes >= last_bytes // 4
+        is_due = log.entry_log.log_bytes >= max(config.snapshot_log_bytes, last_bytes) or (
+            entries >= config.snapshot_entries and log.entry_log.log_bytes >= last_bytes // 4
         )
         if not is_due:
             return
         state = self._machine.snapshot()
-        trailing_bytes = config.trailing_bytes_max * entries // max(1, log.log_bytes)
+        trailing_bytes = config.trailing_bytes_max * entries // max(1, log.entry_log.log_bytes)
         keep = min(config.trailing_entries, trailing_bytes)
         self._snapshot_index = applied
-        log.log_bytes = 0
+        log.entry_log.log_bytes = 0
         log.snapshots.write(
             self.node.snapshot_meta(applied), state, lambda: self._compact(applied, keep)
         )

@@ -33,7 +33,7 @@ from raft.core.ready import Ready
 from raft.errors import GroupClosed
 from raft.group import Group
 from raft.log_store import LogStore
-from raft.ports import Clock, Journal, Machine, Transport
+from raft.ports import Clock, Journal, LogFiles, Machine, Transport
 from raft.settings import RaftHostConfig
 from raft.wire import convert
 
@@ -57,6 +57,7 @@ class RaftHost:
         on_group_failed: Told of a group that stopped because of a bug or damaged data.
         tick_delay_s: Seconds to wait for the next tick, given how long one is; so that ticks fall
             together with other work of the process. None: a moment of the host's own.
+        files: Where the entries of groups with segments go; None: there are no such groups.
 
     Attributes:
         name: As given.
@@ -76,6 +77,7 @@ class RaftHost:
         config: RaftHostConfig | None = None,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
         tick_delay_s: Callable[[float], float] | None = None,
+        files: LogFiles | None = None,
     ) -> None:
         self.name = name
         self.unknown_group_count = 0
@@ -89,7 +91,7 @@ class RaftHost:
         self._on_group_failed = on_group_failed
         self._tick_delay_s = tick_delay_s
         self._loop = asyncio.get_running_loop()
-        self._store = LogStore(journal)
+        self._store = LogStore(journal, files)
         self._groups: dict[int, Group] = {}
         self._suspected: set[str] = set()
         # Insertion-ordered sets: the order of work must not depend on hashes.
@@ -127,6 +129,7 @@ class RaftHost:
         campaign_at_once: bool = False,
         is_read: bool = True,
         is_blank: bool = False,
+        segment_bytes: int = 0,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> Group:
         """Open a group: recover it from disk, or create it.
@@ -144,6 +147,8 @@ class RaftHost:
                 majority does without get entries late and together.
             is_blank: There is no data here, but there may have been: the replica neither votes nor
                 leads until `Group.admitted`, restarts included. Ignored when it is on disk.
+            segment_bytes: Its entries are in files of about so many bytes (`raft.segments`); 0:
+                in the journal. Always the same for one group.
             on_leader_change: Told who leads when that changes.
 
         Raises:
@@ -154,7 +159,7 @@ class RaftHost:
         if group in self._groups:
             raise ValueError(f"group {group} is open already")
         first = Configuration(tuple(sorted(initial_voters or ())))
-        log = self._store.open(group, first, is_blank=is_blank)
+        log = self._store.open(group, first, is_blank=is_blank, segment_bytes=segment_bytes)
         node = RaftNode(
             NodeConfig(
                 group,

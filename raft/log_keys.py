@@ -10,6 +10,7 @@ raft_state   key    | group 8 BE | "G" |     the group exists here; its first co
              key    | group 8 BE | "B" |     base: index and term of the last entry compacted away
              key    | group 8 BE | "S" |     the snapshot in force: its meta, parts and size
              key    | group 8 BE | "F" |     a configuration that an operator forced, and where
+             key    | group 8 BE | "N" |     where the group's log begins in its files
              key    | group 8 BE | "L" |     what was here may be lost: no votes until admitted
              value  | version 1 | crc32 4 BE | msgpack array |
                       crc32 covers the key and the array
@@ -88,9 +89,28 @@ class Blank(msgspec.Struct, frozen=True, array_like=True):
     """The replica may have lost its data and waits to be readmitted (docs/planted-bugs.md R11)."""
 
 
-AnyState = Configuration | HardState | Base | SnapshotRecord | ForcedConfiguration | Blank
+class FirstSegment(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group's log begins in its files (`raft.segments`).
+
+    Attributes:
+        sequence: Number of the segment; those before it do not belong to the log.
+    """
+
+    sequence: int
+
+
+AnyState = (
+    Configuration | HardState | Base | SnapshotRecord | ForcedConfiguration | FirstSegment | Blank
+)
 StateRecord = TypeVar(
-    "StateRecord", Configuration, HardState, Base, SnapshotRecord, ForcedConfiguration, Blank
+    "StateRecord",
+    Configuration,
+    HardState,
+    Base,
+    SnapshotRecord,
+    ForcedConfiguration,
+    FirstSegment,
+    Blank,
 )
 
 _KINDS: Final[dict[type, bytes]] = {
@@ -99,6 +119,7 @@ _KINDS: Final[dict[type, bytes]] = {
     Base: b"B",
     SnapshotRecord: b"S",
     ForcedConfiguration: b"F",
+    FirstSegment: b"N",
     Blank: b"L",
 }
 

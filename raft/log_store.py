@@ -1,17 +1,17 @@
-"""Every group's log, hard state and configuration as records in the journal.
+"""Every group's log, hard state and configuration on disk.
 
 `LogStore` knows which groups are on disk; a `GroupLog` is one of them, open, and answers the core
-as its LogReader. Invariants:
+as its LogReader. Its entries are in the journal (`raft.entry_log`) or in files (`raft.segments`);
+all else is records of the journal. Invariants:
 
-1. Entries on disk are contiguous from base + 1 to last, and every record passes its checksum; both
-   are checked when a group is opened, the checksum again at each read.
+1. Entries on disk are contiguous from base + 1 to last, and what is read of them passes its
+   checksum (`EntryLog`).
 2. The log reaches at least the hard state's commit index. A store that lost its end is damaged
    even if what is left is in order: such a replica must not vote (`LogCorrupt`).
 3. What `save` writes in one turn is one atomic batch, so hard state, entries and snapshot of a
    Ready are there together or not at all.
 
-Entries are not cached here: the core keeps the recent ones, and what it asks for is old. Reads
-see pending writes, so nothing depends on how far the disk has come.
+Entries are not cached here: the core keeps the recent ones, and what it asks for is old.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from raft import log_keys
 from raft.core.messages import Configuration, Entry, HardState, SnapshotMeta, SnapshotPart
 from raft.core.node import SavedState
 from raft.core.ready import Ready
+from raft.entry_log import EntryLog, KeyedEntries
 from raft.errors import LogCorrupt
-from raft.ports import Journal
+from raft.ports import Journal, LogFiles
+from raft.segments import records as segments
+from raft.segments.entries import SegmentedEntries
 from raft.snapshots import SnapshotStore
 
 _Record = TypeVar(
@@ -48,17 +51,17 @@ class GroupLog:
         group: The group's id.
         saved: What the core starts from.
         snapshots: The group's snapshot.
-        log_bytes: Size of the entries after the snapshot, for the decision to take another.
+        entry_log: The group's entries.
     """
 
-    def __init__(self, journal: Journal, group: int, saved: SavedState) -> None:
+    def __init__(
+        self, journal: Journal, group: int, saved: SavedState, entry_log: EntryLog
+    ) -> None:
         self.group = group
         self.saved = saved
         self.snapshots = SnapshotStore(journal, group, None)
-        self.log_bytes = 0
+        self.entry_log = entry_log
         self._journal = journal
-        self._base = log_keys.Base()
-        self._last = 0
         self._forced: log_keys.ForcedConfiguration | None = None
         self._is_blank = saved.is_blank
 
@@ -66,11 +69,11 @@ class GroupLog:
 
     def first_index(self) -> int:
         """Index of the oldest entry kept."""
-        return self._base.index + 1
+        return self.entry_log.base.index + 1
 
     def last_index(self) -> int:
         """Index of the newest entry; first_index - 1 if there is none."""
-        return self._last
+        return self.entry_log.last
 
     def term(self, index: int) -> int:
         """Term of an entry, or of the last compacted one.
@@ -78,7 +81,7 @@ class GroupLog:
         Raises:
             LogCorrupt: If the entry is missing or damaged.
         """
-        return self._base.term if index == self._base.index else self._read(index).term
+        return self.entry_log.term(index)
 
     def entries(self, low: int, high: int, size_bytes_max: int) -> list[Entry]:
         """Entries in [low, high), as many as fit, at least one.
@@ -86,15 +89,7 @@ class GroupLog:
         Raises:
             LogCorrupt: If one is missing or damaged.
         """
-        found: list[Entry] = []
-        size = 0
-        for index in range(low, high):
-            entry = self._read(index)
-            size += len(entry.data)
-            if found and size > size_bytes_max:
-                break
-            found.append(entry)
-        return found
+        return self.entry_log.entries(low, high, size_bytes_max)
 
     def snapshot(self) -> SnapshotMeta | None:
         """The snapshot in force."""
@@ -112,47 +107,18 @@ class GroupLog:
         if ready.snapshot is not None:
             meta = ready.snapshot.meta
             self.snapshots.install(ready.snapshot)
-            self._journal.delete_range("raft_log", *log_keys.log_range(self.group))
-            self._put_base(log_keys.Base(meta.index, meta.term))
-            self._last = meta.index
-            self.log_bytes = 0
+            self.entry_log.reset(log_keys.Base(meta.index, meta.term))
             self._end_force()
         if ready.hard_state is not None:
             self._put_state(HardState, ready.hard_state)
         if ready.entries:
-            self._append(ready.entries)
+            if ready.entries[0].index <= self.entry_log.last:
+                self._cover(ready.entries[0].index - 1)
+            self.entry_log.append(ready.entries)
 
     def compact(self, index: int) -> None:
         """Remove entries up to `index`, which a durable snapshot covers."""
-        if index <= self._base.index:
-            return
-        base = log_keys.Base(index, self.term(index))
-        old = log_keys.log_range(self.group, self._base.index, index + 1)
-        self._journal.delete_range("raft_log", *old)
-        self._put_base(base)
-
-    def _append(self, entries: list[Entry]) -> None:
-        first = entries[0].index
-        if not self._base.index < first <= self._last + 1:
-            raise LogCorrupt(
-                f"group {self.group}: entry {first} does not follow "
-                f"{self._base.index}..{self._last}"
-            )
-        if first <= self._last:
-            cut = log_keys.log_range(self.group, entries[-1].index + 1)
-            self._journal.delete_range("raft_log", *cut)
-            self._cover(first - 1)
-        put = self._journal.put
-        for entry in entries:
-            key = log_keys.entry_key(self.group, entry.index)
-            record = log_keys.entry_record(key, entry)
-            self.log_bytes += len(record)
-            put("raft_log", key, record)
-        self._last = entries[-1].index
-
-    def _put_base(self, base: log_keys.Base) -> None:
-        self._base = base
-        self._put_state(log_keys.Base, base)
+        self.entry_log.compact(index)
 
     def _cover(self, index: int) -> None:
         """Limit a forced configuration to entries up to `index`: later ones are overwritten."""
@@ -184,7 +150,7 @@ class GroupLog:
         hard_state = self._state(HardState) or HardState()
         raised = HardState(hard_state.term + FORCED_TERMS, None, hard_state.commit)
         self._put_state(HardState, raised)
-        self._forced = log_keys.ForcedConfiguration(self._last, configuration)
+        self._forced = log_keys.ForcedConfiguration(self.entry_log.last, configuration)
         self._put_state(log_keys.ForcedConfiguration, self._forced)
         self.refresh()
 
@@ -196,22 +162,6 @@ class GroupLog:
         self._journal.delete("raft_state", log_keys.state_key(self.group, kind))
 
     # -- reading ------------------------------------------------------------------------------
-
-    def _read(self, index: int) -> Entry:
-        key = log_keys.entry_key(self.group, index)
-        value = self._journal.get("raft_log", key)
-        if value is None:
-            raise LogCorrupt(
-                f"group {self.group}: entry {index} is missing "
-                f"in {self._base.index + 1}..{self._last}"
-            )
-        return self._parse(key, value)
-
-    def _parse(self, key: bytes, value: bytes) -> Entry:
-        try:
-            return log_keys.parse_entry(key, value)
-        except log_keys.RecordDamaged as error:
-            raise LogCorrupt(f"group {self.group}: {error}") from error
 
     def _state(self, record: type[_Record]) -> _Record | None:
         key = log_keys.state_key(self.group, record)
@@ -228,6 +178,7 @@ class GroupLog:
         self._put_state(Configuration, self.saved.configuration)
         if self._is_blank:
             self._put_state(log_keys.Blank, log_keys.Blank())
+        self.entry_log.create()
 
     def refresh(self) -> None:
         """Bring `saved` up to date for a core that starts again without a restart."""
@@ -241,7 +192,6 @@ class GroupLog:
         """
         configuration = self._state(Configuration)
         hard_state = self._state(HardState) or HardState()
-        self._base = self._state(log_keys.Base) or log_keys.Base()
         current = self._state(log_keys.SnapshotRecord)
         if configuration is None:
             raise LogCorrupt(f"group {self.group}: its first record is missing")
@@ -250,15 +200,16 @@ class GroupLog:
         self._forced = self._state(log_keys.ForcedConfiguration)
         self._is_blank = self._state(log_keys.Blank) is not None
         snapshot_index = 0 if current is None else current.meta.index
-        self._check_entries(snapshot_index)
-        if self._base.index > snapshot_index:
+        self.entry_log.recover(snapshot_index)
+        base, last = self.entry_log.base.index, self.entry_log.last
+        if base > snapshot_index:
             raise LogCorrupt(
-                f"group {self.group}: compacted to {self._base.index}, "
+                f"group {self.group}: compacted to {base}, "
                 f"but the snapshot stands at {snapshot_index}"
             )
-        if self._last < max(hard_state.commit, snapshot_index):
+        if last < max(hard_state.commit, snapshot_index):
             raise LogCorrupt(
-                f"group {self.group}: the log ends at {self._last}, but "
+                f"group {self.group}: the log ends at {last}, but "
                 f"{max(hard_state.commit, snapshot_index)} was committed"
             )
         self.saved = self._saved(configuration)
@@ -266,6 +217,11 @@ class GroupLog:
     def _saved(self, first: Configuration) -> SavedState:
         """Return the state that a core starts from; `first` is the group's first configuration."""
         hard_state = self._state(HardState) or HardState()
+        last_term = self.entry_log.term(self.entry_log.last)
+        if last_term > hard_state.term:
+            # Entries in files can be durable without the hard state of their turn. Their leader was
+            # elected without this replica, which has sent no vote of that term.
+            hard_state = HardState(last_term, None, hard_state.commit)
         current, forced = self.snapshots.current, self._forced
         index = 0 if current is None else current.meta.index
         if forced is not None and forced.index >= index:
@@ -275,29 +231,18 @@ class GroupLog:
         configuration = first if current is None else current.meta.configuration
         return SavedState(hard_state, configuration, index, is_blank=self._is_blank)
 
-    def _check_entries(self, snapshot_index: int) -> None:
-        expected = self._base.index + 1
-        for key, value in self._journal.scan("raft_log", *log_keys.log_range(self.group)):
-            entry = self._parse(key, value)
-            if entry.index != expected:
-                raise LogCorrupt(
-                    f"group {self.group}: entry {entry.index} found, expected {expected}"
-                )
-            if entry.index > snapshot_index:
-                self.log_bytes += len(value)
-            expected += 1
-        self._last = expected - 1
-
 
 class LogStore:
     """All groups of this node on disk.
 
     Args:
         journal: Where they live.
+        files: Where the entries of groups with segments live; None if there are no such groups.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, files: LogFiles | None = None) -> None:
         self._journal = journal
+        self._files = files
         # Groups opened since the start: their logs know what is pending, a scan would not.
         self._logs: dict[int, GroupLog] = {}
         self._erased: set[int] = set()
@@ -307,13 +252,21 @@ class LogStore:
         keys = (key for key, _ in self._journal.scan("raft_state", *log_keys.all_states()))
         return sorted({log_keys.parse_state_key(key) for key in keys} - self._erased)
 
-    def open(self, group: int, configuration: Configuration, *, is_blank: bool = False) -> GroupLog:
+    def open(
+        self,
+        group: int,
+        configuration: Configuration,
+        *,
+        is_blank: bool = False,
+        segment_bytes: int = 0,
+    ) -> GroupLog:
         """Open a group, creating it where there is none.
 
         Args:
             group: The group's id.
             configuration: The first configuration if the group is new; empty waits for a leader.
             is_blank: If the group is new here: it may have been here before (`log_keys.Blank`).
+            segment_bytes: Its entries are in files of about so many bytes; 0: in the journal.
 
         Raises:
             LogCorrupt: If what is on disk is damaged.
@@ -323,7 +276,7 @@ class LogStore:
             log.refresh()
             return log
         saved = SavedState(configuration=configuration, is_blank=is_blank)
-        log = GroupLog(self._journal, group, saved)
+        log = GroupLog(self._journal, group, saved, self._entry_log(group, segment_bytes))
         if group not in self._erased and self._is_known(group):
             log.recover()
         else:
@@ -342,7 +295,23 @@ class LogStore:
         journal.delete_range("snapshots", *log_keys.parts_range(group))
         # Until this is on disk a scan still finds the old records.
         self._erased.add(group)
-        journal.when_synced(lambda: self._erased.discard(group))
+        names = [] if log is None else log.entry_log.files()
+        if self._files is not None:
+            names = [*dict.fromkeys([*names, *self._files.names(segments.folder_of(group))])]
+        journal.when_synced(lambda: self._has_erased(group, names))
+
+    def _has_erased(self, group: int, names: list[str]) -> None:
+        """Remove its files only now: what the journal knows of a group must be there."""
+        self._erased.discard(group)
+        if self._files is not None:
+            for name in names:
+                self._files.remove(name)
+
+    def _entry_log(self, group: int, segment_bytes: int) -> EntryLog:
+        if not segment_bytes:
+            return KeyedEntries(self._journal, group)
+        assert self._files is not None, "segments need files"
+        return SegmentedEntries(self._journal, self._files, group, segment_bytes)
 
     def _is_known(self, group: int) -> bool:
         records = self._journal.scan("raft_state", *log_keys.state_range(group))

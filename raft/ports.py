@@ -38,6 +38,43 @@ class Journal(Protocol):
         ...
 
 
+class LogFiles(Protocol):
+    """Files that grow at their ends, beside a journal.
+
+    Their writes take effect in the order of the calls, with the journal's turn. They are durable
+    before the records of the same turn are written, so also when the journal tells that those are
+    durable. Names are relative, "log/7/0000000000.segment".
+    """
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write behind the end of a file, which is made if there is none."""
+        ...
+
+    def cut(self, name: str, size_bytes: int) -> None:
+        """Shorten a file."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        ...
+
+    def barrier(self, name: str) -> None:
+        """Make a file, or its removal, durable before what is asked for later is written."""
+        ...
+
+    def read(self, name: str, position: int, size_bytes: int) -> bytes:
+        """Read what is durable; shorter at the file's end, empty where there is no file."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Size of a file on disk, in bytes; None if there is none."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The files of a folder on disk, with the folder's name before theirs, sorted."""
+        ...
+
+
 class Transport(Protocol):
     """Carries bytes between nodes: unreliable across a broken link, in order within one stream."""
 

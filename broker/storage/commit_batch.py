@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.storage.log_files import Append, FileWrite
 from broker.storage.store import FAMILIES
 
 PAGE_FAMILIES: Final = frozenset({"pages", "page_bodies"})
@@ -63,25 +64,31 @@ class CommitBatch:
 
     Attributes:
         families: Per family its segments, in order; the last of them has no cut.
+        files: Writes to log files, in order; carried out before the families' are.
         waiting: Called when all of it is durable.
         size_bytes: Of the values.
         began_s: When it was closed; what waits for it waits since then.
     """
 
-    __slots__ = ("began_s", "families", "size_bytes", "waiting")
+    __slots__ = ("began_s", "families", "files", "size_bytes", "waiting")
 
     def __init__(self) -> None:
         self.families: dict[str, list[Segment]] = _Families()
+        self.files: list[FileWrite] = []
         self.waiting: list[Callable[[], None]] = []
         self.size_bytes = 0
         self.began_s = 0.0
 
     def has_writes(self) -> bool:
         """True when there is something to write."""
-        return self._writes_to(FAMILIES)
+        return bool(self.files) or self._writes_to(FAMILIES)
 
     def has_durable_writes(self) -> bool:
         """True when there is something that a sync is for."""
+        return bool(self.files) or self.has_durable_records()
+
+    def has_durable_records(self) -> bool:
+        """True when there is something to write to the store that a sync is for."""
         return self._writes_to(DURABLE_FAMILIES)
 
     def has_pages(self) -> bool:
@@ -97,8 +104,8 @@ class CommitBatch:
         return False
 
     def records(self) -> int:
-        """The number of keys that it writes."""
-        found = 0
+        """The number of keys and parts of files that it writes."""
+        found = len(self.files)
         for segments in self.families.values():
             for segment in segments:
                 found += len(segment.puts) + len(segment.deletes)
@@ -122,12 +129,15 @@ class CommitBatch:
 
     def has_puts(self) -> bool:
         """True when it does not only remove."""
-        return any(segment.puts for family in self.families.values() for segment in family)
+        return any(isinstance(each, Append) for each in self.files) or any(
+            segment.puts for family in self.families.values() for segment in family
+        )
 
     def absorb(self, later: CommitBatch) -> None:
         """Take over what was written after this batch: both are written as one, or not at all."""
         self.waiting += later.waiting
         self.size_bytes += later.size_bytes
+        self.files += later.files
         for family, segments in later.families.items():
             for segment in segments:
                 self._absorb(family, segment)

@@ -17,6 +17,7 @@ from rocksdict import WriteBatch, WriteOptions
 from broker.storage.commit_batch import DURABLE_FAMILIES, PASSING_FAMILIES, CommitBatch
 from broker.storage.commit_stats import JournalStats
 from broker.storage.disk_room import DiskRoom, free_bytes
+from broker.storage.log_files import LogFolder
 from broker.storage.store import BATCH_KEY, Store, batch_number
 
 MARK_SYNC_BATCHES: Final = 256
@@ -87,13 +88,16 @@ class CommitWriter:
 
     Args:
         store: Where.
+        files: Where log files are.
         stats: Told what it costs.
     """
 
-    def __init__(self, store: Store, stats: JournalStats) -> None:
+    def __init__(self, store: Store, files: LogFolder, stats: JournalStats) -> None:
         self._store = store
+        self._files = files
         self._stats = stats
         self._number = store.last_batch
+        self._has_unsynced = False  # something was written to the store since its last sync
         self._is_short = False
         self._ample_until_s = 0.0
         self._relieved_s = 0.0
@@ -140,19 +144,38 @@ class CommitWriter:
         Raises:
             CommitFailed: The disk refused; part of the batches may be written.
         """
+        is_awaited = is_last or any(batch.waiting for batch in batches)
+        has_records = any(batch.has_durable_records() for batch in batches)
+        self._write_files(batches, is_synced=is_awaited or has_records)
         for batch in batches:
             self._write(batch)
-        if is_last or any(batch.waiting for batch in batches):
+        if is_awaited:
             self._sync(is_last=is_last)
+
+    def _write_files(self, batches: list[CommitBatch], *, is_synced: bool) -> None:
+        """Write to log files, and sync them before a record may say that it was done."""
+        files = self._files
+        try:
+            for batch in batches:
+                if batch.files:
+                    files.write(batch.files)
+            if is_synced and files.has_unsynced:
+                began_s = time.perf_counter()
+                files.sync()
+                self._stats.synced(time.perf_counter() - began_s)
+        except OSError as error:
+            raise CommitFailed(files.path, "writing log files", error) from error
 
     def _write(self, batch: CommitBatch) -> None:
         began_s = time.perf_counter()
         try:
             if batch.has_pages():
                 self._put_through(batch, PASSING_FAMILIES, self._past_the_log)
-            if batch.waiting or batch.has_durable_writes():
+            # Who waits for files alone waits for no sync of the store.
+            if batch.has_durable_records() or (batch.waiting and not batch.files):
                 self._number += 1
                 self._put_through(batch, DURABLE_FAMILIES, self._options)
+                self._has_unsynced = True
         except Exception as error:
             raise CommitFailed(self._store.path, f"writing batch {self._number}", error) from error
         self._stats.written(batch.records(), batch.size_bytes, time.perf_counter() - began_s)
@@ -187,6 +210,9 @@ class CommitWriter:
                 )
 
     def _sync(self, *, is_last: bool) -> None:
+        if not self._has_unsynced and not is_last:
+            return
+        self._has_unsynced = False
         began_s = time.perf_counter()
         try:
             self._store.database.flush_wal(True)

@@ -1,9 +1,9 @@
 """Group commit: the one writer of a node, with one sync for all callers that wait.
 
-Implements the `Journal` port. Writes of one turn of the event loop gather in a batch; at the
-turn's end the batch goes to one dedicated thread, which writes it and syncs the log; then all who
-waited are told in one call. While a sync runs the next batches gather, so the cost of a sync is
-shared by everything that came meanwhile.
+Implements the ports `Journal` and `LogFiles`. Writes of one turn of the event loop gather in a
+batch; at the turn's end the batch goes to one dedicated thread, which writes it and syncs the log;
+then all who waited are told in one call. While a sync runs the next batches gather, so the cost of
+a sync is shared by everything that came meanwhile.
 
 Invariants:
 
@@ -37,6 +37,7 @@ from typing import Final
 from broker.storage.commit_batch import WRITE_ONCE_FAMILIES, CommitBatch, Segment
 from broker.storage.commit_stats import JournalStats
 from broker.storage.commit_writer import CommitWriter, Look
+from broker.storage.log_files import Append, Barrier, Cut, LogFolder, Remove
 from broker.storage.store import Store, StoreUnusable
 
 LAZY_S: Final = 0.010
@@ -75,7 +76,8 @@ class GroupCommit:
         self.stats = JournalStats()
         self.on_short: Callable[[], None] = _nothing
         self._store = store
-        self._writer = CommitWriter(store, self.stats)
+        self._files = LogFolder(store.path.parent)
+        self._writer = CommitWriter(store, self._files, self.stats)
         self._on_failure = on_failure
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._gathering = CommitBatch()
@@ -225,6 +227,45 @@ class GroupCommit:
             self._failed(error)
             raise
 
+    # -- the LogFiles port --------------------------------------------------------------------
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write behind the end of a file, which is made if there is none."""
+        self._gathering.files.append(Append(name, data))
+        self._gathering.size_bytes += len(data)
+        self._touch()
+
+    def cut(self, name: str, size_bytes: int) -> None:
+        """Shorten a file."""
+        self._gathering.files.append(Cut(name, size_bytes))
+        self._touch()
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        self._gathering.files.append(Remove(name))
+        self._touch()
+
+    def barrier(self, name: str) -> None:
+        """Make a file, or its removal, durable before what is asked for later is written."""
+        self._gathering.files.append(Barrier(name))
+        self._touch()
+
+    def read(self, name: str, position: int, size_bytes: int) -> bytes:
+        """Read what is durable of a file."""
+        try:
+            return self._files.read(name, position, size_bytes)
+        except OSError as error:
+            self._failed(error)
+            raise
+
+    def size(self, name: str) -> int | None:
+        """Size of a file on disk, in bytes; None if there is none."""
+        return self._files.size(name)
+
+    def names(self, folder: str) -> list[str]:
+        """The files of a folder on disk, sorted."""
+        return self._files.names(folder)
+
     def close(self) -> None:
         """Write and sync what is pending, then close the store. Waiters are still told.
 
@@ -242,6 +283,7 @@ class GroupCommit:
             self._work.put(self._sealed)
         self._work.put(None)
         self._thread.join()
+        self._files.close()
         try:
             self._store.close()
         except Exception as error:  # noqa: BLE001 - RocksDB's own
