@@ -24,6 +24,9 @@ REST_MAX_S: Final = 1.0
 """After a text the next one is not begun for so many times as long as it took, but no longer than
 this; scrapers that ask sooner wait for it together. A node of few queues makes a text for each."""
 
+SEND_S: Final = 30.0
+"""Who has not taken an answer by then is no scraper: the text would be kept for it."""
+
 SHARED_MAX: Final = 32
 """Different questions whose texts are shared; those that nobody waits for are forgotten first."""
 
@@ -168,10 +171,15 @@ class MetricsServer:
         answer = web.StreamResponse(headers={"Content-Type": exposition.CONTENT_TYPE})
         answer.content_length = sum(map(len, text.chunks))
         await answer.prepare(request)
-        if request.method != "HEAD":
-            for chunk in text.chunks:
-                await answer.write(chunk)
-                await asyncio.sleep(0)  # others first: the socket's buffer may take megabytes
+        try:
+            async with asyncio.timeout(SEND_S):
+                for chunk in () if request.method == "HEAD" else text.chunks:
+                    await answer.write(chunk)
+                    await asyncio.sleep(0)  # others first: the socket may take megabytes at once
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            return answer
         await answer.write_eof()
         return answer
 
