@@ -60,6 +60,9 @@ def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: 
         assert (found["messages"], found["consumers"]) == (0, 1)
         assert found["consumer_capacity"] > 0.9  # it never had to wait
         assert (found["messages_persistent"], found["head_message_timestamp"]) == (0, None)
+        (came,), (went,) = found["incoming"], found["deliveries"]
+        assert (came["exchange"]["name"], came["stats"]["publish"]) == ("", sent)
+        assert (went["stats"]["deliver"], went["stats"]["ack"]) == (sent, sent)
         channels = node.api("GET", "/channels")
         (mine,) = [each for each in channels if each["message_stats"].get("confirm") == sent]
         assert mine["message_stats"]["publish"] == sent
@@ -70,6 +73,15 @@ def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: 
         found = node.api("GET", path)
         assert (found["messages_persistent"], found["message_bytes_persistent"]) == (1, 4)
         assert found["head_message_timestamp"] == held.timestamp
+    for node in trio.nodes:  # asked of one that it is not
+        parts = trio.nodes[0].api("GET", f"/nodes/{node.user_name}/memory")["memory"]
+        total = parts.pop("total")["rss"]
+        assert parts.pop("strategy") == "rss"
+        assert sum(parts.values()) == pytest.approx(total, rel=0.05)
+        assert parts["quorum_ets"] > 0 < parts["msg_index"]
+        shares = trio.nodes[0].api("GET", f"/nodes/{node.user_name}/memory/relative")["memory"]
+        assert shares.pop("total") == 100
+        assert 90 < sum(shares.values()) < 120  # what is there at all is at least 1
     out.queue_delete(name)
     if kind == "mirrored":
         trio.nodes[0].api("DELETE", "/policies/%2F/true")
