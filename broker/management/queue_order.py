@@ -11,6 +11,7 @@ Invariant: what exists is looked up in the catalogue each time; only an order ma
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from operator import attrgetter
@@ -83,6 +84,7 @@ class QueueOrders:
         self._known: frozenset[int] = frozenset()
         self._by_name: list[int] = []
         self._ranks: dict[str, Ranks] = {}
+        self._gathering: dict[str, asyncio.Lock] = {}
 
     def by_name(self, catalogue: Catalogue) -> Generator[None, None, list[Queue]]:
         """All queues by vhost and name, in steps.
@@ -127,8 +129,9 @@ class QueueOrders:
         return partial(ranks.sorted, reverse=reverse)
 
     async def _ranked(self, column: str) -> Ranks:
-        found = self._ranks.get(column)
-        if found is None or self._clock.monotonic_ms() - found.gathered_ms >= KEPT_MS:
-            reports = await self._reports.gather(RANKS, column=column)
-            found = self._ranks[column] = Ranks(reports, self._clock.monotonic_ms())
-        return found
+        async with self._gathering.setdefault(column, asyncio.Lock()):  # who comes now waits for it
+            found, now_ms = self._ranks.get(column), self._clock.monotonic_ms()
+            if found is None or now_ms - found.gathered_ms >= KEPT_MS:
+                reports = await self._reports.gather(RANKS, column=column)
+                found = self._ranks[column] = Ranks(reports, self._clock.monotonic_ms())
+            return found

@@ -362,6 +362,28 @@ class Full:
             done(None)
 
 
+async def test_viewers_of_a_second_share_the_order_of_many_queues():
+    async with Rig() as rig:
+        declare(rig, 1_200)
+        await rig.operations.reports.sample()
+        now_ms, asked = 5_000, []
+        rig.control.clock.monotonic_ms = lambda: now_ms
+        queue_ranks = rig.operations.reports.collector.queue_ranks
+        rig.operations.reports.collector.queue_ranks = lambda column: (
+            asked.append(column),
+            queue_ranks(column),
+        )[1]
+        pages = [f"/api/queues?page={page}&page_size=10&sort=messages" for page in range(1, 9)]
+        await asyncio.gather(*[rig.ask("GET", page) for page in pages])
+        assert asked == ["messages"]
+        now_ms += 999
+        await rig.ask("GET", pages[0])
+        assert asked == ["messages"]
+        now_ms += 1
+        await rig.ask("GET", pages[0])
+        assert asked == ["messages"] * 2
+
+
 async def test_a_page_of_many_queues_sorted_by_length_asks_only_those_that_it_shows():
     """The order is that of the last sample."""
     async with Rig() as rig:
