@@ -228,7 +228,9 @@ class MetadataGroup:
         outstanding[number] = None
         try:
             lowest = next(iter(outstanding))
-            return await self._submit(commands.encode_request(boot, number, lowest, command), boot)
+            data = commands.encode_request(boot, number, lowest, command)
+            refusal = commands.size_refusal(data)
+            return await self._submit(data, boot) if refusal is None else refusal
         finally:
             del outstanding[number]
 

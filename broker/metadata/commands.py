@@ -14,11 +14,14 @@ from typing import ClassVar
 import msgspec
 
 from broker.amqp.fields import plain_value
+from broker.errors import Refusal, ReplyCode
 from broker.feature_flags import EVENT_EXCHANGE, LOG_EXCHANGE, MAINTENANCE
 from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
 REQUEST_VERSION = 1
+REQUEST_BYTES_MAX = 1024 * 1024
+"""Every node applies a change in one turn of its loop, and keeps it in its log."""
 
 
 class Command(msgspec.Struct, array_like=True, frozen=True, tag_field="_tag"):
@@ -534,6 +537,18 @@ _decoder = msgspec.msgpack.Decoder(Request)
 def encode_request(boot: str, number: int, lowest: int, command: AnyCommand) -> bytes:
     """Encode a request for `MetadataMachine.apply`."""
     return _encoder.encode(Request(REQUEST_VERSION, boot, number, lowest, command))
+
+
+def size_refusal(data: bytes) -> Refusal | None:
+    """Return why a request is too large for group 0's log; None if it is not.
+
+    Args:
+        data: Of `encode_request`.
+    """
+    if len(data) <= REQUEST_BYTES_MAX:
+        return None
+    text = f"the change has {len(data)} bytes; the most is {REQUEST_BYTES_MAX}"
+    return Refusal(ReplyCode.PRECONDITION_FAILED, text)
 
 
 def decode_request(data: bytes) -> Request:

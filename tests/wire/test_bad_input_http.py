@@ -128,6 +128,10 @@ TABLE: list[tuple[int, bytes, set[int]]] = [
     (118, request("PUT", X, b'{"arguments":{"x-max-length":1' + b"0" * 400 + b"}}"), {400}),
     (118, request("PUT", X, b'{"arguments":{"x-max-length":1e999}}'), {400}),
     (118, request("PUT", X, rb'{"arguments":{"a":"\ud800"}}'), {400}),
+    (118, request("PUT", "/vhosts/x", {"description": "a" * 2**20}), {400}),
+    (118, request("PUT", "/parameters/c/%2F/x", {"value": "a" * 2**20}), {400}),
+    (118, request("PUT", "/global-parameters/x", {"value": "a" * 2**20}), {400}),
+    (118, request("PUT", X, {"arguments": {"x-note": "a" * 2**20}}), {400}),
     (118, request("POST", "/definitions", FORM % b"{", headers=MULTIPART), {400}),
     (118, request("POST", "/definitions", b"--x", headers=MULTIPART), {400}),
     (119, request("PUT", "/policies/%2F/x", policy(unknown=1)), {400}),
@@ -287,6 +291,20 @@ def test_hostile_requests(node: Node, data: bytes, expected: set[int]):
     if answer.status == 401 and b"Not" not in answer.body:
         assert b"\r\nWWW-Authenticate: Basic" in answer.head or b"vhost" in answer.body
     serves(node)
+
+
+def test_case_137_nothing_behind_an_unclear_request_is_answered(node: Node):
+    """The second request of a connection is not taken for one where the first has no clear end."""
+    unclear = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"
+    second = headed(b"", method="GET", path="/whoami")
+    with socket.create_connection(("127.0.0.1", node.management_port), ANSWER_S) as client:
+        client.sendall(headed(unclear, b"0\r\n\r\n" + second))
+        found = b""
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := client.recv(65_536):
+                found += chunk
+    assert found.startswith(b"HTTP/1.0 400 ")  # as it does not know the client's version
+    assert found.count(b"HTTP/1.") == 1
 
 
 def test_nothing_of_all_that_was_done(node: Node):

@@ -32,6 +32,8 @@ from broker.metadata.commands import (
     SetPolicy,
     SetTopicPermissions,
     SetUserLimits,
+    encode_request,
+    size_refusal,
 )
 from broker.metadata.definitions.document import (
     IMPORTED_HASH,
@@ -215,6 +217,10 @@ class _Planner:
         self._faults.add(where, text)
 
     def _change(self, what: str, command: AnyCommand, *, is_new: bool, detail: str = "") -> None:
+        refusal = size_refusal(encode_request("", 0, 0, command))
+        if refusal is not None:
+            self._fault(what, refusal.text)
+            return
         self._stages[-1].append(Change(what, command, is_new, "" if is_new else detail))
 
     def _is_double(self, where: str, key: tuple[object, ...], record: object) -> bool:

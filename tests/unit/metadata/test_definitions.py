@@ -327,6 +327,13 @@ def test_what_is_no_document_of_definitions_is_refused():
     assert not isinstance(read({}), Faults)
 
 
+def test_an_object_that_is_too_large_for_the_log_is_refused_before_anything_is_changed():
+    large = {"name": "b", "description": "x" * 2**20}
+    faults = planned({"vhosts": [{"name": "a"}, large]}, founded())
+    assert faults.line.startswith("vhost 'b': the change has 10485")
+    assert faults.line.endswith(" bytes; the most is 1048576")
+
+
 def test_all_faults_are_counted_and_the_first_hundred_kept():
     faults = read({"queues": [1] * 300})
     assert (faults.count, len(faults.texts)) == (300, 100)
