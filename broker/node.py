@@ -451,6 +451,7 @@ class Node:
             IdentityFile(self._folder, self.name)  # another node's folder is left alone
             self._secret()  # before anything is opened that would have to be closed again
             opened = await asyncio.to_thread(opening.open_for_node, self._folder / "store")
+            journal = GroupCommit(opened.store, self._sync_failed)
         except OSError as error:
             raise NodeError(
                 f"the data directory {self._folder} can't be used: {error}: let the user the node "
@@ -458,7 +459,6 @@ class Node:
             ) from error
         except (IdentityDamaged, StoreDamaged, StoreLocked, StoreUnusable) as error:
             raise NodeError(str(error)) from error
-        journal = GroupCommit(opened.store, self._sync_failed)
         for path in (await asyncio.to_thread(private.close_to_others, self._folder))[:1]:
             _log.warning("data.open_to_others: chmod -R go= %s, for %s", self._folder, path)
         try:

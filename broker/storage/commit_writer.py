@@ -145,26 +145,23 @@ class CommitWriter:
             CommitFailed: The disk refused; part of the batches may be written.
         """
         is_awaited = is_last or any(batch.waiting for batch in batches)
-        has_records = any(batch.has_durable_records() for batch in batches)
-        self._write_files(batches, is_synced=is_awaited or has_records)
+        self._write_files(batches)
         for batch in batches:
             self._write(batch)
         if is_awaited:
             self._sync(is_last=is_last)
 
-    def _write_files(self, batches: list[CommitBatch], *, is_synced: bool) -> None:
-        """Write to log files, and sync them before a record may say that it was done."""
-        files = self._files
+    def _write_files(self, batches: list[CommitBatch]) -> None:
+        """Write to log files, durably, before a record may say that it was done."""
+        writes = [each for batch in batches for each in batch.files]
+        if not writes:
+            return
+        began_s = time.perf_counter()
         try:
-            for batch in batches:
-                if batch.files:
-                    files.write(batch.files)
-            if is_synced and files.has_unsynced:
-                began_s = time.perf_counter()
-                files.sync()
-                self._stats.synced(time.perf_counter() - began_s)
+            self._files.commit(writes)
         except OSError as error:
-            raise CommitFailed(files.path, "writing log files", error) from error
+            raise CommitFailed(self._files.path, "writing log files", error) from error
+        self._stats.synced(time.perf_counter() - began_s)
 
     def _write(self, batch: CommitBatch) -> None:
         began_s = time.perf_counter()
