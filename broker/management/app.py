@@ -18,6 +18,8 @@ from broker.management.answers import ApiError, bad_request, json
 from broker.management.auth import Authenticator
 from broker.management.call import Call, Endpoint
 from broker.management.control import NodeControl
+from broker.management.front import description
+from broker.management.front.login import login
 from broker.management.listener import ApiConnection, ApiListener
 from broker.management.listings import Listings
 from broker.management.operations.registry import Operations
@@ -84,6 +86,10 @@ class ManagementServer:
         for start in {"", prefix}:
             app.router.add_get(start + "/healthz", self._health)
             app.router.add_get(start + "/readyz", self._ready)
+        app.router.add_get(prefix + description.PATH, self._describe)
+        for path in description.REDIRECTED:
+            app.router.add_get(prefix + path, self._redirect)
+        app.router.add_post(prefix + "/api/login", self._login)
         methods = defaultdict[str, list[str]](list)
         for route in ROUTES:
             # aiohttp's own {name} takes no braces, which names may have; amqpstorm ends some of
@@ -120,6 +126,18 @@ class ManagementServer:
                 raise
 
         return handle
+
+    async def _login(self, request: web.Request) -> web.Response:
+        self.origins.check(request.method, request.headers)
+        return await login(request, self._authenticator)
+
+    async def _describe(self, _request: web.Request) -> web.Response:
+        prefix = self._control.settings.management_path_prefix
+        return web.Response(body=description.page(ROUTES, prefix), content_type="text/html")
+
+    async def _redirect(self, _request: web.Request) -> web.Response:
+        prefix = self._control.settings.management_path_prefix
+        return web.Response(status=301, headers={"Location": prefix + description.PATH})
 
     def _options(self, allowed: str) -> _Handler:
         """Answer OPTIONS, which needs no password: a browser sends none before it asks."""

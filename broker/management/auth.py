@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import re
 import secrets
 from typing import Final, Literal
 
@@ -45,6 +46,7 @@ _IMPLIED: Final[dict[str, frozenset[str]]] = {
 }
 _IN_IPV4: Final = "::ffff:"
 _CREDENTIALS_MAX: Final = 4096
+_DEFINITIONS: Final = re.compile(r"/api/(definitions(/[^/]+)?|all-configuration)/?$")
 
 
 def has_tag(user: User, tag: Tag) -> bool:
@@ -119,7 +121,19 @@ class Authenticator:
             ApiError: 401; 429 for an address that has tried too often; 503 while the node does not
                 know its users yet.
         """
-        name, password = _credentials(request)
+        return await self.check(request, *_credentials(request))
+
+    async def check(self, request: web.Request, name: str, password: str) -> User:
+        """Return the user of a name and a password.
+
+        Args:
+            request: Who asks.
+            name: The user's name.
+            password: In clear.
+
+        Raises:
+            ApiError: As `user`.
+        """
         passwords, logins = self._passwords(), self._control.doors.logins
         address, connection = client_address(request), request.protocol
         attempt = LoginAttempt("http", address, name, password, is_loopback=is_loopback(address))
@@ -177,7 +191,16 @@ class Authenticator:
 
 
 def _credentials(request: web.Request) -> tuple[str, str]:
+    """The user and the password that a request shows.
+
+    RabbitMQ's web page shows them in the URL where it downloads and uploads definitions.
+
+    Source:
+        rabbit_mgmt_wm_definitions.erl, is_authorized/2.
+    """
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if not scheme and "auth" in request.query and _DEFINITIONS.search(request.rel_url.raw_path):
+        scheme, encoded = "basic", request.query["auth"].replace(" ", "+")
     if scheme.lower() != "basic" or len(encoded) > _CREDENTIALS_MAX:
         raise ApiError(NOT_AUTHORISED, "Login failed")
     try:

@@ -315,4 +315,5 @@ def listing(
     async def run(call: Call) -> web.StreamResponse:
         return await call.listings.answer(call.request, call.user, partial(show, call))
 
+    run.__doc__ = show.__doc__
     return Endpoint("GET", path, run, tag)

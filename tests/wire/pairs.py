@@ -126,9 +126,7 @@ PAIRS: Final = (
 )
 
 ABSENT: Final = (
-    Pair("POST", "/login", 404),
     Pair("GET", "/nodes/NODE/memory/ets", 404),
     Pair("GET", "/nodes/NODE/memory/ets/management", 404),
-    Pair("GET", "/index.html", 404),
 )
 """Each has its reason in docs/management-api.md, under "Pairs that are absent"."""
