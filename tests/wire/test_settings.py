@@ -187,6 +187,7 @@ def test_what_the_settings_take_from_the_http_api(node: Node, method: str, path:
     said = {"error": "method_not_allowed", "reason": reason}
     assert refused(node, method, path, {}) == (405, said)
     assert {each["name"] for each in node.api("GET", "/operator-policies")} == {"short"}
+    assert node.api("GET", "/overview")["is_op_policy_updating_enabled"] is False
 
 
 @pytest.mark.parametrize(

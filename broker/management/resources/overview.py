@@ -57,6 +57,7 @@ async def show(call: Call) -> Parts:
         "cluster_name": catalogue.cluster_name,
         "disable_stats": False,
         "enable_queue_totals": True,
+        "is_op_policy_updating_enabled": not settings.management_denies_operator_policies,
         "message_stats": of_messages(of_vhosts(reports, vhosts)),
         "churn_rates": of_churn(total(each.statistics.churn for each in reports)),
         "queue_totals": totals(reports, vhosts),
