@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -17,6 +19,21 @@ one; Python's are (700, 10, 10)."""
 def share_quickly() -> None:
     """Let threads take turns often; before anything starts."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from walking a large tree while it grows: that holds all threads.
+
+    Meant for seconds, and for what has no cycles; several at a time end with the first of them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def settle_memory() -> None:

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from broker.audit import trail
 from broker.audit.actor import SETTINGS, Actor
 from broker.errors import Refusal, ReplyCode
+from broker.interpreter import uncollected
 from broker.management import request_body
 from broker.management.answers import ApiError
 from broker.management.control import NodeControl
@@ -61,6 +62,7 @@ _log = logging.getLogger(__name__)
 UNDER_WAY_MAX: Final = 32
 """Proposals at a time; of short stages fewer, so that placement sees where the last queues went."""
 
+_STEP: Final = 64
 _STAGE_SHARE: Final = 16
 _TRIES: Final = 3
 _RETRY_S: Final = 0.5
@@ -144,12 +146,23 @@ async def read_definitions(
     Raises:
         ImportRefused: It is not valid.
     """
-    try:
-        document = await asyncio.to_thread(request_body.parse, data)
-    except ApiError as error:
-        text = f"failed_to_parse_json: {error.reason.removeprefix('not_json: ')}"
-        raise ImportRefused(text, [text]) from None
-    return _valid(await pace.run(reading.read(document, vhost, hashing)))
+    with uncollected():
+        try:
+            document = await asyncio.to_thread(request_body.parse, data)
+        except ApiError as error:
+            text = f"failed_to_parse_json: {error.reason.removeprefix('not_json: ')}"
+            raise ImportRefused(text, [text]) from None
+        found = await pace.run(reading.read(document, vhost, hashing))
+        await pace.run(_taken_apart(document))
+    return _valid(found)
+
+
+def _taken_apart(document: object) -> Generator[None, None, None]:
+    """Free a document in steps: all at once its objects would hold up the loop."""
+    for section in document.values() if isinstance(document, dict) else ():
+        while isinstance(section, list) and section:
+            del section[-_STEP:]
+            yield
 
 
 class Importer:
