@@ -102,6 +102,49 @@ def test_health_checks_see_healthy_nodes(compose: Compose):
         )
 
 
+OLD_NAMES = (
+    "rabbitmqctl await_startup",
+    "rabbitmqctl list_queues name type",
+    "rabbitmq-diagnostics -q check_running",
+    "rabbitmq-diagnostics -q check_port_connectivity",
+    "rabbitmq-queues check_if_node_is_quorum_critical",
+    "rabbitmq-plugins list",
+    # What RabbitMQ's Kubernetes operator runs before it stops a pod, and after.
+    "rabbitmq-upgrade await_online_quorum_plus_one -t 60",
+    "rabbitmq-upgrade await_online_synchronized_mirror -t 60",
+    "rabbitmq-upgrade drain -t 60",
+    "rabbitmq-upgrade revive",
+)
+
+
+WITHOUT_TLS = """
+import socket
+with socket.create_connection(("node2.cluster", 25672)) as end:
+    end.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n")
+    try:
+        print(end.recv(9) or "refused")
+    except ConnectionResetError:
+        print("refused")
+"""
+
+
+def test_rabbitmqs_programs_work_in_a_container(compose: Compose):
+    for line in OLD_NAMES:
+        compose.docker("exec", compose.container("node2"), *line.split())
+    compose.wait_until(lambda: compose.is_ready(2), 60, "node2 serves again")
+
+
+def test_nodes_speak_tls_to_each_other_and_no_node_has_the_authority(compose: Compose):
+    node = compose.container("node1")
+    environment = compose.docker("exec", node, "rabbitmqctl", "environment")
+    assert "cluster.tls" in environment
+    found = compose.docker("exec", node, "ls", "-R", "/var/lib/warrenmq-certificates")
+    assert "rabbit@node3" in found
+    assert "authority.pem" not in found
+    refused = compose.docker("exec", node, "/opt/warrenmq/bin/python", "-c", WITHOUT_TLS)
+    assert refused.strip() == "refused"
+
+
 def test_goes_on_without_a_killed_container_and_takes_it_back(compose: Compose):
     publish(compose, 1, "orders", bodies("before"))
     compose.docker("kill", compose.container("node1"))

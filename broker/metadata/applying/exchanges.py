@@ -19,7 +19,7 @@ from broker.routing import history, types
 
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 LOG_EXCHANGE: Final = "amq.rabbitmq.log"
-"""The topic exchange to which events of the broker are published, in one vhost."""
+"""The topic exchanges to which events of the broker and its log are published, in one vhost."""
 
 PREDECLARED: tuple[tuple[str, str, bool], ...] = (
     ("", "direct", False),
