@@ -12,7 +12,10 @@ from tests import reference
 from tests.nodes import Node
 from tests.wire.raw import BODY, METHOD, Raw, content_header, frame, publish
 
-SILENCE_S = 0.25
+SILENCE_S = 0.1
+"""How long nothing comes, once the node has answered what was asked last."""
+
+ANSWER_S = 20.0
 
 
 class Client:
@@ -51,7 +54,9 @@ class Client:
         return self.hears()
 
     def hears(self) -> list[str]:
-        self.raw.socket.settimeout(SILENCE_S)
+        """Read until the node has answered, however slow it is, and nothing more comes."""
+        self.raw.send(method_frame(1, spec.QueueDeclare(self.queue, passive=True)))
+        self.raw.socket.settimeout(ANSWER_S)
         found = []
         try:
             while True:
@@ -63,6 +68,8 @@ class Client:
                         found.append(answer.consumer_tag)
                     elif isinstance(answer, spec.BasicGetOk):
                         found.append("get")
+                    elif isinstance(answer, spec.QueueDeclareOk):
+                        self.raw.socket.settimeout(SILENCE_S)
         except TimeoutError:
             return found
 
