@@ -88,6 +88,7 @@ class LogTail:
         self._path = path
         self._room_bytes = room_bytes
         self._descriptor: int | None = None
+        self._has_head = False
         self._number = 0
 
     @property
@@ -113,15 +114,17 @@ class LogTail:
         """Read what is to be repeated; a last record that was being written is left out.
 
         Raises:
-            StoreDamaged: A record is damaged before a whole one.
+            StoreDamaged: The head is damaged, or a record before a whole one.
         """
         if not self._path.exists():
             return
         content = self._path.read_bytes()
         first = _first_number(content)
-        if first is None:  # it was being made
+        if first is None:
+            if any(content):  # it is all zeros while it is being made
+                raise StoreDamaged(self._path, "its head is damaged")
             return
-        self._number, at = first, FIRST_AT
+        self._has_head, self._number, at = True, first, FIRST_AT
         while (found := _parse(content, at, self._number)) is not None:
             writes, end = found
             self._number += 1
@@ -152,8 +155,9 @@ class LogTail:
     def _opened(self) -> int:
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-            if os.fstat(self._descriptor).st_size < FIRST_AT + self._room_bytes:
+            if not self._has_head:
                 self._make(self._descriptor)
+                self._has_head = True
         return self._descriptor
 
     def _make(self, descriptor: int) -> None:

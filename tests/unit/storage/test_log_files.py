@@ -173,6 +173,34 @@ async def test_a_tails_torn_end_is_left_out_and_damage_before_its_end_refuses_th
             LogFolder(folder)
 
 
+async def test_a_tail_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    """The process died when the file was full of zeros, or half full, and had no head."""
+    for size in (0, 1_000, log_files.TAIL_BYTES_MAX + 512):
+        folder = tmp_path / str(size)
+        (folder / "log").mkdir(parents=True)
+        (folder / TAIL).write_bytes(bytes(size))
+        async with opened(folder) as (journal, _):
+            for name in many(FEW_FILES + 1):
+                journal.append(name, b"promised")
+            await synced(journal)
+            shutil.copytree(folder / "log", folder / "kept/log")
+        for name in many(FEW_FILES + 1):
+            (folder / "kept" / name).write_bytes(b"")
+        async with opened(folder / "kept") as (journal, _):
+            assert {journal.read(name, 0, 9) for name in many(FEW_FILES + 1)} == {b"promised"}
+
+
+async def test_a_damaged_head_refuses_the_start(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        for name in many(FEW_FILES + 1):
+            journal.append(name, b"x")
+        await synced(journal)
+    tail = (tmp_path / TAIL).read_bytes()
+    (tmp_path / TAIL).write_bytes(tail[:5] + b"!" + tail[6:])
+    with pytest.raises(StoreDamaged, match="head is damaged"):
+        LogFolder(tmp_path)
+
+
 async def test_a_file_that_ends_before_what_the_tail_adds_refuses_the_start(tmp_path: Path) -> None:
     async with opened(tmp_path / "one") as (journal, _):
         journal.append(NAME, b"before")
@@ -229,9 +257,10 @@ async def test_a_write_or_sync_that_fails_ends_the_node_and_tells_nobody(
         monkeypatch.setattr(os, call, fail)
         journal.append(NAME, b"after")
         journal.when_synced(lambda: told.append("synced"))
+        failed = asyncio.Event()
+        journal._on_failure = lambda error: (failures.append(error), failed.set())[0]
         async with asyncio.timeout(20):
-            while not failures:
-                await asyncio.sleep(0.01)
+            await failed.wait()
         monkeypatch.undo()
         assert isinstance(failures[0], CommitFailed)
         assert "code 74" in str(failures[0])
