@@ -9,8 +9,8 @@ Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 MESSAGE_KEYS: Final = (
     "publish",
@@ -87,6 +87,15 @@ class MessageCounts:
         )
 
 
+class Counted(Protocol):
+    """A queue, as far as counters know it."""
+
+    @property
+    def uid(self) -> int:
+        """Its incarnation."""
+        ...
+
+
 class ExchangeCounts:
     """What went through one exchange at this node.
 
@@ -103,17 +112,18 @@ class ExchangeCounts:
         self.publish_out = 0
         self.by_queue: dict[int, int] = {}
 
-    def routed(self, queues: Iterable[int], count: int) -> None:
+    def routed(self, queues: Sequence[Counted], count: int) -> None:
         """Count messages that went to queues: once for a run of them.
 
         Args:
-            queues: The uids of all of them.
+            queues: All of them.
             count: How many messages each got.
         """
         by_queue = self.by_queue
-        for uid in queues:
+        for queue in queues:
+            uid = queue.uid
             by_queue[uid] = by_queue.get(uid, 0) + count
-            self.publish_out += count
+        self.publish_out += count * len(queues)
 
 
 DEATHS: Final = ("expired", "rejected", "maxlen", "delivery_limit")

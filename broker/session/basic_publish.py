@@ -198,7 +198,7 @@ class Publisher:
         by_exchange[exchange] = by_exchange.get(exchange, 0) + count
         self._context.counts.publish += count
         self._exchange.publish_in += count
-        self._exchange.routed([queue.uid for queue in self._queues], count)
+        self._exchange.routed(self._queues, count)
         add_to_batches(channel, run, self._queues)
         if self._context.traced and self._context.is_traced:
             trace_published(channel, run, self._queues)
@@ -322,7 +322,7 @@ class Publisher:
         by_exchange, exchange = channel.by_exchange, message.exchange
         by_exchange[exchange] = by_exchange.get(exchange, 0) + 1
         self._exchange.publish_in += 1
-        self._exchange.routed([queue.uid for queue in queues], 1)
+        self._exchange.routed(queues, 1)
 
     def _check_keys(self, channel: Channel, exchange: str, keys: list[str]) -> None:
         """Topic permissions hold for every key, or CC would lead around them."""
